@@ -35,16 +35,16 @@ from mpicoll.text.printable import plain_markdown
 @option("--format", "layout", type=click.Choice(list(LAYOUTS)), default="table", shown=True)
 def main(first: Path, second: Path, margin: float, only_changes: bool, layout: str) -> int:
     """Print the comparison, and return the exit status."""
-    found = compare(load(first), load(second), margin / 100)
-    if not any(each.first and each.second for each in found.rows):
+    comparison = compare(load(first), load(second), margin / 100)
+    if not any(row.first and row.second for row in comparison.rows):
         raise ArgumentError(f"{first} and {second} have no case in common")
-    changes = [each for each in found.rows if each.verdict in ("faster", "slower")]
-    LAYOUTS[layout](changes if only_changes else found.rows, sys.stdout)
+    changes = [row for row in comparison.rows if row.verdict in ("faster", "slower")]
+    LAYOUTS[layout](changes if only_changes else comparison.rows, sys.stdout)
     # A program reads these: the lines for people must not follow them.
     stream = sys.stderr if layout in ("csv", "jsonl") else sys.stdout
-    for line in summary(found, margin):
+    for line in summary(comparison, margin):
         print(plain_markdown(line) if layout == "markdown" else line, file=stream)
-    return int(found.counts()["slower"] > 0)
+    return int(comparison.counts()["slower"] > 0)
 
 
 if __name__ == "__main__":

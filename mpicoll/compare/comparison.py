@@ -32,7 +32,7 @@ from mpicoll.records.lines import CaseRecord
 Verdict = Literal["faster", "slower", "tie", "no verdict"]
 
 _ENOUGH_CONTROLS = 10
-_OURS = ("versions.mpicoll", "environment.MPICOLL_", "settings", "transports")
+_LOCAL_CONDITIONS = ("versions.mpicoll", "environment.MPICOLL_", "settings", "transports")
 """The conditions that do not change a native call."""
 
 
@@ -56,9 +56,9 @@ class Compared:
     @property
     def either(self) -> CaseRecord:
         """The record of one of the runs, for the fields that both have in common."""
-        found = self.first or self.second
-        assert found is not None
-        return found
+        record = self.first or self.second
+        assert record is not None
+        return record
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class Comparison:
 
     def counts(self) -> Counter[str]:
         """Return the number of cases of each verdict."""
-        return Counter(each.verdict for each in self.rows)
+        return Counter(row.verdict for row in self.rows)
 
     def mean(self) -> float | None:
         """Return the geometric mean of the ratios."""
-        ratios = [each.shift.ratio for each in self.rows if each.shift]
+        ratios = [row.shift.ratio for row in self.rows if row.shift]
         return geometric_mean(ratios) if ratios else None
 
 
@@ -96,12 +96,12 @@ def load(path: Path) -> dict[Key, CaseRecord]:
     records = reading.load(path)
     runs = reading.runs(records)
     cases = reading.only(CaseRecord, records)
-    for each in cases:
-        each.run = runs.get(each.run.id, each.run)
-    found = {key(each): each for each in summed_up(cases)}
-    if not found:
+    for record in cases:
+        record.run = runs.get(record.run.id, record.run)
+    by_case = {key(record): record for record in summed_up(cases)}
+    if not by_case:
         raise ArgumentError(f"{path} has no records of cases")
-    return found
+    return by_case
 
 
 def compare(
@@ -112,50 +112,50 @@ def compare(
 ) -> Comparison:
     """Return every case of either run, with its verdict."""
     paired = [
-        _paired(each, first.get(each), second.get(each), confidence)
-        for each in dict.fromkeys([*first, *second])
+        _paired(case, first.get(case), second.get(case), confidence)
+        for case in dict.fromkeys([*first, *second])
     ]
-    both = [each for each in paired if not each.reason]
+    comparable = [row for row in paired if not row.reason]
     changed = _changes(paired)
-    equal = [_shift(each, 0.0, confidence) for each in both if _is_control(each, changed)]
+    equal = [_shift(row, 0.0, confidence) for row in comparable if _is_control(row, changed)]
     factor = scatter(equal, confidence) if len(equal) >= _ENOUGH_CONTROLS else 1.0
     sure = (1 + margin) * factor - 1
-    shifts = [_shift(each, sure, confidence) for each in both]
-    shifts = [each._replace(low=each.low / factor, high=each.high * factor) for each in shifts]
-    found = holm([each.p for each in shifts], confidence)
+    shifts = [_shift(row, sure, confidence) for row in comparable]
+    shifts = [ratio._replace(low=ratio.low / factor, high=ratio.high * factor) for ratio in shifts]
+    significant = holm([ratio.p for ratio in shifts], confidence)
     verdicts = {
-        row.case: replace(row, shift=each, verdict=_verdict(each, is_real))
-        for row, each, is_real in zip(both, shifts, found, strict=True)
+        row.case: replace(row, shift=ratio, verdict=_verdict(ratio, is_real))
+        for row, ratio, is_real in zip(comparable, shifts, significant, strict=True)
     }
-    rows = [verdicts.get(each.case, each) for each in paired]
-    remarks = dict.fromkeys(text for found in changed.values() for text in found)
+    rows = [verdicts.get(row.case, row) for row in paired]
+    remarks = dict.fromkeys(text for texts in changed.values() for text in texts)
     return Comparison(rows, factor, len(equal), list(remarks))
 
 
-def _verdict(found: Shift, is_real: bool) -> Verdict:
+def _verdict(ratio: Shift, is_real: bool) -> Verdict:
     if not is_real:
         return "tie"
-    return "faster" if found.ratio > 1 else "slower"
+    return "faster" if ratio.ratio > 1 else "slower"
 
 
-def _shift(each: Compared, margin: float, confidence: float) -> Shift:
-    assert each.first and each.second
-    return shift(each.first.samples_us, each.second.samples_us, margin, confidence)
+def _shift(row: Compared, margin: float, confidence: float) -> Shift:
+    assert row.first and row.second
+    return shift(row.first.samples_us, row.second.samples_us, margin, confidence)
 
 
 def _paired(
     case: Key, first: CaseRecord | None, second: CaseRecord | None, confidence: float
 ) -> Compared:
-    found = Compared(case, first, second)
+    row = Compared(case, first, second)
     if first is None or second is None:
-        return replace(found, reason=f"only in {'B' if first is None else 'A'}")
+        return replace(row, reason=f"only in {'B' if first is None else 'A'}")
     reason = _unusable("A", first) or _unusable("B", second)
     if not reason and first.timing != second.timing:
         reason = f"timed {first.timing} in A, {second.timing} in B"
-    ours, theirs = len(first.samples_us), len(second.samples_us)
-    if not reason and not can_differ(ours, theirs, confidence):
-        reason = f"too few samples: {ours} and {theirs}"
-    return replace(found, reason=reason)
+    first_count, second_count = len(first.samples_us), len(second.samples_us)
+    if not reason and not can_differ(first_count, second_count, confidence):
+        reason = f"too few samples: {first_count} and {second_count}"
+    return replace(row, reason=reason)
 
 
 def _unusable(name: str, record: CaseRecord) -> str:
@@ -172,14 +172,16 @@ def _unusable(name: str, record: CaseRecord) -> str:
 def _changes(rows: Iterable[Compared]) -> dict[tuple[str, str], list[str]]:
     """Return in words how the conditions of each two runs differ, by their ids."""
     runs = {
-        (each.first.run.id, each.second.run.id): (each.first.run, each.second.run)
-        for each in rows if each.first and each.second
+        (row.first.run.id, row.second.run.id): (row.first.run, row.second.run)
+        for row in rows if row.first and row.second
     }  # fmt: skip
-    return {names: differences(*map(reading.full, both)) for names, both in runs.items()}
+    return {names: differences(*map(reading.full, pair)) for names, pair in runs.items()}
 
 
-def _is_control(each: Compared, changed: Mapping[tuple[str, str], list[str]]) -> bool:
+def _is_control(row: Compared, changed: Mapping[tuple[str, str], list[str]]) -> bool:
     """Whether a case is a native call under unchanged conditions."""
-    assert each.first and each.second
-    texts = changed[each.first.run.id, each.second.run.id]
-    return each.either.algorithm.startswith("native") and all(t.startswith(_OURS) for t in texts)
+    assert row.first and row.second
+    texts = changed[row.first.run.id, row.second.run.id]
+    return row.either.algorithm.startswith("native") and all(
+        t.startswith(_LOCAL_CONDITIONS) for t in texts
+    )

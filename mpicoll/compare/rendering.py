@@ -30,9 +30,9 @@ _RIGHT = {"ranks", "size", "A us", "B us", "A / B"}
 _STYLES = {"faster": "green", "slower": "red", "no verdict": "dim"}
 
 
-def summary(found: Comparison, margin: float) -> list[str]:
+def summary(comparison: Comparison, margin: float) -> list[str]:
     """Return the closing lines: counts, the widening of intervals, how the runs differ."""
-    counts, mean = found.counts(), found.mean()
+    counts, mean = comparison.counts(), comparison.mean()
     lines = [
         "# native is the library's own call; every other algorithm is a schedule of mpicoll, or of "
         "torchcoll on torch",
@@ -40,13 +40,13 @@ def summary(found: Comparison, margin: float) -> list[str]:
         f"{counts['slower']} slower, {counts['tie']} ties, {counts['no verdict']} without a "
         f"verdict; geometric mean of A / B {number(mean)}",
     ]
-    if found.factor > 1:
+    if comparison.factor > 1:
         lines.append(
-            f"# the machine changed between the runs: of {found.controls} native calls under "
-            f"unchanged conditions, some differ by {(found.factor - 1) * 100:.3g} % more than "
+            f"# the machine changed between the runs: of {comparison.controls} native calls under "
+            f"unchanged conditions, some differ by {(comparison.factor - 1) * 100:.3g} % more than "
             "their intervals; margin and intervals are widened by that"
         )
-    return lines + [f"# warning: {each}" for each in found.remarks]
+    return lines + [f"# warning: {remark}" for remark in comparison.remarks]
 
 
 def print_table(rows: Sequence[Compared], out: TextIO) -> None:
@@ -62,31 +62,31 @@ def _table(rows: Sequence[Compared], box: Box) -> Table:
     table = Table(box=box, pad_edge=box is MARKDOWN, show_edge=box is MARKDOWN)
     for name in _COLUMNS:
         table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=True)
-    for each in rows:
-        cells = map(plain_markdown, _cells(each)) if box is MARKDOWN else _cells(each)
-        table.add_row(*map(Text, cells), style=_STYLES.get(each.verdict, ""))
+    for row in rows:
+        cells = map(plain_markdown, _cells(row)) if box is MARKDOWN else _cells(row)
+        table.add_row(*map(Text, cells), style=_STYLES.get(row.verdict, ""))
     return table
 
 
-def _cells(each: Compared) -> list[str]:
-    row, found = each.either, each.shift
+def _cells(row: Compared) -> list[str]:
+    record, ratio = row.either, row.shift
     return [
-        row.collective, " ".join(variant(row)) or "-", str(row.ranks),
-        size_text(row.bytes_total) if row.bytes_total else "-", row.backend,
-        _algorithm(each), _median(each.first), _median(each.second),
-        number(found.ratio) if found else "-",
-        f"{number(found.low)} .. {number(found.high)}" if found else "-",
-        f"{each.verdict}: {each.reason}" if each.reason else each.verdict,
+        record.collective, " ".join(variant(record)) or "-", str(record.ranks),
+        size_text(record.bytes_total) if record.bytes_total else "-", record.backend,
+        _algorithm(row), _median(row.first), _median(row.second),
+        number(ratio.ratio) if ratio else "-",
+        f"{number(ratio.low)} .. {number(ratio.high)}" if ratio else "-",
+        f"{row.verdict}: {row.reason}" if row.reason else row.verdict,
     ]  # fmt: skip
 
 
-def _algorithm(each: Compared) -> str:
+def _algorithm(row: Compared) -> str:
     """Return the algorithm asked for, and the one that ran where it was open or has changed."""
-    asked = each.either.algorithm
-    ran = [_executed(side) for side in (each.first, each.second) if side]
+    name = row.either.algorithm
+    ran = [_executed(side) for side in (row.first, row.second) if side]
     shown = " -> ".join(dict.fromkeys(filter(None, ran)))
-    is_open = len(set(ran)) > 1 or asked.partition("@")[0] in CHOOSERS
-    return f"{asked}: {shown}" if shown and is_open else asked
+    is_open = len(set(ran)) > 1 or name.partition("@")[0] in CHOOSERS
+    return f"{name}: {shown}" if shown and is_open else name
 
 
 def _executed(record: CaseRecord) -> str:
@@ -102,13 +102,13 @@ def _markdown(rows: Sequence[Compared], out: TextIO) -> None:
     print_plain(out, _WIDTH, lambda console, _: print_whole(_table(rows, MARKDOWN), console))
 
 
-def flat(each: Compared) -> dict[str, Any]:
+def flat(row: Compared) -> dict[str, Any]:
     """Return a case of the comparison as one level of names and values."""
-    found = each.shift._asdict() if each.shift else dict.fromkeys(("ratio", "low", "high", "p"))
+    ratios = row.shift._asdict() if row.shift else dict.fromkeys(("ratio", "low", "high", "p"))
     return {
-        **dict(zip(FIELDS, each.case, strict=True)), **_side("a", each.first),
-        **_side("b", each.second), **found, "verdict": each.verdict,
-        "reason": each.reason or None,
+        **dict(zip(FIELDS, row.case, strict=True)), **_side("a", row.first),
+        **_side("b", row.second), **ratios, "verdict": row.verdict,
+        "reason": row.reason or None,
     }  # fmt: skip
 
 
@@ -116,18 +116,18 @@ def _side(name: str, record: CaseRecord | None) -> dict[str, Any]:
     fields = ("executed", "transport", "library", "samples")
     time = record.time_us if record else None
     return {
-        **{f"{name}_{each}": getattr(record, each, None) for each in fields},
+        **{f"{name}_{field}": getattr(record, field, None) for field in fields},
         f"{name}_us": time.median if time else None,
     }
 
 
 def _comma_separated(rows: Sequence[Compared], out: TextIO) -> None:
-    write_rows([flat(each) for each in rows], out)
+    write_rows([flat(row) for row in rows], out)
 
 
 def _json_lines(rows: Sequence[Compared], out: TextIO) -> None:
-    for each in rows:
-        print(json.dumps({"schema": 1, "kind": "comparison", **flat(each)}), file=out)
+    for row in rows:
+        print(json.dumps({"schema": 1, "kind": "comparison", **flat(row)}), file=out)
 
 
 LAYOUTS: dict[str, Callable[[Sequence[Compared], TextIO], None]] = {

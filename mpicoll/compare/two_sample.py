@@ -26,7 +26,7 @@ Method = Literal["exact", "asymptotic"]
 _EXACT = 50
 """Samples of a run up to which the distribution of U is computed exactly."""
 _MOST_CORRELATED = 0.8
-_MOST = 2000
+_MAX_SAMPLES = 2000
 """Samples of a run whose ratios to the other's are computed, two by two."""
 
 
@@ -67,15 +67,15 @@ def shift(
 
 def _thinned(samples: Sequence[float]) -> Sequence[float]:
     """Return evenly spaced quantiles of very many samples, whose ratios would fill the memory."""
-    if len(samples) <= _MOST:
+    if len(samples) <= _MAX_SAMPLES:
         return samples
-    return [float(each) for each in np.quantile(samples, np.linspace(0, 1, _MOST))]
+    return [float(quantile) for quantile in np.quantile(samples, np.linspace(0, 1, _MAX_SAMPLES))]
 
 
 def _count_below(ordered: np.ndarray, value: float) -> float:
     """Return how many numbers are below a value; those that equal it count half."""
-    left, right = (ordered.searchsorted(value, side) for side in ("left", "right"))
-    return float(left + right) / 2
+    below, not_above = (ordered.searchsorted(value, side) for side in ("left", "right"))
+    return float(below + not_above) / 2
 
 
 @lru_cache(maxsize=4096)
@@ -84,13 +84,13 @@ def _tail(first: int, second: int, u: int) -> float:
 
     SciPy gives it as the p-value of samples whose U is `u`: these are such samples.
     """
-    above, rest = divmod(u, second)
-    places = [*range(second, second + above), rest - 0.5, *range(-first, -1)][:first]
+    above, remainder = divmod(u, second)
+    places = [*range(second, second + above), remainder - 0.5, *range(-first, -1)][:first]
     method: Method = "exact" if max(first, second) <= _EXACT else "asymptotic"
-    found = scipy.stats.mannwhitneyu(
+    test = scipy.stats.mannwhitneyu(
         np.array(places), np.arange(second), alternative="less", method=method
     )
-    return float(found.pvalue)
+    return float(test.pvalue)
 
 
 def _order_of_bound(first: int, second: int, spread: float, confidence: float) -> int:
@@ -109,7 +109,7 @@ def scatter(equals: Sequence[Shift], confidence: float = 0.95) -> float:
     >>> scatter([Shift(1.0, 0.9, 1.1, 1.0), Shift(0.7, 0.5, 0.8, 0.0)]), scatter([])
     (1.25, 1.0)
     """
-    beyond = sorted(max(1.0, each.low, 1 / each.high) for each in equals)
+    beyond = sorted(max(1.0, equal.low, 1 / equal.high) for equal in equals)
     return beyond[ceil(confidence * len(beyond)) - 1] if beyond else 1.0
 
 
@@ -131,18 +131,18 @@ def holm(chances: Sequence[float], confidence: float = 0.95) -> list[bool]:
     ([False, True, False], [True])
     """
     order = sorted(range(len(chances)), key=chances.__getitem__)
-    found = [False] * len(chances)
+    significant = [False] * len(chances)
     for position, index in enumerate(order):
         if chances[index] > (1 - confidence) / (len(chances) - position):
             break
-        found[index] = True
-    return found
+        significant[index] = True
+    return significant
 
 
 def _inflation(*samples: Sequence[float]) -> float:
     """Return the variance of U over that of independent samples."""
-    found = [each for each in map(correlation, samples) if each is not None]
-    mean = min(max(fmean(found) if found else 0.0, 0.0), _MOST_CORRELATED)
+    correlations = [value for value in map(correlation, samples) if value is not None]
+    mean = min(max(fmean(correlations) if correlations else 0.0, 0.0), _MOST_CORRELATED)
     return (1 + mean) / (1 - mean)
 
 

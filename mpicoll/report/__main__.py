@@ -30,8 +30,8 @@ def main(files: tuple[Path, ...], output: str) -> None:
     target, is_page = target_of(output)
     if is_page:
         writable(target)
-    found = report(load(files))
-    print(printable(_page(found, target) if is_page else _figures(found, target)))
+    whole_report = report(load(files))
+    print(printable(_page(whole_report, target) if is_page else _figures(whole_report, target)))
 
 
 def target_of(output: str) -> tuple[Path, bool]:
@@ -52,18 +52,18 @@ def target_of(output: str) -> tuple[Path, bool]:
     )
 
 
-def _page(found: Report, target: Path) -> str:
+def _page(whole_report: Report, target: Path) -> str:
     from mpicoll.report.page import page
 
-    content = page(found)
+    content = page(whole_report)
     write_whole(target, lambda fresh: fresh.write_text(content, encoding="utf-8"))
-    return f"{target}: {len(found.panels)} panels, {target.stat().st_size / 1e6:.1f} MB"
+    return f"{target}: {len(whole_report.panels)} panels, {target.stat().st_size / 1e6:.1f} MB"
 
 
-def _figures(found: Report, target: Path) -> str:
+def _figures(whole_report: Report, target: Path) -> str:
     from mpicoll.report.figures import figures
 
-    return f"{target}: {len(figures(found, target))} files"
+    return f"{target}: {len(figures(whole_report, target))} files"
 
 
 if __name__ == "__main__":

@@ -30,13 +30,13 @@ _SYMBOLS = {
 }  # fmt: skip
 
 
-def panel_values(found: Report) -> list[Values]:
+def panel_values(report: Report) -> list[Values]:
     """Return every panel."""
     return [
-        _panel(index, panel, {id(each.record): each for each in comparisons})
-        | {"oversubscribed": any(found.records.run_of(r).oversubscribed for r in panel.records())}
+        _panel(index, panel, {id(comparison.record): comparison for comparison in comparisons})
+        | {"oversubscribed": any(report.records.run_of(r).oversubscribed for r in panel.records())}
         for index, (panel, comparisons) in enumerate(
-            zip(found.panels, found.comparisons, strict=True)
+            zip(report.panels, report.comparisons, strict=True)
         )
         if panel.curves
     ]
@@ -51,36 +51,38 @@ def _panel(index: int, panel: Panel, comparisons: Mapping[int, ModelComparison])
         "label": str(panel.scope),
         "shown": panel.shown(),
         "sizes": [[size, size_text(size)] for size in panel.sizes() if size],
-        "curves": [_curve(each, comparisons) for each in panel.curves],
+        "curves": [_curve(curve, comparisons) for curve in panel.curves],
     }
 
 
 def _curve(curve: Curve, comparisons: Mapping[int, ModelComparison]) -> Values:
     rows = curve.points
-    compared = [comparisons.get(id(each)) for each in rows]
+    compared = [comparisons.get(id(record)) for record in rows]
     return {
         "backend": curve.backend,
         "algorithm": curve.algorithm,
         "name": curve.name,
-        "x": [each.bytes_total for each in rows],
+        "x": [record.bytes_total for record in rows],
         "time": _column_values(map(times_of, rows), ("median", "low", "high")),
-        "bus": [each.busbw_GBps for each in rows],
-        "alg": [each.algbw_GBps for each in rows],
+        "bus": [record.busbw_GBps for record in rows],
+        "alg": [record.algbw_GBps for record in rows],
         "speedup": _column_values(
-            (each.speedup_vs_native for each in rows), ("ratio", "low", "high", "verdict")
+            (record.speedup_vs_native for record in rows), ("ratio", "low", "high", "verdict")
         ),
-        "over": [each.over_bound if each else None for each in compared],
-        "wrong": [each.correct is False for each in rows],
-        "few": [not has_enough(each) for each in rows],
-        "symbols": [_SYMBOLS.get(str(each.transport), "circle") for each in rows],
-        "text": [_hover(each, other) for each, other in zip(rows, compared, strict=True)],
+        "over": [comparison.over_bound if comparison else None for comparison in compared],
+        "wrong": [record.correct is False for record in rows],
+        "few": [not has_enough(record) for record in rows],
+        "symbols": [_SYMBOLS.get(str(record.transport), "circle") for record in rows],
+        "text": [
+            _hover(record, comparison) for record, comparison in zip(rows, compared, strict=True)
+        ],
     }
 
 
 def _column_values(rows: Iterable[Times | Speedup | None], names: Sequence[str]) -> Values:
     """Return the values of each field, None where a row lacks it."""
-    known = list(rows)
-    return {name: [getattr(each, name, None) for each in known] for name in names}
+    all_rows = list(rows)
+    return {name: [getattr(row, name, None) for row in all_rows] for name in names}
 
 
 def _hover(record: CaseRecord, compared: ModelComparison | None) -> str:
@@ -112,13 +114,13 @@ def _bandwidths(record: CaseRecord) -> str:
 
 
 def _verdict(record: CaseRecord) -> str:
-    found = record.speedup_vs_native
-    if found is None:
+    speedup = record.speedup_vs_native
+    if speedup is None:
         return ""
     if not has_enough(record):
-        return f"{number(found.ratio)} times native: too few samples to tell"
-    interval = f"{number(found.low)} .. {number(found.high)}"
-    return f"{number(found.ratio)} times native ({interval}): {found.verdict}"
+        return f"{number(speedup.ratio)} times native: too few samples to tell"
+    interval = f"{number(speedup.low)} .. {number(speedup.high)}"
+    return f"{number(speedup.ratio)} times native ({interval}): {speedup.verdict}"
 
 
 def _expected(compared: ModelComparison | None) -> str:
@@ -131,7 +133,7 @@ def _expected(compared: ModelComparison | None) -> str:
 # -- pairs --------------------------------------------------------------------------------
 
 
-def heat_maps(found: Report) -> list[Values]:
+def heat_maps(report: Report) -> list[Values]:
     """Return the heat maps of each run, backend and transport, three quantities together."""
     return [
         {
@@ -139,7 +141,7 @@ def heat_maps(found: Report) -> list[Values]:
             "maps": [_map(title, cells, ranks)
                      for title, cells in matrices(rows, backend, transport)],
         }
-        for name, ranks, rows in found.records.mapped_pairs()
+        for name, ranks, rows in report.records.mapped_pairs()
         for backend, transport in measured_transports(rows)
     ]  # fmt: skip
 
@@ -152,13 +154,13 @@ def _map(title: str, cells: Mapping[tuple[int, int], PairRecord], ranks: int) ->
         if record.quantity != COPY:
             grid[source][target] = value(record)
         texts[source][target] = _pair(record)
-    known = [amount for row in grid for amount in row if amount]
-    middle = median(known)
-    limits = [min(*known, middle / RANGE), max(*known, middle * RANGE)]
+    amounts = [amount for row in grid for amount in row if amount]
+    middle = median(amounts)
+    limits = [min(*amounts, middle / RANGE), max(*amounts, middle * RANGE)]
     return {
         "title": title, "limits": limits, "z": grid, "text": texts,
-        "outliers": [list(place) for place, each in cells.items() if each.outlier],
-        "lessIsBetter": any(each.quantity == LATENCY for each in cells.values()),
+        "outliers": [list(place) for place, pair in cells.items() if pair.outlier],
+        "lessIsBetter": any(pair.quantity == LATENCY for pair in cells.values()),
     }  # fmt: skip
 
 

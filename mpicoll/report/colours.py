@@ -25,7 +25,7 @@ def colours(panels: Sequence[Panel], maps: Sequence[WinnerMap]) -> dict[str, str
     """
     counts: Counter[str] = Counter()
     counts.update(name.partition("@")[0] for panel in panels for name in panel.shown())
-    counts.update(cell.label for each in maps for cell in each.cells.values())
+    counts.update(cell.label for winner_map in maps for cell in winner_map.cells.values())
     counts.update({curve.algorithm: 0 for panel in panels for curve in panel.curves})
     ranked = [name for name, _ in counts.most_common() if name not in (NATIVE, "auto")]
     return {NATIVE: "", "auto": _AUTO} | dict(zip(ranked, cycle(_PALETTE), strict=False))

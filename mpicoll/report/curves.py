@@ -80,15 +80,15 @@ class Panel:
 
     def sizes(self) -> list[int]:
         """Return every size that was measured, ascending."""
-        return sorted({each.bytes_total for curve in self.curves for each in curve.points})
+        return sorted({record.bytes_total for curve in self.curves for record in curve.points})
 
     def records(self) -> list[CaseRecord]:
         """Return every record that has a time."""
-        return [each for curve in self.curves for each in curve.points]
+        return [record for curve in self.curves for record in curve.points]
 
     def at(self, size: int) -> list[CaseRecord]:
         """Return the records of one size that have a time."""
-        return [each for each in self.records() if each.bytes_total == size]
+        return [record for record in self.records() if record.bytes_total == size]
 
     def shown(self) -> list[str]:
         """Return the names of curves to show at first: native, auto, and the fastest others.
@@ -98,11 +98,11 @@ class Panel:
         """
         scores = _distances(self)
         best: dict[str, str] = {}
-        for curve in sorted(self.curves, key=lambda each: scores.get(each.name, inf)):
+        for curve in sorted(self.curves, key=lambda candidate: scores.get(candidate.name, inf)):
             best.setdefault(curve.algorithm, curve.name)
-        others = [name for algorithm, name in best.items() if algorithm not in ALWAYS]
+        rivals = [name for algorithm, name in best.items() if algorithm not in ALWAYS]
         names = dict.fromkeys(curve.name for curve in self.curves)
-        return [name for name in names if name in (*ALWAYS, *others[:BEST])]
+        return [name for name in names if name in (*ALWAYS, *rivals[:BEST])]
 
 
 def times_of(record: CaseRecord) -> Times:
@@ -121,41 +121,47 @@ def is_sound(record: CaseRecord) -> bool:
     return record.time_us is not None and record.correct is not False
 
 
-def panels(records: Records, found: Sequence[Setup]) -> list[Panel]:
+def panels(records: Records, setups: Sequence[Setup]) -> list[Panel]:
     """Return a panel for each collective and scope."""
     groups: dict[tuple[str, Scope], list[CaseRecord]] = {}
-    setup_of = by_run(found)
-    for each in _latest(records, setup_of):
-        scope = Scope(setup_of[each.run.id].name, each.ranks, each.nodes, ", ".join(variant(each)))
-        groups.setdefault((each.collective, scope), []).append(each)
-    made = [_panel(collective, scope, rows) for (collective, scope), rows in groups.items()]
+    setup_of = by_run(setups)
+    for record in _latest(records, setup_of):
+        scope = Scope(
+            setup_of[record.run.id].name, record.ranks, record.nodes, ", ".join(variant(record))
+        )
+        groups.setdefault((record.collective, scope), []).append(record)
+    unsorted = [_panel(collective, scope, rows) for (collective, scope), rows in groups.items()]
     order = {name: index for index, name in enumerate(COLLECTIVES)}
-    return sorted(made, key=lambda each: (order.get(each.collective, len(order)), each.collective))
+    return sorted(
+        unsorted, key=lambda panel: (order.get(panel.collective, len(order)), panel.collective)
+    )
 
 
-def repeated(records: Records, found: Sequence[Setup]) -> list[CaseRecord]:
+def repeated(records: Records, setups: Sequence[Setup]) -> list[CaseRecord]:
     """Return the records that later ones of the same case and conditions replace."""
-    kept = {id(each) for each in _latest(records, by_run(found))}
-    return [each for each in records.cases if id(each) not in kept]
+    latest = {id(record) for record in _latest(records, by_run(setups))}
+    return [record for record in records.cases if id(record) not in latest]
 
 
 def _latest(records: Records, setup_of: Mapping[str, Setup]) -> list[CaseRecord]:
-    ordered = sorted(records.cases, key=lambda each: records.run_of(each).started)
-    return list({(setup_of[each.run.id].name, key(each)): each for each in ordered}.values())
+    ordered = sorted(records.cases, key=lambda record: records.run_of(record).started)
+    return list(
+        {(setup_of[record.run.id].name, key(record)): record for record in ordered}.values()
+    )
 
 
 def _panel(collective: str, scope: Scope, rows: Iterable[CaseRecord]) -> Panel:
     curves: dict[tuple[str, str], Curve] = {}
     panel = Panel(collective, scope, [])
-    for each in sorted(rows, key=lambda row: row.bytes_total):
-        if each.time_us is None:
-            panel.refused.append(each)
+    for record in sorted(rows, key=lambda row: row.bytes_total):
+        if record.time_us is None:
+            panel.refused.append(record)
             continue
-        algorithm, _, wanted = each.algorithm.partition("@")
-        own = curves.setdefault(
-            (each.backend, each.algorithm), Curve(each.backend, algorithm, wanted)
+        algorithm, _, wanted = record.algorithm.partition("@")
+        curve = curves.setdefault(
+            (record.backend, record.algorithm), Curve(record.backend, algorithm, wanted)
         )
-        own.points.append(each)
+        curve.points.append(record)
     panel.curves += curves.values()
     return panel
 
@@ -164,13 +170,13 @@ def _distances(panel: Panel) -> dict[str, float]:
     """Return the mean ratio of each name, on its best backend, to the fastest one."""
     best: dict[tuple[str, int], float] = {}
     for curve in panel.curves:
-        for each in filter(can_lead, curve.points):
-            place = curve.name, each.bytes_total
-            best[place] = min(best.get(place, inf), median_of(each))
+        for record in filter(can_lead, curve.points):
+            place = curve.name, record.bytes_total
+            best[place] = min(best.get(place, inf), median_of(record))
     fastest: dict[int, float] = {}
     for (_, size), us in best.items():
         fastest[size] = min(fastest.get(size, inf), us)
     ratios: dict[str, list[float]] = {}
     for (name, size), us in best.items():
         ratios.setdefault(name, []).append(us / fastest[size])
-    return {name: geometric_mean(each) for name, each in ratios.items()}
+    return {name: geometric_mean(values) for name, values in ratios.items()}

@@ -30,14 +30,14 @@ class Report:
 
 def report(records: Records) -> Report:
     """Return the report of these records."""
-    measured = dict.fromkeys(each.run.id for each in records.cases or records.pairs)
-    found = setups([records.runs[name] for name in measured])
-    shown = panels(records, found)
+    measured = dict.fromkeys(record.run.id for record in records.cases or records.pairs)
+    groups = setups([records.runs[name] for name in measured])
+    shown = panels(records, groups)
     return Report(
         records,
-        found,
+        groups,
         shown,
         winner_maps(shown),
         [model_comparisons(panel, records) for panel in shown],
-        notices(records, found),
+        notices(records, groups),
     )

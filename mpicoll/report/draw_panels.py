@@ -26,9 +26,12 @@ def curves(figure: Any, panel: Panel, style: Style) -> None:
     if not any(panel.sizes()):
         _dots(figure, panel, style, _times, "time, us")
         return
-    left, right = figure.subplots(1, 2)
+    time_axis, bandwidth_axis = figure.subplots(1, 2)
     figure.suptitle(f"{panel.collective}, {panel.scope}", fontsize=9)
-    for axis, points, label in ((left, _times, "time, us"), (right, _busbw, "bus bandwidth, GB/s")):
+    for axis, points, label in (
+        (time_axis, _times, "time, us"),
+        (bandwidth_axis, _busbw, "bus bandwidth, GB/s"),
+    ):
         _over_sizes(axis, panel, style, points, label)
     _legend(figure, panel, style, _times, TWO_COLUMNS)
 
@@ -42,12 +45,12 @@ def over_bounds(
     figure: Any, panel: Panel, comparisons: Sequence[ModelComparison], style: Style
 ) -> None:
     """Draw the time of each curve over the lower bound."""
-    found = {id(each.record): each.over_bound for each in comparisons}
+    ratios = {id(comparison.record): comparison.over_bound for comparison in comparisons}
 
     def points(curve: Curve) -> Points:
         return [
-            (each.bytes_total, over, over, over, has_enough(each))
-            for each in curve.points if (over := found.get(id(each)))
+            (record.bytes_total, over, over, over, has_enough(record))
+            for record in curve.points if (over := ratios.get(id(record)))
         ]  # fmt: skip
 
     _ratio(figure, panel, style, points, "measured over bound, times")
@@ -68,8 +71,8 @@ def _ratio(
 
 def _times(curve: Curve) -> Points:
     return [
-        (each.bytes_total, times.median, times.low, times.high, has_enough(each))
-        for each in curve.points for times in [times_of(each)]
+        (record.bytes_total, times.median, times.low, times.high, has_enough(record))
+        for record in curve.points for times in [times_of(record)]
     ]  # fmt: skip
 
 
@@ -77,25 +80,25 @@ def _busbw(curve: Curve) -> Points:
     # The interval is that of the time, reversed.
     return [
         (size, bus, bus * us / high, bus * us / low, enough)
-        for (size, us, low, high, enough), each in zip(_times(curve), curve.points, strict=True)
-        if (bus := each.busbw_GBps)
+        for (size, us, low, high, enough), record in zip(_times(curve), curve.points, strict=True)
+        if (bus := record.busbw_GBps)
     ]
 
 
 def _ratios(curve: Curve) -> Points:
     return [
-        (each.bytes_total, found.ratio, found.low, found.high, has_enough(each))
-        for each in curve.points if (found := each.speedup_vs_native)
+        (record.bytes_total, speedup.ratio, speedup.low, speedup.high, has_enough(record))
+        for record in curve.points if (speedup := record.speedup_vs_native)
     ]  # fmt: skip
 
 
 def _shown(panel: Panel) -> list[Curve]:
     shown = panel.shown()
-    return [each for each in panel.curves if each.name in shown]
+    return [curve for curve in panel.curves if curve.name in shown]
 
 
 def _backends(panel: Panel) -> list[str]:
-    return list(dict.fromkeys(each.backend for each in panel.curves))
+    return list(dict.fromkeys(curve.backend for curve in panel.curves))
 
 
 def _over_sizes(
@@ -125,12 +128,12 @@ def _logarithmic(axis: Any, which: str) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set(**{f"{which}scale": "log"})
-    own = getattr(axis, f"{which}axis")
-    low, high = own.get_view_interval()
+    scale = getattr(axis, f"{which}axis")
+    low, high = scale.get_view_interval()
     is_narrow = low > 0 and high / low < 500
-    own.set_major_locator(LogLocator(subs=(1, 2, 5) if is_narrow else (1,)))
-    own.set_major_formatter(FuncFormatter(lambda amount, _: f"{amount:g}"))
-    own.set_minor_formatter(NullFormatter())
+    scale.set_major_locator(LogLocator(subs=(1, 2, 5) if is_narrow else (1,)))
+    scale.set_major_formatter(FuncFormatter(lambda amount, _: f"{amount:g}"))
+    scale.set_minor_formatter(NullFormatter())
 
 
 def _dots(
@@ -140,11 +143,11 @@ def _dots(
     names: list[str] = []
     for curve in _shown(panel):
         for _, value, low, high, enough in points(curve):
-            own = style.of(curve, _backends(panel)) | {"linestyle": "none"}
-            own["alpha"] = 1 if enough else _FAINT
+            look = style.of(curve, _backends(panel)) | {"linestyle": "none"}
+            look["alpha"] = 1 if enough else _FAINT
             ends = [[value - low], [high - value]]
-            axis.errorbar([value], [len(names)], xerr=ends, elinewidth=0.8, capsize=2, **own)
-            names.append(own["label"])
+            axis.errorbar([value], [len(names)], xerr=ends, elinewidth=0.8, capsize=2, **look)
+            names.append(look["label"])
     _logarithmic(axis, "x")
     axis.set_yticks(range(len(names)), names)
     axis.invert_yaxis()
@@ -159,8 +162,8 @@ def _legend(
     """Put algorithms and backends below, each once, as names of both would not fit."""
     from matplotlib.lines import Line2D
 
-    drawn = [each for each in _shown(panel) if points(each)]
-    looks = {each.name: style.of(each, _backends(panel)) for each in drawn}
+    drawn = [curve for curve in _shown(panel) if points(curve)]
+    looks = {curve.name: style.of(curve, _backends(panel)) for curve in drawn}
     handles = [Line2D([], [], **{**looks[name], "linestyle": "-", "label": name}) for name in looks]
     handles += [
         Line2D([], [], color="0.1", linestyle=dash_of(index), label=name)

@@ -28,7 +28,7 @@ _DPI = 300
 Draw = Callable[[Any], None]
 
 
-def figures(found: Report, folder: Path) -> list[Path]:
+def figures(report: Report, folder: Path) -> list[Path]:
     """Write every figure, and return the files.
 
     Raises:
@@ -42,7 +42,7 @@ def figures(found: Report, folder: Path) -> list[Path]:
     make_folder(folder)
     written: dict[Path, None] = {}
     with matplotlib.rc_context(RC):
-        for name, draw in _figures(found):
+        for name, draw in _figures(report):
             figure = Figure(layout="constrained")
             draw(figure)
             for kind in KINDS:
@@ -52,19 +52,19 @@ def figures(found: Report, folder: Path) -> list[Path]:
     return list(written)
 
 
-def _figures(found: Report) -> Iterator[tuple[str, Draw]]:
+def _figures(report: Report) -> Iterator[tuple[str, Draw]]:
     """Yield the name of each figure, and the function that draws it."""
-    style = Style(colours(found.panels, found.maps))
-    several = len(found.setups) > 1
-    for panel, comparisons in zip(found.panels, found.comparisons, strict=True):
+    style = Style(colours(report.panels, report.maps))
+    several = len(report.setups) > 1
+    for panel, comparisons in zip(report.panels, report.comparisons, strict=True):
         setup = panel.scope.setup if several else ""
         for kind, draw in _of_panel(panel, comparisons, style):
             yield slug(panel.collective, str(panel.scope), setup, kind), draw
-    for each in found.maps:
-        setup = each.setup if several else ""
-        draw = partial(winners, found=each, style=style)
-        yield slug(each.collective, each.variant, setup, "winners"), draw
-    for label, draw_pairs in pair_maps(found):
+    for winner_map in report.maps:
+        setup = winner_map.setup if several else ""
+        draw = partial(winners, winner_map=winner_map, style=style)
+        yield slug(winner_map.collective, winner_map.variant, setup, "winners"), draw
+    for label, draw_pairs in pair_maps(report):
         yield slug("pairs", label), draw_pairs
 
 
@@ -73,9 +73,9 @@ def _of_panel(
 ) -> Iterator[tuple[str, Draw]]:
     if panel.curves:
         yield "curves", partial(curves, panel=panel, style=style)
-    if any(each.speedup_vs_native for each in panel.records()):
+    if any(record.speedup_vs_native for record in panel.records()):
         yield "speedup", partial(speedups, panel=panel, style=style)
-    if any(each.over_bound for each in comparisons):
+    if any(comparison.over_bound for comparison in comparisons):
         yield "bound", partial(over_bounds, panel=panel, comparisons=comparisons, style=style)
 
 
@@ -91,10 +91,10 @@ def slug(*parts: str) -> str:
 
 def _unused(name: str, kind: str, folder: Path, written: Container[Path]) -> str:
     """Return a name that no other figure of this report has."""
-    own, count = name, 2
-    while folder / f"{own}.{kind}" in written:
-        own, count = f"{name}-{count}", count + 1
-    return own
+    unused, count = name, 2
+    while folder / f"{unused}.{kind}" in written:
+        unused, count = f"{name}-{count}", count + 1
+    return unused
 
 
 def _save(figure: Any, path: Path, kind: str) -> None:

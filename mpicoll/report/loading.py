@@ -40,15 +40,15 @@ class Records:
 
     def pairs_by_run(self) -> dict[str, list[PairRecord]]:
         """Return the records of pairs of each run, by its id."""
-        found: dict[str, list[PairRecord]] = {}
-        for each in self.pairs:
-            found.setdefault(each.run.id, []).append(each)
-        return found
+        by_run: dict[str, list[PairRecord]] = {}
+        for record in self.pairs:
+            by_run.setdefault(record.run.id, []).append(record)
+        return by_run
 
     def mapped_pairs(self) -> Iterator[tuple[str, int, list[PairRecord]]]:
         """Yield the id, the ranks and the pairs of each run that has few enough ranks for maps."""
         for name, rows in self.pairs_by_run().items():
-            ranks = max(each.ranks for each in rows)
+            ranks = max(record.ranks for record in rows)
             if ranks <= MOST_MAPPED:
                 yield name, ranks, rows
 
@@ -59,34 +59,34 @@ def load(paths: Sequence[Path]) -> Records:
     Raises:
         ArgumentError: a file cannot be read or holds other lines, or there are no records.
     """
-    lines = [each for path in paths for each in reading.load(path)]
-    once = {(each.run.id, key(each)): each for each in reading.only(CaseRecord, lines)}
+    lines = [line for path in paths for line in reading.load(path)]
+    once = {(record.run.id, key(record)): record for record in reading.only(CaseRecord, lines)}
     cases = summed_up(once.values())
-    pairs = {_pair_key(each): each for each in reading.only(PairRecord, lines)}
-    fits = {_fit_key(each): each for each in reading.only(FitRecord, lines)}
+    pairs = {_pair_key(record): record for record in reading.only(PairRecord, lines)}
+    fits = {_fit_key(record): record for record in reading.only(FitRecord, lines)}
     if not (cases or pairs):
         names = ", ".join(map(str, paths))
         raise ArgumentError(f"no records of cases or pairs in {names}: nothing to report")
-    failed = [each for each in reading.only(LaunchRecord, lines) if each.message]
+    failed = [record for record in reading.only(LaunchRecord, lines) if record.message]
     return Records(_runs(lines), cases, [*pairs.values()], [*fits.values()], failed)
 
 
 def _runs(lines: Sequence[Record]) -> dict[str, FullRun]:
-    found: dict[str, FullRun] = {}
-    for each in lines:
-        if isinstance(each, RunRecord):
-            found[each.run.id] = each.run
-        elif isinstance(each, CaseRecord | PairRecord | FitRecord):
-            found.setdefault(each.run.id, reading.full(each.run))
-    return found
+    runs: dict[str, FullRun] = {}
+    for line in lines:
+        if isinstance(line, RunRecord):
+            runs[line.run.id] = line.run
+        elif isinstance(line, CaseRecord | PairRecord | FitRecord):
+            runs.setdefault(line.run.id, reading.full(line.run))
+    return runs
 
 
-def _pair_key(each: PairRecord) -> tuple[object, ...]:
+def _pair_key(record: PairRecord) -> tuple[object, ...]:
     return (
-        each.run.id, each.backend, each.transport, each.device, each.quantity, each.source,
-        each.target, each.bytes,
+        record.run.id, record.backend, record.transport, record.device, record.quantity,
+        record.source, record.target, record.bytes,
     )  # fmt: skip
 
 
-def _fit_key(each: FitRecord) -> tuple[object, ...]:
-    return each.run.id, each.backend, each.transport, each.device, each.link
+def _fit_key(record: FitRecord) -> tuple[object, ...]:
+    return record.run.id, record.backend, record.transport, record.device, record.link

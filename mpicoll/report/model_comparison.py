@@ -62,14 +62,14 @@ class ModelComparison:
 
 def model_comparisons(panel: Panel, records: Records) -> list[ModelComparison]:
     """Return the comparison of each record of a panel that has alpha and beta."""
-    found = (_compared(each, records) for each in panel.records() if each.ranks > 1)
-    return [each for each in found if each is not None]
+    candidates = (_compared(record, records) for record in panel.records() if record.ranks > 1)
+    return [candidate for candidate in candidates if candidate is not None]
 
 
 def _compared(record: CaseRecord, records: Records) -> ModelComparison | None:
-    rows = [each for each in records.fits if _fits(each, record, records)]
-    links = _transport(record, {each.transport for each in rows})
-    rows = [each for each in rows if each.transport == links]
+    rows = [fit for fit in records.fits if _fits(fit, record, records)]
+    links = _transport(record, {fit.transport for fit in rows})
+    rows = [fit for fit in rows if fit.transport == links]
     nodes = placed(records.run_of(record), record.ranks, record.nodes)
     if links is None or nodes is None:
         return None
@@ -84,16 +84,20 @@ def _compared(record: CaseRecord, records: Records) -> ModelComparison | None:
 
 def _fits(fit: FitRecord, record: CaseRecord, records: Records) -> bool:
     """Whether a fit is of the machine, library and device of a record."""
-    same = (fit.backend, fit.library, fit.device) == (record.backend, record.library, record.device)
+    is_same = (fit.backend, fit.library, fit.device) == (
+        record.backend,
+        record.library,
+        record.device,
+    )
     # A fit of one node says nothing about the network between several.
     reaches = record.nodes == 1 or fit.nodes > 1
-    machines = [machine_kind(records.run_of(each)) for each in (fit, record)]
-    return same and reaches and machines[0] == machines[1]
+    machines = [machine_kind(records.run_of(source)) for source in (fit, record)]
+    return is_same and reaches and machines[0] == machines[1]
 
 
-def _transport(record: CaseRecord, known: Iterable[str]) -> str | None:
+def _transport(record: CaseRecord, transports: Iterable[str]) -> str | None:
     """Return the transport whose alpha and beta suit a record best."""
-    ways = sorted(set(known))
+    ways = sorted(set(transports))
     return next(
         (way for way in (record.transport, "point-to-point", "direct") if way in ways),
         ways[0] if ways else None,
@@ -102,12 +106,12 @@ def _transport(record: CaseRecord, known: Iterable[str]) -> str | None:
 
 def _fastest(rows: Sequence[FitRecord], network: Network) -> Network:
     """Return the network with the best of the classes of pairs: a bound must hold for all."""
-    within = [each for each in rows if each.link != "network"]
+    within = [fit for fit in rows if fit.link != "network"]
     if not within:
         return network
     best = AlphaBeta(
-        min(each.alpha_us for each in within) / 1e6,
-        min(each.beta_ns_per_byte for each in within) / 1e9,
+        min(fit.alpha_us for fit in within) / 1e6,
+        min(fit.beta_ns_per_byte for fit in within) / 1e9,
     )
     return Network(network.between if len(within) < len(rows) else best, best)
 
@@ -116,11 +120,11 @@ def placed(run: FullRun, ranks: int, count: int) -> Nodes | None:
     """Return the ranks of each of `count` nodes, None where the records do not say."""
     if count == 1:
         return (tuple(range(ranks)),)
-    found: dict[str, list[int]] = {}
+    by_host: dict[str, list[int]] = {}
     for rank, host in enumerate(run.hosts):
-        found.setdefault(host, []).append(rank)
-    if len(run.hosts) == ranks and len(found) == count:
-        return tuple(map(tuple, found.values()))
+        by_host.setdefault(host, []).append(rank)
+    if len(run.hosts) == ranks and len(by_host) == count:
+        return tuple(map(tuple, by_host.values()))
     return None if ranks % count else in_order(ranks, ranks // count)
 
 

@@ -19,7 +19,7 @@ from mpicoll.text.sizes import bytes_text
 
 Severity = Literal["error", "warning", "note"]
 
-LATE = 0.1
+LATE_SHARE = 0.1
 """The share of late or preempted samples above which there is a warning."""
 
 UNSURE = 0.05
@@ -34,25 +34,26 @@ class Notice:
     """A warning or a note.
 
     Attributes:
-        what: in a few words; `why`: its consequence for the numbers.
-        where: the cases or runs concerned.
+        title: what is wrong, in a few words.
+        why: the consequence for the numbers.
+        places: the cases or runs concerned.
     """
 
     severity: Severity
-    what: str
+    title: str
     why: str
-    where: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
 
-def notices(records: Records, found: Sequence[Setup]) -> list[Notice]:
+def notices(records: Records, setups: Sequence[Setup]) -> list[Notice]:
     """Return all notices about the records."""
     everything = [
         *_about_launches(records), *_about_results(records), *_about_runs(records),
         *_about_times(records),
-        *_about_pairs(records), *_about_mixing(records, found),
+        *_about_pairs(records), *_about_mixing(records, setups),
     ]  # fmt: skip
     order = ("error", "warning", "note")
-    return sorted(everything, key=lambda each: order.index(each.severity))
+    return sorted(everything, key=lambda notice: order.index(notice.severity))
 
 
 def case_name(record: CaseRecord) -> str:
@@ -72,12 +73,12 @@ def _about_launches(records: Records) -> Iterator[Notice]:
         yield Notice(
             "error", f"{counted(len(records.failed), 'launch')} of a study failed",
             "What they were to measure may be missing: a winner may lack the fastest rival.",
-            tuple(dict.fromkeys(f"{one.configuration}: {one.message}" for one in records.failed)),
+            tuple(dict.fromkeys(f"{run.configuration}: {run.message}" for run in records.failed)),
         )  # fmt: skip
 
 
 def _about_results(records: Records) -> Iterator[Notice]:
-    wrong = [each for each in records.cases if each.correct is False]
+    wrong = [record for record in records.cases if record.correct is False]
     if wrong:
         yield Notice(
             "error", f"{counted(len(wrong), 'case')} with wrong results",
@@ -85,18 +86,22 @@ def _about_results(records: Records) -> Iterator[Notice]:
             _with_messages(wrong),
         )  # fmt: skip
     unchecked = [
-        each for each in records.cases if each.time_us and each.correct is None and each.bytes_total
+        record
+        for record in records.cases
+        if record.time_us and record.correct is None and record.bytes_total
     ]
     if unchecked:
         yield _cases("warning", "whose results were not checked", "They may be wrong.", unchecked)
-    refused = [each for each in records.cases if not each.time_us and each.correct is not False]
+    refused = [
+        record for record in records.cases if not record.time_us and record.correct is not False
+    ]
     if refused:
         title = f"{counted(len(refused), 'case')} refused"
         yield Notice("note", title, "They have no time.", _with_messages(refused))
 
 
 def _with_messages(rows: Iterable[CaseRecord]) -> tuple[str, ...]:
-    return tuple(f"{case_name(each)}: {each.message}" for each in rows)
+    return tuple(f"{case_name(record)}: {record.message}" for record in rows)
 
 
 # -- runs ---------------------------------------------------------------------------------
@@ -125,13 +130,13 @@ def _about_runs(records: Records) -> Iterator[Notice]:
             _is_busy,
         ),
     )
-    for what, why, holds in checks:
-        if found := tuple(run_name(run) for run in records.runs.values() if holds(run)):
-            yield Notice("warning", what, why, found)
+    for title, why, holds in checks:
+        if names := tuple(run_name(run) for run in records.runs.values() if holds(run)):
+            yield Notice("warning", title, why, names)
 
 
 def _is_busy(run: FullRun) -> bool:
-    cores = {core for each in run.cores for core in each}
+    cores = {core for group in run.cores for core in group}
     return bool(cores) and (run.load or 0) > len(cores)
 
 
@@ -145,43 +150,43 @@ def run_name(run: FullRun) -> str:
 
 
 def _about_times(records: Records) -> Iterator[Notice]:
-    timed = [each for each in records.cases if each.time_us]
+    timed = [record for record in records.cases if record.time_us]
     checks: tuple[tuple[str, str, Callable[[CaseRecord], bool]], ...] = (
         (
             "with too few samples for an interval",
             "Six are the fewest. These cases never win, and their ratios are no verdicts.",
-            lambda each: not has_enough(each),
+            lambda record: not has_enough(record),
         ),
         (
             "without enough undisturbed samples",
             "Almost all samples had a rank that came late or lost its core, so that disturbed "
             "samples count too: these times are too long.",
-            lambda each: not each.undisturbed,
+            lambda record: not record.undisturbed,
         ),
         (
-            f"in which more than {LATE:.0%} of the samples started late",
+            f"in which more than {LATE_SHARE:.0%} of the samples started late",
             "A rank came after the common start; such samples are left out where others suffice.",
-            lambda each: (each.late_share or 0) > LATE,
+            lambda record: (record.late_share or 0) > LATE_SHARE,
         ),
         (
-            f"in which more than {LATE:.0%} of the samples were preempted",
+            f"in which more than {LATE_SHARE:.0%} of the samples were preempted",
             "A rank lost its core; such samples are left out where others suffice.",
-            lambda each: _preempted(each) > LATE,
+            lambda record: _preempted(record) > LATE_SHARE,
         ),
         (
             f"that the clocks' error could change by more than {UNSURE:.0%}",
             "The error of the common start may be large compared with the time itself.",
-            lambda each: each.sync_error_us > UNSURE * median_of(each),
+            lambda record: record.sync_error_us > UNSURE * median_of(record),
         ),
         (
             f"with outliers: one sample in 20 takes over {TAIL:g} times the median",
             "The median is unaffected; a program that waits for the slowest call is not.",
-            lambda each: (times_of(each).p95 or 0) > TAIL * median_of(each),
+            lambda record: (times_of(record).p95 or 0) > TAIL * median_of(record),
         ),
     )
-    for what, why, holds in checks:
-        if found := [each for each in timed if holds(each)]:
-            yield _cases("warning", what, why, found)
+    for title, why, holds in checks:
+        if matches := [record for record in timed if holds(record)]:
+            yield _cases("warning", title, why, matches)
 
 
 def _preempted(record: CaseRecord) -> float:
@@ -191,9 +196,9 @@ def _preempted(record: CaseRecord) -> float:
     return record.preempted / max(taken, record.samples, 1)
 
 
-def _cases(severity: Severity, what: str, why: str, rows: Sequence[CaseRecord]) -> Notice:
+def _cases(severity: Severity, title: str, why: str, rows: Sequence[CaseRecord]) -> Notice:
     return Notice(
-        severity, f"{counted(len(rows), 'case')} {what}", why, tuple(map(case_name, rows))
+        severity, f"{counted(len(rows), 'case')} {title}", why, tuple(map(case_name, rows))
     )
 
 
@@ -211,21 +216,23 @@ def _about_pairs(records: Records) -> Iterator[Notice]:
             "They are far from those like them, at every visit.", tuple(lines),
         )  # fmt: skip
     mapped = {name for name, _, _ in records.mapped_pairs()}
-    if many := [run_name(records.runs[name]) for name in records.pairs_by_run().keys() - mapped]:
+    if unmapped := [
+        run_name(records.runs[name]) for name in records.pairs_by_run().keys() - mapped
+    ]:
         yield Notice(
             "note", f"Pairs of more than {MOST_MAPPED} ranks",
-            "They stand in the tables, without a map.", tuple(sorted(many)),
+            "They stand in the tables, without a map.", tuple(sorted(unmapped)),
         )  # fmt: skip
-    wrong = [each for each in records.pairs if each.correct is False]
+    wrong = [record for record in records.pairs if record.correct is False]
     if wrong:
-        lines = [f"{each.backend} {each.transport}: {each.message}" for each in wrong]
+        lines = [f"{record.backend} {record.transport}: {record.message}" for record in wrong]
         yield Notice(
             "error", f"{counted(len(wrong), 'pair')} whose bytes were wrong", "", tuple(lines)
         )
 
 
-def _about_mixing(records: Records, found: Sequence[Setup]) -> Iterator[Notice]:
-    for setup in found[1:]:
+def _about_mixing(records: Records, setups: Sequence[Setup]) -> Iterator[Notice]:
+    for setup in setups[1:]:
         yield Notice(
             "warning", f"Setup {setup.name} was measured under other conditions than A",
             "They are never in one picture; compare them with python -m mpicoll.compare.",
@@ -237,7 +244,7 @@ def _about_mixing(records: Records, found: Sequence[Setup]) -> Iterator[Notice]:
             "warning", f"The runs are of {len(commits)} commits",
             "A difference between them may be one of the code.", tuple(sorted(commits)),
         )  # fmt: skip
-    if again := repeated(records, found):
+    if again := repeated(records, setups):
         yield _cases(
             "note", "measured more than once under the same conditions",
             "The latest run is shown.", again,

@@ -29,20 +29,20 @@ POLICY = (
 """Nothing may be fetched, whatever a record holds."""
 
 
-def page(found: Report) -> str:
+def page(report: Report) -> str:
     """Return the page.
 
     Raises:
         ArgumentError: plotly is not installed.
     """
     library = plotly()
-    hues, listed = colours(found.panels, found.maps), tables(found)
-    made = templates(__package__, plain=plain, number=number, size_text=size_text)
-    return made.get_template("page.html").render(
-        policy=POLICY, style=asset("page.css"), title=_title(found), sections=_sections(found),
-        report=found, tables=listed, colours=hues, winner_maps=list(_winner_maps(found)),
-        collectives=dict.fromkeys(each.collective for each in found.panels if each.curves),
-        how_to_measure_pairs=HOW_TO_MEASURE_PAIRS, data=finite(_data(found, hues, listed)),
+    hues, listed = colours(report.panels, report.maps), tables(report)
+    environment = templates(__package__, plain=plain, number=number, size_text=size_text)
+    return environment.get_template("page.html").render(
+        policy=POLICY, style=asset("page.css"), title=_title(report), sections=_sections(report),
+        report=report, tables=listed, colours=hues, winner_maps=list(_winner_maps(report)),
+        collectives=dict.fromkeys(panel.collective for panel in report.panels if panel.curves),
+        how_to_measure_pairs=HOW_TO_MEASURE_PAIRS, data=finite(_data(report, hues, listed)),
         plotly=library, script=Markup("\n").join(asset(f"{name}.js") for name in _SCRIPTS),
     )  # fmt: skip
 
@@ -86,42 +86,49 @@ def finite(values: Any) -> Any:
     {'a': [1.5, None]}
     """
     if isinstance(values, dict):
-        return {name: finite(each) for name, each in values.items()}
+        return {name: finite(value) for name, value in values.items()}
     if isinstance(values, list | tuple):
-        return [finite(each) for each in values]
+        return [finite(value) for value in values]
     return None if isinstance(values, float) and not isfinite(values) else values
 
 
 def _data(
-    found: Report, hues: Mapping[str, str], listed: Mapping[str, ReportTable]
+    report: Report, hues: Mapping[str, str], listed: Mapping[str, ReportTable]
 ) -> dict[str, Any]:
     return {
         "colours": hues,
-        "panels": panel_values(found),
-        "pairs": heat_maps(found),
+        "panels": panel_values(report),
+        "pairs": heat_maps(report),
         "tables": {
-            name: {"columns": each.columns, "rows": each.rows} for name, each in listed.items()
+            name: {"columns": table.columns, "rows": table.rows} for name, table in listed.items()
         },
     }
 
 
-def _title(found: Report) -> str:
-    kinds = dict.fromkeys(machine_kind(run) for run in found.records.runs.values())
+def _title(report: Report) -> str:
+    kinds = dict.fromkeys(machine_kind(run) for run in report.records.runs.values())
     return f"Collectives on {'; '.join(kinds)}"
 
 
-def _sections(found: Report) -> list[str]:
-    of_cases = ["curves", "winners", "model"] if found.panels else []
+def _sections(report: Report) -> list[str]:
+    of_cases = ["curves", "winners", "model"] if report.panels else []
     return ["warnings", "machine", *of_cases, "pairs"]
 
 
-def _winner_maps(found: Report) -> Iterator[tuple[Setup | None, list[WinnerMap], Sequence[int]]]:
+def _winner_maps(report: Report) -> Iterator[tuple[Setup | None, list[WinnerMap], Sequence[int]]]:
     """Yield the maps that share a table, with their sizes; the setup with its first table."""
-    for setup in found.setups:
+    for setup in report.setups:
         title: Setup | None = setup
-        own = [each for each in found.maps if each.setup == setup.name]
+        setup_maps = [winner_map for winner_map in report.maps if winner_map.setup == setup.name]
         # What moves no data would leave a column to itself.
-        for maps in ([m for m in own if any(m.sizes)], [m for m in own if not any(m.sizes)]):
+        for maps in (
+            [m for m in setup_maps if any(m.sizes)],
+            [m for m in setup_maps if not any(m.sizes)],
+        ):
             if maps:
-                yield title, maps, sorted({size for each in maps for size in each.sizes})
+                yield (
+                    title,
+                    maps,
+                    sorted({size for winner_map in maps for size in winner_map.sizes}),
+                )
                 title = None

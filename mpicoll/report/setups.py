@@ -44,27 +44,27 @@ class Setup:
         yield "MPI", f"{mpi.library} {mpi.device or ''}".strip() if mpi else None
         yield "provider", mpi.provider if mpi else None
         yield "NCCL", first.stack.nccl
-        yield "versions", ", ".join(f"{name} {each}" for name, each in first.versions.items())
+        yield "versions", ", ".join(f"{name} {version}" for name, version in first.versions.items())
         yield "command", " ".join(first.argv or first.command)
 
 
 def setups(runs: Iterable[FullRun]) -> list[Setup]:
     """Return the runs in groups of the same conditions."""
-    found: list[Setup] = []
+    groups: list[Setup] = []
     for run in runs:
-        for setup in found:
+        for setup in groups:
             if not unlike(setup.runs[0], run):
                 setup.runs.append(run)
                 break
         else:
-            from_first = unlike(found[0].runs[0], run) if found else []
-            found.append(Setup(_name(len(found)), [run], from_first))
-    return found
+            from_first = unlike(groups[0].runs[0], run) if groups else []
+            groups.append(Setup(_name(len(groups)), [run], from_first))
+    return groups
 
 
-def by_run(found: Sequence[Setup]) -> dict[str, Setup]:
+def by_run(groups: Sequence[Setup]) -> dict[str, Setup]:
     """Return the setup of each run, by the run's id."""
-    return {run.id: setup for setup in found for run in setup.runs}
+    return {run.id: setup for setup in groups for run in setup.runs}
 
 
 def unlike(first: FullRun, second: FullRun) -> list[str]:
@@ -79,7 +79,7 @@ def machine_kind(run: FullRun) -> str:
     >>> machine_kind(FullRun(machines=[Machine("a", processor="P", cores=8)] * 2))
     'P, 8 cores'
     """
-    kinds = sorted({f"{each.processor}, {each.cores} cores" for each in run.machines})
+    kinds = sorted({f"{machine.processor}, {machine.cores} cores" for machine in run.machines})
     return "; ".join(kinds or sorted(set(run.hosts)))
 
 
@@ -98,5 +98,5 @@ def _name(index: int) -> str:
     >>> _name(0), _name(25), _name(26)
     ('A', 'Z', 'AA')
     """
-    more, own = divmod(index, 26)
-    return (_name(more - 1) if more else "") + chr(ord("A") + own)
+    more, letter = divmod(index, 26)
+    return (_name(more - 1) if more else "") + chr(ord("A") + letter)

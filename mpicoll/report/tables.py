@@ -40,19 +40,19 @@ class ReportTable:
         return text.getvalue()
 
 
-def tables(found: Report) -> dict[str, ReportTable]:
+def tables(report: Report) -> dict[str, ReportTable]:
     """Return all tables by name."""
-    made = (
-        _notices(found), _runs(found), _machines(found), _variables(found), _cases(found),
-        _winners(found), _model(found), _pairs(found), _fits(found),
+    all_tables = (
+        _notices(report), _runs(report), _machines(report), _variables(report), _cases(report),
+        _winners(report), _model(report), _pairs(report), _fits(report),
     )  # fmt: skip
-    return {each.name: each for each in made}
+    return {table.name: table for table in all_tables}
 
 
-def _notices(found: Report) -> ReportTable:
+def _notices(report: Report) -> ReportTable:
     rows = [
-        (each.severity, each.what, each.why, where)
-        for each in found.notices for where in each.where or ("",)
+        (notice.severity, notice.title, notice.why, place)
+        for notice in report.notices for place in notice.places or ("",)
     ]  # fmt: skip
     return ReportTable("warnings", ("severity", "what", "why", "where"), rows)
 
@@ -60,14 +60,14 @@ def _notices(found: Report) -> ReportTable:
 # -- the machine ------------------------------------------------------------------------
 
 
-def _runs(found: Report) -> ReportTable:
+def _runs(report: Report) -> ReportTable:
     columns = (
         "run", "setup", "started", "ranks", "hosts", "libraries", "MPI standard", "MPI device",
         "provider", "NCCL", "CUDA", "versions", "commit", "changed", "clock error us",
         "oversubscribed", "load before", "timing", "confidence", "seed", "command",
     )  # fmt: skip
-    setup_of = by_run(found.setups)
-    rows = [_run(run, setup_of.get(run.id)) for run in found.records.runs.values()]
+    setup_of = by_run(report.setups)
+    rows = [_run(run, setup_of.get(run.id)) for run in report.records.runs.values()]
     return ReportTable("runs", columns, rows)
 
 
@@ -88,28 +88,28 @@ def _named(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def _machines(found: Report) -> ReportTable:
+def _machines(report: Report) -> ReportTable:
     columns = ("run", "host", "processor", "cores", "kernel", "ranks", "quota", "binding")
     rows = [
         (run.id, host.host, host.processor, host.cores, host.kernel, host.ranks, run.quota,
          _binding(run, host))
-        for run in found.records.runs.values() for host in run.machines
+        for run in report.records.runs.values() for host in run.machines
     ]  # fmt: skip
     return ReportTable("machines", columns, rows)
 
 
 def _binding(run: FullRun, machine: Machine) -> str:
     """Return the cores of a host's ranks, or that they are not bound."""
-    ranks = [each for each in run.binding if each.host == machine.host]
-    if not any(each.bound for each in ranks):
+    ranks = [binding for binding in run.binding if binding.host == machine.host]
+    if not any(rank.bound for rank in ranks):
         return "not bound" if ranks else ""
-    return "; ".join(f"rank {each.rank}: {each.cores}" for each in ranks)
+    return "; ".join(f"rank {rank.rank}: {rank.cores}" for rank in ranks)
 
 
-def _variables(found: Report) -> ReportTable:
+def _variables(report: Report) -> ReportTable:
     rows = [
         (run.id, name, value)
-        for run in found.records.runs.values() for name, value in run.environment.items()
+        for run in report.records.runs.values() for name, value in run.environment.items()
     ]  # fmt: skip
     return ReportTable("variables", ("run", "variable", "value"), rows)
 
@@ -122,14 +122,14 @@ _COUNTS = ("samples", "late_share", "preempted", "undisturbed", "sync_error_us")
 _LAST = ("algbw_GBps", "busbw_GBps", "correct", "message")
 
 
-def _cases(found: Report) -> ReportTable:
+def _cases(report: Report) -> ReportTable:
     columns = (
         "setup", *FIELDS, "executed", "transport", *(f"{name} us" for name in _TIMES),
         *(f"vs native {name}" for name in _RATIO), *_COUNTS, *_LAST, "run",
     )  # fmt: skip
     rows = [
-        _case(panel.scope.setup, each)
-        for panel in found.panels for each in (*panel.records(), *panel.refused)
+        _case(panel.scope.setup, record)
+        for panel in report.panels for record in (*panel.records(), *panel.refused)
     ]  # fmt: skip
     return ReportTable("cases", columns, rows)
 
@@ -147,15 +147,15 @@ def _values(record: object, names: Sequence[str]) -> list[Any]:
     return [getattr(record, name) if record else None for name in names]
 
 
-def _winners(found: Report) -> ReportTable:
+def _winners(report: Report) -> ReportTable:
     columns = (
         "setup", "collective", "variant", "ranks", "nodes", "bytes_total", "backend", "algorithm",
         "executed", "transport", "median us", "low us", "high us", "tie", "runner-up",
         "runner-up us", "times native",
     )  # fmt: skip
     rows = [
-        (each.setup, each.collective, each.variant, *row, size, *_winner(cell))
-        for each in found.maps for (row, size), cell in each.cells.items()
+        (winner_map.setup, winner_map.collective, winner_map.variant, *row, size, *_winner(cell))
+        for winner_map in report.maps for (row, size), cell in winner_map.cells.items()
     ]  # fmt: skip
     return ReportTable("winners", columns, rows)
 
@@ -170,7 +170,7 @@ def _winner(cell: Winner) -> Row:
     )  # fmt: skip
 
 
-def _model(found: Report) -> ReportTable:
+def _model(report: Report) -> ReportTable:
     columns = (
         "setup", "collective", "variant", "ranks", "nodes", "bytes_total", "backend", "algorithm",
         "executed", "transport", "links of", "measured us", "model us", "measured / model",
@@ -180,10 +180,11 @@ def _model(found: Report) -> ReportTable:
     rows = [
         (
             panel.scope.setup, panel.collective, panel.scope.variant,
-            *_values(each.record, names), each.links, median_of(each.record),
-            each.model, each.over_model, each.bound, each.over_bound,
+            *_values(comparison.record, names), comparison.links, median_of(comparison.record),
+            comparison.model, comparison.over_model, comparison.bound, comparison.over_bound,
         )
-        for panel, rows in zip(found.panels, found.comparisons, strict=True) for each in rows
+        for panel, rows in zip(report.panels, report.comparisons, strict=True)
+        for comparison in rows
     ]  # fmt: skip
     return ReportTable("model", columns, rows)
 
@@ -191,26 +192,26 @@ def _model(found: Report) -> ReportTable:
 # -- pairs --------------------------------------------------------------------------------
 
 
-def _pairs(found: Report) -> ReportTable:
+def _pairs(report: Report) -> ReportTable:
     names = (
         "backend", "transport", "device", "quantity", "source", "target", "source_host",
         "target_host", "link", "bytes", "GBps", "typical", "outlier", "correct", "samples",
     )  # fmt: skip
     times = ("median", "low", "high")
     rows = [
-        (each.run.id, *_values(each, names), *_values(each.time_us, times), each.message)
-        for each in found.records.pairs
+        (record.run.id, *_values(record, names), *_values(record.time_us, times), record.message)
+        for record in report.records.pairs
     ]
     return ReportTable("pairs", ("run", *names, *(f"{name} us" for name in times), "message"), rows)
 
 
-def _fits(found: Report) -> ReportTable:
+def _fits(report: Report) -> ReportTable:
     names = (
         "backend", "library", "transport", "device", "link", "ranks", "nodes", "alpha_us",
         "beta_ns_per_byte", "GBps", "error", "worst_error", "points", "pairs",
     )  # fmt: skip
     rows = [
-        (each.run.id, machine_kind(found.records.run_of(each)), *_values(each, names))
-        for each in found.records.fits
+        (fit.run.id, machine_kind(report.records.run_of(fit)), *_values(fit, names))
+        for fit in report.records.fits
     ]
     return ReportTable("fits", ("run", "machine", *names), rows)

@@ -39,13 +39,13 @@ class Winner:
     def explanation(self) -> str:
         """The algorithm asked for, its time, and the runner-up."""
         first, second = self.record, self.runner_up
-        own = (
+        text = (
             f"asked for as {first.algorithm}, over {first.transport}, {number(median_of(first))} us"
         )
         if second is None:
-            return own
+            return text
         return (
-            f"{own}, {'ties with' if self.ties else 'before'} {second.backend} "
+            f"{text}, {'ties with' if self.ties else 'before'} {second.backend} "
             f"{second.executed} ({number(median_of(second))} us)"
         )
 
@@ -73,10 +73,10 @@ def winner(rows: Sequence[CaseRecord]) -> Winner | None:
     if not leading:
         return None
     first = leading[0]
-    others = sorted(filter(can_lead, rows), key=median_of)
-    rivals = [record for record in (*leading, *others) if way(record) != way(first)]
+    candidates = sorted(filter(can_lead, rows), key=median_of)
+    rivals = [record for record in (*leading, *candidates) if way(record) != way(first)]
     ties = any(way(record) != way(first) for record in leading)
-    natives = [record for record in others if record.algorithm == "native"]
+    natives = [record for record in candidates if record.algorithm == "native"]
     ratio = compared(natives[0], first) if natives else None
     return Winner(first, rivals[0] if rivals else None, ties, ratio.ratio if ratio else None)
 
@@ -84,16 +84,18 @@ def winner(rows: Sequence[CaseRecord]) -> Winner | None:
 def winner_maps(panels: Sequence[Panel]) -> list[WinnerMap]:
     """Return a map for each collective, conditions and variant."""
     groups: dict[tuple[str, str, str], list[Panel]] = {}
-    for each in panels:
-        groups.setdefault((each.collective, each.scope.setup, each.scope.variant), []).append(each)
-    made = (_map(*named, group) for named, group in groups.items())
-    return [each for each in made if each.cells or each.undecided]
+    for panel in panels:
+        groups.setdefault((panel.collective, panel.scope.setup, panel.scope.variant), []).append(
+            panel
+        )
+    maps = (_map(*named, group) for named, group in groups.items())
+    return [winner_map for winner_map in maps if winner_map.cells or winner_map.undecided]
 
 
 def _map(collective: str, setup: str, variant: str, group: Sequence[Panel]) -> WinnerMap:
     records = {
-        ((each.scope.ranks, each.scope.nodes), size): [*filter(is_sound, each.at(size))]
-        for each in group for size in each.sizes()
+        ((panel.scope.ranks, panel.scope.nodes), size): [*filter(is_sound, panel.at(size))]
+        for panel in group for size in panel.sizes()
     }  # fmt: skip
     cells = {place: cell for place, sound in records.items() if (cell := winner(sound))}
     undecided = frozenset(place for place, sound in records.items() if sound) - cells.keys()

@@ -34,7 +34,7 @@ from mpicoll.text.printable import printable
 @click.argument("files", nargs=-1, type=FILE, metavar="[study.toml | FILES]")
 @option("-o", "--output", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
         help="The folder of the study.")  # fmt: skip
-@option("--records", "made", is_flag=True, help="Launch nothing: FILES are records.")
+@option("--records", "from_records", is_flag=True, help="Launch nothing: FILES are records.")
 @option("--dry-run", "dry", is_flag=True, help="Print the plan and how long it takes.")
 @option("--launches", type=Whole(1, MOST_LAUNCHES), metavar="N",
         help="Of each configuration, instead of the description's.")  # fmt: skip
@@ -45,17 +45,19 @@ from mpicoll.text.printable import printable
 @option("--csv", "table", type=FILE, metavar="FILE",
         help="Of records: write the times of allreduce in one call and in two there.")  # fmt: skip
 def main(
-    files: Sequence[Path], folder: Path | None, made: bool, dry: bool, launches: int | None,
+    files: Sequence[Path], folder: Path | None, from_records: bool, dry: bool, launches: int | None,
     minutes: float | None, library: str | None, table: Path | None,
 ) -> int:  # fmt: skip
     """Run the study that the command line describes; return the exit status."""
     if library is not None:
         print(printable(str(install(library))))
         return 0
-    if made or (folder is None and not dry):
+    if from_records or (folder is None and not dry):
         if not files:
-            raise click.UsageError("give FILES to --records" if made else "give -o DIR, or records")
-        if not made and files[0].suffix == ".toml":
+            raise click.UsageError(
+                "give FILES to --records" if from_records else "give -o DIR, or records"
+            )
+        if not from_records and files[0].suffix == ".toml":
             raise click.UsageError("a study takes -o DIR, or --dry-run")
         if folder is not None:
             make_folder(folder)
@@ -66,38 +68,38 @@ def main(
     study = _study(files, folder)
     study.launches = launches or study.launches
     study.minutes = minutes or study.minutes
-    found = _planned(study)
+    study_plan = _planned(study)
     if dry or folder is None:
-        print_plan(found)
+        print_plan(study_plan)
         return 0
-    return _run(found, folder)
+    return _run(study_plan, folder)
 
 
 def _study(files: Sequence[Path], folder: Path | None) -> Description:
     """Return the study of a file, the one that the folder has begun, or the default."""
     if files:
         return load(files[0])
-    begun = running.stored(folder) if folder is not None else None
-    return begun or default_study()
+    folder_study = running.stored(folder) if folder is not None else None
+    return folder_study or default_study()
 
 
 def _planned(study: Description) -> Plan:
     environments, remarks = find(study)
-    found = plan(study, environments)
-    found.remarks[:0] = remarks
-    return found
+    study_plan = plan(study, environments)
+    study_plan.remarks[:0] = remarks
+    return study_plan
 
 
-def _run(found: Plan, folder: Path) -> int:
+def _run(study_plan: Plan, folder: Path) -> int:
     with running.taken(folder):
         check_folder(folder)
-        running.store(found.study, folder)
-        for each in found.remarks:
-            print(printable(f"warning: {each}"), file=sys.stderr)
-        runner = running.Runner(found, folder)
+        running.store(study_plan.study, folder)
+        for remark in study_plan.remarks:
+            print(printable(f"warning: {remark}"), file=sys.stderr)
+        runner = running.Runner(study_plan, folder)
         runner.run()
-        if any(record.message is None for record in runner.done.values()):
-            remarks = [*runner.not_launched(), *found.remarks]
+        if any(record.message is None for record in runner.records.values()):
+            remarks = [*runner.not_launched(), *study_plan.remarks]
             write_outcome(sorted((folder / "launches").glob("*.jsonl")), folder, remarks)
         if shortage := runner.shortage():
             print(printable(f"Error: {shortage}"), file=sys.stderr)

@@ -21,27 +21,31 @@ def environments_of(records: Sequence[Record]) -> dict[str, str]:
     """
     described = runs(records)
     names = dict.fromkeys(described, "")
-    names |= {each.run.id: each.environment or "" for each in only(CaseRecord, records)}
-    names |= {each.run: each.environment for each in only(LaunchRecord, records) if each.run}
+    names |= {record.run.id: record.environment or "" for record in only(CaseRecord, records)}
+    names |= {
+        record.run: record.environment for record in only(LaunchRecord, records) if record.run
+    }
     groups: dict[str, dict[str, Sequence[str]]] = {}
     for run, full in described.items():
         groups.setdefault(names[run], {})[run] = _marks(full)
     for name, marks in groups.items():
-        differ = [len({*each} - {""}) > 1 for each in zip(*marks.values(), strict=True)]
-        for run, own in marks.items():
-            *more, machine = (mark if told else "" for mark, told in zip(own, differ, strict=True))
-            names[run] = _joined(" on ", _joined(" ", name, *more), machine)
+        differ = [len({*values} - {""}) > 1 for values in zip(*marks.values(), strict=True)]
+        for run, run_marks in marks.items():
+            *more, machine = (
+                mark if is_shown else "" for mark, is_shown in zip(run_marks, differ, strict=True)
+            )
+            names[run] = _join(" on ", _join(" ", name, *more), machine)
     return names
 
 
-def _joined(between: str, *parts: str) -> str:
+def _join(between: str, *parts: str) -> str:
     return between.join(filter(None, parts))
 
 
 def _marks(run: FullRun) -> Sequence[str]:
     """Return the libraries, thread level and processors of a run, "" for each that it lacks."""
     libraries = (run.libraries.get(backend, "") for backend in ("mpi4py", "torch"))
-    processors = sorted({each.processor or "" for each in run.machines} - {""})
+    processors = sorted({machine.processor or "" for machine in run.machines} - {""})
     return *map(short_name, libraries), run.threads or "", " and ".join(processors)
 
 
@@ -58,8 +62,8 @@ def short_name(library: str) -> str:
 
 def tell_apart(records: Sequence[Record], names: Mapping[str, str]) -> None:
     """Give the records of runs the environments that `environments_of` found."""
-    for each in records:
-        if isinstance(each, CaseRecord):
-            each.environment = names.get(each.run.id, each.environment) or None
-        elif isinstance(each, LaunchRecord) and each.run:
-            each.environment = names.get(each.run, each.environment)
+    for record in records:
+        if isinstance(record, CaseRecord):
+            record.environment = names.get(record.run.id, record.environment) or None
+        elif isinstance(record, LaunchRecord) and record.run:
+            record.environment = names.get(record.run, record.environment)

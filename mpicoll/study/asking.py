@@ -35,7 +35,9 @@ def arguments(
     return ["-m", "mpicoll.study.asking", ",".join(collectives), every, dtype, op, backend, device]
 
 
-def heard(vendor: str, forced: Mapping[str, Forced], printed: str | None) -> dict[str, Forced]:
+def read_answers(
+    vendor: str, forced: Mapping[str, Forced], printed: str | None
+) -> dict[str, Forced]:
     """Return how the library is forced, with its answers to this program.
 
     Args:
@@ -44,7 +46,7 @@ def heard(vendor: str, forced: Mapping[str, Forced], printed: str | None) -> dic
     if printed is None:
         return dict(forced)
     library = libraries()[vendor]
-    asked: dict[str, list[int]] = {name: [] for name in forced}
+    answered: dict[str, list[int]] = {name: [] for name in forced}
     refused: dict[str, dict[int, str]] = {name: {} for name in forced}
     for name, size, text in _answers(printed):
         if name not in forced:
@@ -52,50 +54,50 @@ def heard(vendor: str, forced: Mapping[str, Forced], printed: str | None) -> dic
         if library.runs:
             ran = _ran(library, name, text)
             wanted = forced[name].algorithm
-            own = "" if _plain(wanted) in map(_plain, ran) else ", ".join(ran)
+            refusal = "" if _plain(wanted) in map(_plain, ran) else ", ".join(ran)
             # What it names with a prefix it also prints, where it runs.
             prefix = library.named.partition("{")[0]
             if not ran and prefix and wanted.startswith(prefix):
-                own = f"nothing of {wanted}"
-            is_answer = bool(ran or own)
+                refusal = f"nothing of {wanted}"
+            is_answer = bool(ran or refusal)
         else:
-            own = _refusal(library.refusal, name, printed if library.at_start else text)
+            refusal = _refusal(library.refusal, name, printed if library.at_start else text)
             # Silence as it starts is no answer: it has such a number, and may run another.
-            is_answer = bool(own) or not library.at_start
+            is_answer = bool(refusal) or not library.at_start
         if is_answer:
-            asked[name].append(size)
-        if own:
-            refused[name][size] = own
-    return {name: _with(how, asked[name], refused[name]) for name, how in forced.items()}
+            answered[name].append(size)
+        if refusal:
+            refused[name][size] = refusal
+    return {name: _with(how, answered[name], refused[name]) for name, how in forced.items()}
 
 
 def _refusal(pattern: str, name: str, text: str) -> str:
     """Return the line in which a library says that it takes another algorithm, "" without one."""
     lines = re.findall(rf".*(?:{pattern}).*", text, re.IGNORECASE)
-    own = [each for each in lines if re.search(rf"\b{function(name)}\b", each, re.IGNORECASE)]
-    return own[0].strip()[:200] if own else ""
+    matches = [line for line in lines if re.search(rf"\b{function(name)}\b", line, re.IGNORECASE)]
+    return matches[0].strip()[:200] if matches else ""
 
 
 def _ran(library: Library, name: str, text: str) -> list[str]:
     """Return the algorithms that a library says it ran, as `libraries.toml` names them."""
-    found = []
-    for each in re.finditer(library.runs, text):
-        said = each.groupdict()
-        if _plain(said.pop("function")) in (_plain(name), _plain(function(name))):
-            found.append(library.named.format(**said).lower())
-    return found
+    algorithms = []
+    for match in re.finditer(library.runs, text):
+        parts = match.groupdict()
+        if _plain(parts.pop("function")) in (_plain(name), _plain(function(name))):
+            algorithms.append(library.named.format(**parts).lower())
+    return algorithms
 
 
 def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _with(how: Forced, asked: Sequence[int], refused: Mapping[int, str]) -> Forced:
-    if not asked:
+def _with(how: Forced, sizes: Sequence[int], refused: Mapping[int, str]) -> Forced:
+    if not sizes:
         return how
-    said = next(iter(refused.values()), how.said)
+    answer = next(iter(refused.values()), how.said)
     return Forced(
-        how.algorithm, how.ours, how.variables, len(refused) < len(asked), said, sorted(refused)
+        how.algorithm, how.ours, how.variables, len(refused) < len(sizes), answer, sorted(refused)
     )
 
 
@@ -106,11 +108,11 @@ def _answers(printed: str) -> Iterator[tuple[str, int, str]]:
         yield name, int(size), text
 
 
-def main(given: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> None:
     """Make the calls, on every rank."""
-    if len(given) != 6:
+    if len(argv) != 6:
         raise ArgumentError("this is run by mpicoll.study")
-    names, sizes, dtype, op, backend, device = given
+    names, sizes, dtype, op, backend, device = argv
     wanted = Wanted(
         collectives=tuple(names.split(",")), sizes=tuple(map(int, sizes.split(","))),
         dtypes=(dtype,), ops=(op,), device=device,

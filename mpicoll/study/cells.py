@@ -67,8 +67,8 @@ class Name:
 
     def __str__(self) -> str:
         text = f"{self.project}'s {self.algorithm}" if self.is_ours else self.algorithm
-        where = f"{text}{self._place}"
-        return where if self.backend == "mpi4py" else f"{where} ({self.backend})"
+        label = f"{text}{self._place}"
+        return label if self.backend == "mpi4py" else f"{label} ({self.backend})"
 
     @property
     def project(self) -> str:
@@ -117,7 +117,7 @@ class Contestant:
     """
 
     name: Name
-    made: int = 1
+    launch_count: int = 1
     times: dict[str, float] = field(default_factory=dict)
     bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
     within: dict[str, float] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Contestant:
 
     def us_of(self, runs: Iterable[str]) -> float:
         """Return the median of some of the launches."""
-        return median(self.times[each] for each in runs)
+        return median(self.times[run] for run in runs)
 
     @property
     def launches(self) -> int:
@@ -168,12 +168,12 @@ class Contestant:
     def label(self) -> str:
         """The name; of a chooser with its most frequent choice, of torch's own with its library."""
         if self.name.backend == "torch" and self.name.is_native and self.library:
-            where = f"torch in {self.name.environment}" if self.name.environment else "torch"
-            return f"{self.name.algorithm} of {self.library.split()[-1]} ({where})"
+            place = f"torch in {self.name.environment}" if self.name.environment else "torch"
+            return f"{self.name.algorithm} of {self.library.split()[-1]} ({place})"
         if self.name.algorithm.partition("@")[0] not in ("auto", "adaptive") or not self.ran:
             return str(self.name)
-        found = list(self.ran.values())
-        return f"{self.name} ({max(dict.fromkeys(found), key=found.count)})"
+        choices = list(self.ran.values())
+        return f"{self.name} ({max(dict.fromkeys(choices), key=choices.count)})"
 
 
 @dataclass(frozen=True)
@@ -228,13 +228,13 @@ class Cell:
     def natives(self, environment: str | None = None) -> list[Contestant]:
         """Return the library's calls, those of one environment if it is given."""
         return [
-            each for name, each in self.contestants.items()
+            contestant for name, contestant in self.contestants.items()
             if name.is_native and environment in (None, name.environment)
         ]  # fmt: skip
 
-    def ours(self) -> list[Contestant]:
+    def schedules(self) -> list[Contestant]:
         """Return the schedules of this project."""
-        return [each for name, each in self.contestants.items() if name.is_ours]
+        return [contestant for name, contestant in self.contestants.items() if name.is_ours]
 
     def strongest_native(self, environment: str | None = None) -> Contestant | None:
         """Return the fastest native over environments and algorithms.
@@ -243,73 +243,86 @@ class Cell:
         """
         if any(environment in (None, name.environment) for name in self.missing):
             return None
-        return min(self.natives(environment), key=lambda each: each.us, default=None)
+        return min(self.natives(environment), key=lambda contestant: contestant.us, default=None)
 
     def fastest_ours(self) -> Contestant | None:
         """Return the fastest schedule, None without one."""
-        return min(self.ours(), key=lambda each: each.us, default=None)
+        return min(self.schedules(), key=lambda contestant: contestant.us, default=None)
 
 
-def compared(one: Contestant, other: Contestant, confidence: float = 0.95) -> Ratio:
-    """Return how many times as fast `one` is as `other`."""
-    paired = _paired(one, other)
-    if len(paired) >= min(ENOUGH, one.launches, other.launches) and len(paired) > 1:
-        found = ratio_of(paired, confidence)
-        assert found is not None
-        agreeing = sum((each > 1) == (found.ratio > 1) for each in paired)
-        return Ratio(*found[:4], len(paired), agreeing, True)
-    if one.made == other.made == 1:
+def compared(contestant: Contestant, reference: Contestant, confidence: float = 0.95) -> Ratio:
+    """Return how many times as fast `contestant` is as `reference`."""
+    paired = _paired(contestant, reference)
+    if len(paired) >= min(ENOUGH, contestant.launches, reference.launches) and len(paired) > 1:
+        ratio = ratio_of(paired, confidence)
+        assert ratio is not None
+        agreeing = sum((value > 1) == (ratio.ratio > 1) for value in paired)
+        return Ratio(*ratio[:4], len(paired), agreeing, True)
+    if contestant.launch_count == reference.launch_count == 1:
         # Nothing is known of other launches.
-        ours, theirs = (next(iter(each.samples.values())) for each in (one, other))
-        if not (ours and theirs):
-            return _of_intervals(one, other)
-        of_samples = _unpaired(ours, theirs, confidence)
+        samples, reference_samples = (
+            next(iter(side.samples.values())) for side in (contestant, reference)
+        )
+        if not (samples and reference_samples):
+            return _of_intervals(contestant, reference)
+        of_samples = _unpaired(samples, reference_samples, confidence)
         return replace(of_samples, launches=1, agreeing=1, is_single=True)
-    return _unpaired(list(one.times.values()), list(other.times.values()), confidence)
+    return _unpaired(list(contestant.times.values()), list(reference.times.values()), confidence)
 
 
-def _paired(one: Contestant, other: Contestant) -> list[float]:
+def _paired(contestant: Contestant, reference: Contestant) -> list[float]:
     """Return the ratio of each launch that has both, from samples side by side where it can be."""
-    if other.name.algorithm == "native" and _same_place(one.name, other.name):
-        side_by_side = one.to_native
-    elif _same_place(one.name, other.name):
-        side_by_side = one.to_forced.get(other.name.algorithm, {})
+    if reference.name.algorithm == "native" and _same_place(contestant.name, reference.name):
+        side_by_side = contestant.to_native
+    elif _same_place(contestant.name, reference.name):
+        side_by_side = contestant.to_forced.get(reference.name.algorithm, {})
     else:
-        side_by_side = one.to_other.get(f"{other.name.backend} {other.name.algorithm}", {})
+        side_by_side = contestant.to_other.get(
+            f"{reference.name.backend} {reference.name.algorithm}", {}
+        )
     return [
-        side_by_side.get(run, us / one.times[run])
-        for run, us in other.times.items() if run in one.times
+        side_by_side.get(run, us / contestant.times[run])
+        for run, us in reference.times.items() if run in contestant.times
     ]  # fmt: skip
 
 
-def _same_place(one: Name, other: Name) -> bool:
-    return (one.environment, one.backend) == (other.environment, other.backend)
+def _same_place(first: Name, second: Name) -> bool:
+    return (first.environment, first.backend) == (second.environment, second.backend)
 
 
-def _unpaired(ours: Sequence[float], theirs: Sequence[float], confidence: float) -> Ratio:
-    found = shift(theirs, ours, 0.0, confidence)
-    is_enough = can_differ(len(ours), len(theirs), confidence)
+def _unpaired(
+    values: Sequence[float], reference_values: Sequence[float], confidence: float
+) -> Ratio:
+    estimate = shift(reference_values, values, 0.0, confidence)
+    is_enough = can_differ(len(values), len(reference_values), confidence)
     # The launches of the side that has fewer are counted, each against the other's median.
-    if len(ours) <= len(theirs):
-        agreeing = sum((us < median(theirs)) == (found.ratio > 1) for us in ours)
+    if len(values) <= len(reference_values):
+        agreeing = sum((us < median(reference_values)) == (estimate.ratio > 1) for us in values)
     else:
-        agreeing = sum((us > median(ours)) == (found.ratio > 1) for us in theirs)
+        agreeing = sum((us > median(values)) == (estimate.ratio > 1) for us in reference_values)
     return Ratio(
-        found.ratio, found.low, found.high,
-        verdict(found.low, found.high) if is_enough else "tie",
-        min(len(ours), len(theirs)), agreeing, False, is_enough=is_enough,
+        estimate.ratio, estimate.low, estimate.high,
+        verdict(estimate.low, estimate.high) if is_enough else "tie",
+        min(len(values), len(reference_values)), agreeing, False, is_enough=is_enough,
     )  # fmt: skip
 
 
-def _of_intervals(one: Contestant, other: Contestant) -> Ratio:
+def _of_intervals(contestant: Contestant, reference: Contestant) -> Ratio:
     """Return the ratio of one launch of each whose samples are not known, by both intervals."""
-    (low, high), (least, most) = one.interval, other.interval
-    bounds = least / high, most / low
+    (low, high), (reference_low, reference_high) = contestant.interval, reference.interval
+    bounds = reference_low / high, reference_high / low
     # The interval of a single sample is a point, and tells nothing of others.
-    is_enough = low < high and least < most
+    is_enough = low < high and reference_low < reference_high
     decision = verdict(*bounds) if is_enough else "tie"
     return Ratio(
-        other.us / one.us, *bounds, decision, 1, 1, False, is_single=True, is_enough=is_enough
+        reference.us / contestant.us,
+        *bounds,
+        decision,
+        1,
+        1,
+        False,
+        is_single=True,
+        is_enough=is_enough,
     )
 
 
@@ -344,13 +357,13 @@ class Study:
     def of(self, panel: Panel) -> list[Cell]:
         """Return the cells of a panel by size."""
         return sorted(
-            (each for (own, _), each in self.cells.items() if own == panel),
-            key=lambda each: each.size,
+            (cell for (cell_panel, _), cell in self.cells.items() if cell_panel == panel),
+            key=lambda cell: cell.size,
         )
 
     def environments(self) -> list[str]:
         """Return the names of the environments."""
-        names = (name.environment for each in self.cells.values() for name in each.contestants)
+        names = (name.environment for cell in self.cells.values() for name in cell.contestants)
         return list(dict.fromkeys(names))
 
     def configurations(self) -> dict[str, list[LaunchRecord]]:
@@ -363,29 +376,29 @@ class Study:
 
 def study_of(records: Iterable[Record]) -> Study:
     """Return the cells of records, without wrong results, refused cases and disturbed launches."""
-    known = list(records)
-    launches = only(LaunchRecord, known)
+    all_records = list(records)
+    launches = only(LaunchRecord, all_records)
     cells: dict[tuple[Panel, int], Cell] = {}
     libraries: dict[str, str] = {}
     groups: dict[tuple[Panel, int, Name], list[CaseRecord]] = {}
     measured: dict[tuple[Panel, Name], set[str]] = {}
     left_out: dict[tuple[Panel, Name], list[CaseRecord]] = {}
-    for each in only(CaseRecord, known):
-        panel, name = panel_of(each), name_of(each)
-        measured.setdefault((panel, name), set()).add(each.run.id)
-        if each.time_us is not None and each.correct is not False:
-            groups.setdefault((panel, each.bytes_total, name), []).append(each)
+    for record in only(CaseRecord, all_records):
+        panel, name = panel_of(record), name_of(record)
+        measured.setdefault((panel, name), set()).add(record.run.id)
+        if record.time_us is not None and record.correct is not False:
+            groups.setdefault((panel, record.bytes_total, name), []).append(record)
         else:
-            left_out.setdefault((panel, name), []).append(each)
+            left_out.setdefault((panel, name), []).append(record)
     for (panel, size, name), group in groups.items():
         cell = cells.setdefault((panel, size), Cell(panel, size))
-        made = len({each.run.id for each in group})
-        for each in undisturbed(group):
-            _add(cell.contestants.setdefault(name, Contestant(name, made)), each)
+        launch_count = len({record.run.id for record in group})
+        for record in undisturbed(group):
+            _add(cell.contestants.setdefault(name, Contestant(name, launch_count)), record)
         libraries.setdefault(f"{name.environment} {name.backend}".strip(), group[0].library)
     for cell in cells.values():
         cell.missing = list(_missing(cell, left_out, groups))
-    runs = [each.run for each in only(RunRecord, known)]
+    runs = [record.run for record in only(RunRecord, all_records)]
     return Study(cells, launches, _forced(launches), libraries, runs, measured, left_out)
 
 
@@ -401,7 +414,7 @@ def _missing(
     for environment, backend in dict.fromkeys((n.environment, n.backend) for n in cell.contestants):
         name = Name(environment, backend, "native")
         refused = left_out.get((cell.panel, name), [])
-        is_absent = bool(refused) and all(each.correct is not False for each in refused)
+        is_absent = bool(refused) and all(record.correct is not False for record in refused)
         is_call = (cell.panel, name) in has_times or not is_absent
         if name not in cell.contestants and is_call:
             yield name
@@ -434,20 +447,20 @@ def _add(contestant: Contestant, record: CaseRecord) -> None:
     contestant.ran[run] = executed if is_native else f"{executed}@{record.transport}"
     if record.speedup_vs_native is not None:
         contestant.to_native[run] = record.speedup_vs_native.ratio
-    other = record.speedup_vs_other
-    if other is not None:
-        backend, _, algorithm = other.against.partition(" ")
+    speedup = record.speedup_vs_other
+    if speedup is not None:
+        backend, _, algorithm = speedup.against.partition(" ")
         place = contestant.to_forced if backend == record.backend else contestant.to_other
-        key = algorithm if backend == record.backend else other.against
-        place.setdefault(key, {})[run] = other.ratio
+        key = algorithm if backend == record.backend else speedup.against
+        place.setdefault(key, {})[run] = speedup.ratio
 
 
 def _forced(launches: Sequence[LaunchRecord]) -> dict[tuple[str, str, str], list[Forced]]:
-    found: dict[tuple[str, str, str], list[Forced]] = {}
-    for each in launches:
-        for collective, how in each.forced.items():
-            found.setdefault((each.environment, collective, how.algorithm), []).append(how)
-    return found
+    forced: dict[tuple[str, str, str], list[Forced]] = {}
+    for launch in launches:
+        for collective, how in launch.forced.items():
+            forced.setdefault((launch.environment, collective, how.algorithm), []).append(how)
+    return forced
 
 
 def counterpart(
@@ -455,5 +468,5 @@ def counterpart(
 ) -> str | None:
     """Return our name of a library's own algorithm, None where there is none."""
     algorithm = name.algorithm.removeprefix("native(algorithm=").removesuffix(")")
-    known = forced.get((name.environment, collective, algorithm))
-    return known[0].ours if known else None
+    hows = forced.get((name.environment, collective, algorithm))
+    return hows[0].ours if hows else None

@@ -53,7 +53,7 @@ class Crossings:
 
     def __init__(self, records: Iterable[Record], environments: Mapping[str, str]) -> None:
         fits = only(FitRecord, records)
-        self.fits = [(environments.get(each.run.id, ""), each) for each in fits]
+        self.fits = [(environments.get(fit.run.id, ""), fit) for fit in fits]
 
     def sentences(self, study: Study) -> Iterator[tuple[Panel, str]]:
         """Yield the sentence of each pair that crosses, measured or by the model.
@@ -67,9 +67,9 @@ class Crossings:
                     for environment in study.environments():
                         if text := self._sentence(study, panel, environment, *names):
                             shared.setdefault(text, []).append(environment)
-                    for text, own in shared.items():
-                        where = f", in {listed(own)}" if any(own) else ""
-                        yield panel, f"{panel}{where}: {text}"
+                    for text, environments in shared.items():
+                        place = f", in {listed(environments)}" if any(environments) else ""
+                        yield panel, f"{panel}{place}: {text}"
 
     def _sentence(
         self, study: Study, panel: Panel, environment: str, first: str, second: str
@@ -82,7 +82,7 @@ class Crossings:
         if not (measured.faster or measured.slower):
             return None
         transport = _transport(cells, names[0])
-        is_priced = not any(each.startswith("native") for each in (first, second))
+        is_priced = not any(name.startswith("native") for name in (first, second))
         network = self._network(environment, transport, panel) if is_priced else None
         sizes = [cell.size for cell in cells]
         model = _model(panel, network, first, second, sizes) if network else None
@@ -105,16 +105,16 @@ class Crossings:
 
     def _network(self, environment: str, transport: str, panel: Panel) -> Network | None:
         rows: dict[str, list[FitRecord]] = {}
-        for where, each in self.fits:
-            is_meant = each.transport == transport and each.backend == "mpi4py"
-            if is_meant and each.device == panel.device and (panel.nodes == 1 or each.nodes > 1):
-                rows.setdefault(where, []).append(each)
-        known = rows.get(environment, [])
-        if not known and rows and transport != "point-to-point":
+        for fit_environment, fit in self.fits:
+            is_meant = fit.transport == transport and fit.backend == "mpi4py"
+            if is_meant and fit.device == panel.device and (panel.nodes == 1 or fit.nodes > 1):
+                rows.setdefault(fit_environment, []).append(fit)
+        fits = rows.get(environment, [])
+        if not fits and rows and transport != "point-to-point":
             # Transports of this project are the same beside every MPI.
-            known = next(iter(rows.values()))
+            fits = next(iter(rows.values()))
         try:
-            return Network.fitted(known, "mpi4py", DEFAULT.gamma) if known else None
+            return Network.fitted(fits, "mpi4py", DEFAULT.gamma) if fits else None
         except ArgumentError:
             return None
 
@@ -136,13 +136,13 @@ def _as_measured(measured: Measured, sizes: Sequence[int], first: str, second: s
     return f"{text}: {always} is faster at {decided} of {len(sizes)} sizes"
 
 
-def _measured(cells: Sequence[Cell], one: Name, other: Name) -> Measured:
-    found = Measured([], [])
+def _measured(cells: Sequence[Cell], first: Name, second: Name) -> Measured:
+    measured = Measured([], [])
     for cell in cells:
-        ratio = compared(cell.contestants[one], cell.contestants[other])
+        ratio = compared(cell.contestants[first], cell.contestants[second])
         if ratio.verdict != "tie" and not ratio.has_few:
-            (found.faster if ratio.verdict == "faster" else found.slower).append(cell.size)
-    return found
+            (measured.faster if ratio.verdict == "faster" else measured.slower).append(cell.size)
+    return measured
 
 
 def _transport(cells: Sequence[Cell], name: Name) -> str:
@@ -172,20 +172,25 @@ def _model(
         signs = [(size, _difference(panel, network, first, second)(size)) for size in grid]
     except CollectiveError:
         return None
-    known = [(size, value) for size, value in signs if value]
-    crossings = (size for (_, was), (size, is_) in pairwise(known) if (was > 0) != (is_ > 0))
-    ahead = (first if known[0][1] < 0 else second) if known else None
+    differences = [(size, value) for size, value in signs if value]
+    crossings = (size for (_, was), (size, is_) in pairwise(differences) if (was > 0) != (is_ > 0))
+    ahead = (first if differences[0][1] < 0 else second) if differences else None
     return _Priced(next(crossings, None), ahead)
 
 
 def _difference(panel: Panel, network: Network, first: str, second: str) -> Callable[[int], float]:
-    one, other = (find(panel.collective, each) for each in (first, second))
+    first_algorithm, second_algorithm = (find(panel.collective, name) for name in (first, second))
 
     def seconds(size: int) -> float:
-        own, theirs = (
-            price(each, panel.ranks, size, network, root=panel.root or 0) for each in (one, other)
+        first_price, second_price = (
+            price(algorithm, panel.ranks, size, network, root=panel.root or 0)
+            for algorithm in (first_algorithm, second_algorithm)
         )
         # Prices that differ by rounding do not cross.
-        return 0.0 if abs(own - theirs) < 1e-9 * theirs else own - theirs
+        return (
+            0.0
+            if abs(first_price - second_price) < 1e-9 * second_price
+            else first_price - second_price
+        )
 
     return seconds

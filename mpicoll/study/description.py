@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 Level = Literal["single", "funneled", "serialized", "multiple"]
 Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
 MOST_LAUNCHES = 1000
-_MOST = 64
+_MAX_ENVIRONMENTS = 64
 _MOST_WORDS = 500
 BACKENDS = ("mpi4py", "torch")
 
@@ -64,7 +64,7 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
     name: str
     venv: Text | None = None
     python: Text | None = None
-    modules: Annotated[list[Text], Meta(max_length=_MOST)] = field(default_factory=list)
+    modules: Annotated[list[Text], Meta(max_length=_MAX_ENVIRONMENTS)] = field(default_factory=list)
     launcher: Text = "auto"
     threads: Annotated[list[Level], Meta(min_length=1, max_length=4)] = field(
         default_factory=lambda: ["multiple"]
@@ -75,7 +75,7 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
         default_factory=lambda: ["mpi4py"]
     )
     group: Literal["gloo", "nccl", "ccl"] = "gloo"
-    algorithms: Annotated[list[Text], Meta(max_length=_MOST)] = field(
+    algorithms: Annotated[list[Text], Meta(max_length=_MAX_ENVIRONMENTS)] = field(
         default_factory=lambda: ["all"]
     )
 
@@ -91,7 +91,7 @@ class Factors(Struct, kw_only=True, forbid_unknown_fields=True):
         pairs: measure pairs of ranks too, for the prices of the cost model.
     """
 
-    collectives: Annotated[list[Text], Meta(min_length=1, max_length=_MOST)] = field(
+    collectives: Annotated[list[Text], Meta(min_length=1, max_length=_MAX_ENVIRONMENTS)] = field(
         default_factory=lambda: [
             "allreduce",
             "broadcast",
@@ -100,21 +100,27 @@ class Factors(Struct, kw_only=True, forbid_unknown_fields=True):
             "alltoall",
         ]
     )
-    sizes: Annotated[list[Text | int], Meta(min_length=1, max_length=_MOST)] = field(
+    sizes: Annotated[list[Text | int], Meta(min_length=1, max_length=_MAX_ENVIRONMENTS)] = field(
         default_factory=lambda: ["64", "4K", "64K", "1M"]
     )
-    ranks: Annotated[list[Ranks], Meta(min_length=1, max_length=_MOST)] = field(
+    ranks: Annotated[list[Ranks], Meta(min_length=1, max_length=_MAX_ENVIRONMENTS)] = field(
         default_factory=lambda: [2]
     )
-    ranks_per_node: Annotated[list[Ranks], Meta(max_length=_MOST)] = field(default_factory=list)
-    dtypes: Annotated[list[Text], Meta(min_length=1, max_length=_MOST)] = field(
+    ranks_per_node: Annotated[list[Ranks], Meta(max_length=_MAX_ENVIRONMENTS)] = field(
+        default_factory=list
+    )
+    dtypes: Annotated[list[Text], Meta(min_length=1, max_length=_MAX_ENVIRONMENTS)] = field(
         default_factory=lambda: ["float32"]
     )
-    operators: Annotated[list[Text], Meta(min_length=1, max_length=_MOST)] = field(
+    operators: Annotated[list[Text], Meta(min_length=1, max_length=_MAX_ENVIRONMENTS)] = field(
         default_factory=lambda: ["sum"]
     )
-    algorithms: Annotated[list[Text], Meta(max_length=_MOST)] = field(default_factory=list)
-    transports: Annotated[list[Text], Meta(max_length=_MOST)] = field(default_factory=list)
+    algorithms: Annotated[list[Text], Meta(max_length=_MAX_ENVIRONMENTS)] = field(
+        default_factory=list
+    )
+    transports: Annotated[list[Text], Meta(max_length=_MAX_ENVIRONMENTS)] = field(
+        default_factory=list
+    )
     calls: Literal["plans", "methods", "both"] = "plans"
     pairs: bool = True
 
@@ -124,7 +130,7 @@ class Description(Struct, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         launches: of each configuration, about: fewer where the verdicts are clear, more where they
-            are not (`least` and `most`).
+            are not (`min_launches` and `max_launches`).
         minutes: after which no launch begins; None: all that are needed.
         seconds: that a launch may measure; None: what fits into `minutes`, else 5.
         timeout: seconds after which a step of a launch counts as hung.
@@ -135,16 +141,18 @@ class Description(Struct, kw_only=True, forbid_unknown_fields=True):
     minutes: Annotated[float, Meta(gt=0, le=100_000)] | None = None
     seconds: Annotated[float, Meta(gt=0, le=100_000)] | None = None
     timeout: Annotated[float, Meta(gt=0, le=100_000)] = 60.0
-    environments: Annotated[list[Environment], Meta(max_length=_MOST)] = field(default_factory=list)
+    environments: Annotated[list[Environment], Meta(max_length=_MAX_ENVIRONMENTS)] = field(
+        default_factory=list
+    )
     factors: Factors = field(default_factory=Factors)
 
     @property
-    def least(self) -> int:
+    def min_launches(self) -> int:
         """The launches after which a configuration is left if its verdicts are clear."""
         return max(1, min(self.launches, max(6, self.launches * 6 // 10)))
 
     @property
-    def most(self) -> int:
+    def max_launches(self) -> int:
         """The launches of a configuration whose verdicts are not clear."""
         return max(self.launches, self.launches * 3 // 2) if self.launches > 1 else 1
 
@@ -165,47 +173,47 @@ def parse(content: bytes, name: str) -> Description:
         ArgumentError: it is no TOML, or a key or a value is impossible.
     """
     try:
-        found = msgspec.toml.decode(content, type=Description)
+        description = msgspec.toml.decode(content, type=Description)
     except (ValueError, RecursionError) as error:  # tomllib's own too, as for huge numbers
         raise ArgumentError(f"{name}: {str(error)[:_MOST_WORDS]}") from None
-    check(found, name)
-    return found
+    check(description, name)
+    return description
 
 
-def check(found: Description, name: str = "study") -> None:
+def check(description: Description, name: str = "study") -> None:
     """Raise ArgumentError, with the key, where a name or a size is none that exists."""
-    factors = found.factors
-    for place, values, known in (
+    factors = description.factors
+    for place, values, check_value in (
         ("factors.collectives", factors.collectives, collective),
-        ("factors.sizes", [str(each) for each in factors.sizes], parse_size),
+        ("factors.sizes", [str(size) for size in factors.sizes], parse_size),
         ("factors.dtypes", factors.dtypes, kind_of),
         ("factors.operators", factors.operators, reduce_op),
         ("factors.algorithms", factors.algorithms, partial(_algorithms, factors.collectives)),
         ("factors.transports", factors.transports, _transport),
     ):
-        for each in values:
+        for value in values:
             try:
-                known(each)
+                check_value(value)
             except ArgumentError as error:
                 raise ArgumentError(f"{name}: $.{place}: {error}") from None
     assert factors.calls in CALLS
     _check_operators(factors, name)
-    _check_names(found.environments, name)
-    for own in found.environments:
-        if own.venv and own.python:
+    _check_names(description.environments, name)
+    for environment in description.environments:
+        if environment.venv and environment.python:
             raise ArgumentError(
-                f"{name}: $.environments: {own.name} has venv and python: give one of them"
+                f"{name}: $.environments: {environment.name} has venv and python: give one of them"
             )
-        if own.group != "gloo" and own.backends != ["torch"]:
+        if environment.group != "gloo" and environment.backends != ["torch"]:
             raise ArgumentError(
-                f"{name}: $.environments: {own.name}: group {own.group} is torch.distributed's: "
-                'give backends = ["torch"]'
+                f"{name}: $.environments: {environment.name}: group {environment.group} is "
+                'torch.distributed\'s: give backends = ["torch"]'
             )
 
 
 def _check_names(environments: Sequence[Environment], name: str) -> None:
     """Raise ArgumentError where the name of an environment cannot be that of a file, or of two."""
-    known: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for index, environment in enumerate(environments):
         place, text = f"{name}: $.environments[{index}].name", environment.name
         if not _NAME.fullmatch(text):
@@ -213,29 +221,31 @@ def _check_names(environments: Sequence[Environment], name: str) -> None:
                 f"{place}: {brief(text)} is no name: it takes 1 to 40 letters, digits and '.', '_' "
                 "or '-', a letter or a digit first"
             )
-        other = known.setdefault(text.lower(), text)
-        if other != text or len(known) <= index:
+        spelling = spellings.setdefault(text.lower(), text)
+        if spelling != text or len(spellings) <= index:
             raise ArgumentError(
-                f"{place}: two are called {text}" if other == text else
-                f"{place}: {text} differs from {other} in upper and lower case alone"
+                f"{place}: two are called {text}" if spelling == text else
+                f"{place}: {text} differs from {spelling} in upper and lower case alone"
             )  # fmt: skip
 
 
 def _check_operators(factors: Factors, name: str) -> None:
     """Raise ArgumentError where a collective has no operator, or an operator no dtype."""
-    reductions = [what for what in map(collective, factors.collectives) if what.reduces]
+    reductions = [
+        operation for operation in map(collective, factors.collectives) if operation.reduces
+    ]
     reasons: dict[str, list[str | None]] = {}
-    for what, op, dtype in product(reductions, factors.operators, factors.dtypes):
+    for operation, op, dtype in product(reductions, factors.operators, factors.dtypes):
         try:
-            check_op(reduce_op(op), dtype, what)
+            check_op(reduce_op(op), dtype, operation)
             reason = None
         except ArgumentError as error:
             reason = str(error)
-        reasons.setdefault(what.name, []).append(reason)
+        reasons.setdefault(operation.name, []).append(reason)
         reasons.setdefault(op, []).append(reason)
-    for found in reasons.values():
-        if found[0] and all(found):
-            raise ArgumentError(f"{name}: $.factors.operators: {found[0]}")
+    for messages in reasons.values():
+        if messages[0] and all(messages):
+            raise ArgumentError(f"{name}: $.factors.operators: {messages[0]}")
 
 
 def _algorithms(collectives: Sequence[str], text: str) -> None:
@@ -258,8 +268,8 @@ def serves(algorithm: str, collectives: Sequence[str], backends: Sequence[str]) 
     if algorithm.lower() == "all":
         return True
     return any(
-        is_known(what, algorithm, _natives(what.name, algorithm, backends))
-        for what in map(collective, collectives)
+        is_known(operation, algorithm, _natives(operation.name, algorithm, backends))
+        for operation in map(collective, collectives)
     )
 
 

@@ -29,7 +29,7 @@ from mpicoll.study.description import Description, Environment
 from mpicoll.study.reasons import reason_of
 from mpicoll.text.numbers import counted
 
-OWN = user_data_path("mpicoll") / "environments"
+INSTALLED = user_data_path("mpicoll") / "environments"
 """Where ``--install`` makes virtual environments."""
 LEADS = "mpicoll_study.pth"
 """The last file of an installed environment: without it, an installation was ended."""
@@ -59,7 +59,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Found:
+class LaunchEnvironment:
     """An environment of one thread level that can be launched.
 
     Attributes:
@@ -68,7 +68,7 @@ class Found:
     """
 
     name: str
-    given: Environment
+    settings: Environment
     level: str
     vendor: str
     library: str
@@ -76,14 +76,14 @@ class Found:
 
     def command(self, ranks: int, arguments: Sequence[str]) -> list[str]:
         """Return the command that starts Python with these arguments on so many ranks."""
-        return self.starting(ranks, [python_of(self.given), *arguments])
+        return self.starting(ranks, [python_of(self.settings), *arguments])
 
     def starting(self, ranks: int, program: Sequence[str]) -> list[str]:
         """Return the command that starts a program on so many ranks."""
-        return loaded(self.given, [*self._launcher(ranks), *program])
+        return loaded(self.settings, [*self._launcher(ranks), *program])
 
     def _launcher(self, ranks: int) -> list[str]:
-        bind, name = self.given.bind, launcher_of(self.given, self.vendor)
+        bind, name = self.settings.bind, launcher_of(self.settings, self.vendor)
         if name.startswith("srun-"):
             return [
                 "srun", f"--ntasks={ranks}", f"--mpi={name.removeprefix('srun-')}",
@@ -98,166 +98,172 @@ class Found:
     @property
     def has_pairs(self) -> bool:
         """Whether it is the one, of those with and without torch, in which pairs are measured."""
-        return len(set(self.given.backends)) == 1 and self.given.group == "gloo"
+        return len(set(self.settings.backends)) == 1 and self.settings.group == "gloo"
 
     @property
     def forces(self) -> str:
         """The library whose own algorithms can be forced: MPI, or the one below torch."""
-        return _GROUPS.get(self.given.group, self.vendor)
+        return _GROUPS.get(self.settings.group, self.vendor)
 
     def variables(self) -> dict[str, str]:
         """Return the variables of a launch's processes."""
-        found = variables_of(self.given)
-        own = _of_intel(self.given, found) if self.vendor == "Intel MPI" else {}
-        group = {BACKEND: self.given.group} if self.given.group != "gloo" else {}
-        return {**found, **own, **group, **self.given.variables}
+        base = variables_of(self.settings)
+        intel = _of_intel(self.settings, base) if self.vendor == "Intel MPI" else {}
+        group = {BACKEND: self.settings.group} if self.settings.group != "gloo" else {}
+        return {**base, **intel, **group, **self.settings.variables}
 
 
-def _of_intel(given: Environment, found: Mapping[str, str]) -> dict[str, str]:
+def _of_intel(settings: Environment, variables: Mapping[str, str]) -> dict[str, str]:
     """Return what binds Intel MPI's ranks, and where a wheel keeps what it chooses algorithms by.
 
     Without that file it takes others, slower ones; its launcher in a wheel does not look for it.
     """
     pins = {"none": {"I_MPI_PIN": "off"}, "cores": {"I_MPI_PIN_DOMAIN": "core"},
             "sockets": {"I_MPI_PIN_DOMAIN": "socket"}}  # fmt: skip
-    root = Path(python_of(given)).parents[1]
-    is_wheel = "I_MPI_ROOT" not in found and (root / "opt" / "mpi" / "etc").is_dir()
-    return pins[given.bind] | ({"I_MPI_ROOT": str(root)} if is_wheel else {})
+    root = Path(python_of(settings)).parents[1]
+    is_wheel = "I_MPI_ROOT" not in variables and (root / "opt" / "mpi" / "etc").is_dir()
+    return pins[settings.bind] | ({"I_MPI_ROOT": str(root)} if is_wheel else {})
 
 
-def python_of(given: Environment) -> str:
+def python_of(settings: Environment) -> str:
     """Return the interpreter of an environment."""
-    if given.venv:
-        return str(Path(given.venv).expanduser() / "bin" / "python")
-    return str(Path(given.python).expanduser()) if given.python else sys.executable
+    if settings.venv:
+        return str(Path(settings.venv).expanduser() / "bin" / "python")
+    return str(Path(settings.python).expanduser()) if settings.python else sys.executable
 
 
-def launcher_of(given: Environment, vendor: str) -> str:
+def launcher_of(settings: Environment, vendor: str) -> str:
     """Return ``srun-pmi2``, ``srun-pmix``, or the path of an mpirun."""
-    name = os.path.expanduser(given.launcher)
+    name = os.path.expanduser(settings.launcher)
     if name == "auto":
         in_slurm = "SLURM_JOB_ID" in os.environ and shutil.which("srun") is not None
         name = ("srun-pmix" if vendor == "Open MPI" else "srun-pmi2") if in_slurm else "mpirun"
-    if name != "mpirun" or given.modules:
+    if name != "mpirun" or settings.modules:
         return name
-    return mpirun(python_of(given)) or "mpirun"
+    return mpirun(python_of(settings)) or "mpirun"
 
 
-def loaded(given: Environment, command: Sequence[str]) -> list[str]:
+def loaded(settings: Environment, command: Sequence[str]) -> list[str]:
     """Return a command that loads an environment's modules before it."""
-    if not given.modules:
+    if not settings.modules:
         return list(command)
-    names = " ".join(map(shlex.quote, given.modules))
+    names = " ".join(map(shlex.quote, settings.modules))
     return ["bash", "-lc", f'module load {names} && exec "$0" "$@"', *command]
 
 
-def variables_of(given: Environment) -> dict[str, str]:
+def variables_of(settings: Environment) -> dict[str, str]:
     """Return the variables of an environment's processes, without those of a launcher."""
-    ours = {name for each in LAUNCHERS if each.name != "srun" for name in each[1:] if name}
-    found = {name: text for name, text in os.environ.items() if name not in ours}
+    launcher_names = {
+        name for launcher in LAUNCHERS if launcher.name != "srun" for name in launcher[1:] if name
+    }
+    variables = {name: text for name, text in os.environ.items() if name not in launcher_names}
     # A library's own search of its files may go by its launcher's folder.
-    found["PATH"] = f"{Path(python_of(given)).parent}:{found.get('PATH', os.defpath)}"
-    found.setdefault("OMP_NUM_THREADS", "1")
+    variables["PATH"] = f"{Path(python_of(settings)).parent}:{variables.get('PATH', os.defpath)}"
+    variables.setdefault("OMP_NUM_THREADS", "1")
     root = Path(mpicoll.__file__).parents[1]
     if root.name != "site-packages":
-        found["PYTHONPATH"] = ":".join(filter(None, (str(root), found.get("PYTHONPATH"))))
-    return found
+        variables["PYTHONPATH"] = ":".join(filter(None, (str(root), variables.get("PYTHONPATH"))))
+    return variables
 
 
 # -- which there are ----------------------------------------------------------------------
 
 
-def find(description: Description) -> tuple[list[Found], list[str]]:
+def find(description: Description) -> tuple[list[LaunchEnvironment], list[str]]:
     """Return the environments of a study, each with one thread level, and remarks on the others.
 
     Raises:
         ArgumentError: there is none that can be launched.
     """
-    asked = description.environments or named(candidates())
-    found: list[Found] = []
+    wanted = description.environments or named(candidates())
+    environments: list[LaunchEnvironment] = []
     remarks: list[str] = []
-    for given in asked:
+    for settings in wanted:
         try:
-            facts = probe(given)
-            check_launcher(given, facts.vendor)
-            levels = list(_levels(given, facts))
+            facts = probe(settings)
+            check_launcher(settings, facts.vendor)
+            levels = list(_levels(settings, facts))
             check_start(levels[0], max(description.factors.ranks))
-            found += levels
+            environments += levels
         except ArgumentError as error:
-            remarks.append(f"environment {given.name} is left out: {error}")
-    if not found:
+            remarks.append(f"environment {settings.name} is left out: {error}")
+    if not environments:
         none = "no MPI with an mpirun was found: --install mpich makes one"
         raise ArgumentError("; ".join(remarks) or none)
-    return found, remarks
+    return environments, remarks
 
 
-def _levels(given: Environment, facts: Facts) -> Iterator[Found]:
+def _levels(settings: Environment, facts: Facts) -> Iterator[LaunchEnvironment]:
     """Yield an environment at each thread level, and another one with torch beside MPI.
 
     With torch a process has more threads than one, and calls of MPI take up to half as long again.
     """
-    for level in given.threads:
-        own = f"{given.name}-{level}" if len(given.threads) > 1 else given.name
-        rest = level, facts.vendor, facts.library, facts.torch
-        if len(set(given.backends)) == 1:
-            yield Found(own, given, *rest)
+    for level in settings.threads:
+        name = f"{settings.name}-{level}" if len(settings.threads) > 1 else settings.name
+        common = level, facts.vendor, facts.library, facts.torch
+        if len(set(settings.backends)) == 1:
+            yield LaunchEnvironment(name, settings, *common)
             continue
-        yield Found(own, replace(given, backends=["mpi4py"]), *rest)
+        yield LaunchEnvironment(name, replace(settings, backends=["mpi4py"]), *common)
         if facts.torch:
-            yield Found(f"{own}-torch", replace(given, algorithms=["none"]), *rest)
+            yield LaunchEnvironment(
+                f"{name}-torch", replace(settings, algorithms=["none"]), *common
+            )
 
 
-def named(given: Iterable[Environment]) -> list[Environment]:
+def named(environments: Iterable[Environment]) -> list[Environment]:
     """Return those environments that can be launched, the first of each library and level.
 
     They are called after the library, and after the level where it is not mpi4py's own.
     """
-    found: dict[str, Environment] = {}
-    for each in given:
+    by_name: dict[str, Environment] = {}
+    for settings in environments:
         try:
-            vendor = probe(each).vendor
-            check_launcher(each, vendor)
+            vendor = probe(settings).vendor
+            check_launcher(settings, vendor)
         except ArgumentError:
             continue
-        (level,) = each.threads
-        name = NAMES.get(vendor, each.name) + ("" if level == "multiple" else f"-{level}")
-        found.setdefault(name, replace(each, name=name))
-    return list(found.values())
+        (level,) = settings.threads
+        name = NAMES.get(vendor, settings.name) + ("" if level == "multiple" else f"-{level}")
+        by_name.setdefault(name, replace(settings, name=name))
+    return list(by_name.values())
 
 
 def candidates() -> Iterator[Environment]:
     """Yield the environments that may be here: own, installed, of PATH; those of one MPI twice."""
-    few = ["few"]
-    yield Environment(name="own", backends=["mpi4py", "torch"], algorithms=few)
+    algorithms = ["few"]
+    yield Environment(name="own", backends=["mpi4py", "torch"], algorithms=algorithms)
     yield Environment(name="own-single", threads=["single"], algorithms=["none"])
-    for path in sorted(OWN.glob(f"*/lib/python*/site-packages/{LEADS}")):
+    for path in sorted(INSTALLED.glob(f"*/lib/python*/site-packages/{LEADS}")):
         venv = path.parents[3]
         if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", venv.name):
-            yield Environment(name=venv.name, venv=str(venv), algorithms=few)
+            yield Environment(name=venv.name, venv=str(venv), algorithms=algorithms)
     for index, folder in enumerate(os.get_exec_path()):
-        beside = Path(folder)
-        has_both = (beside / "mpirun").exists() and (beside / "python").exists()
-        if has_both and beside.resolve() != Path(sys.executable).parent.resolve():
-            yield Environment(name=f"path{index}", python=str(beside / "python"), algorithms=few)
+        directory = Path(folder)
+        has_both = (directory / "mpirun").exists() and (directory / "python").exists()
+        if has_both and directory.resolve() != Path(sys.executable).parent.resolve():
+            yield Environment(
+                name=f"path{index}", python=str(directory / "python"), algorithms=algorithms
+            )
 
 
-def probe(given: Environment) -> Facts:
+def probe(settings: Environment) -> Facts:
     """Ask the interpreter of an environment for its facts, once for all that start it alike.
 
     Raises:
         ArgumentError: its modules do not load, or it has no such interpreter, no MPI, or no
             mpicoll.
     """
-    python = python_of(given)
-    if given.modules:
-        done = _asked(given, ["true"])
-        if done.returncode:
-            said = " ".join(f"{done.stdout} {done.stderr}".split())
-            raise ArgumentError(f"module load {' '.join(given.modules)} fails: {said[:300]}")
-    done = _asked(given, [python, "-c", _PROBE])
-    last = (done.stderr.strip().splitlines() or [""])[-1][:300]
+    python = python_of(settings)
+    if settings.modules:
+        result = _ask(settings, ["true"])
+        if result.returncode:
+            output = " ".join(f"{result.stdout} {result.stderr}".split())
+            raise ArgumentError(f"module load {' '.join(settings.modules)} fails: {output[:300]}")
+    result = _ask(settings, [python, "-c", _PROBE])
+    last = (result.stderr.strip().splitlines() or [""])[-1][:300]
     try:
-        facts = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Facts)
+        facts = msgspec.json.decode(result.stdout.strip().splitlines()[-1], type=Facts)
     except (ValueError, IndexError, RecursionError):
         raise ArgumentError(f"{python} finds no MPI: {last}") from None
     if not facts.mpicoll:
@@ -265,50 +271,50 @@ def probe(given: Environment) -> Facts:
     return facts
 
 
-def check_launcher(given: Environment, vendor: str) -> None:
+def check_launcher(settings: Environment, vendor: str) -> None:
     """Raise ArgumentError where an environment has no such launcher, or that of another MPI."""
-    name = launcher_of(given, vendor)
+    name = launcher_of(settings, vendor)
     program, _, kind = name.partition("-") if name.startswith("srun-") else (name, "", "")
-    if _asked(given, [*_WHICH, program]).returncode:
+    if _ask(settings, [*_WHICH, program]).returncode:
         raise ArgumentError(
-            f"no mpirun is beside {python_of(given)} or on PATH: name its launcher"
+            f"no mpirun is beside {python_of(settings)} or on PATH: name its launcher"
             if name == "mpirun" else f"its launcher {name}: there is no program {program}"
         )  # fmt: skip
     if kind:
-        known = _asked(given, [program, "--mpi=list"])
-        said = f"{known.stdout} {known.stderr}".split()
-        if known.returncode:
-            raise ArgumentError(f"its launcher {name}: {' '.join(said)[:300]}")
-        if kind not in said:
+        listing = _ask(settings, [program, "--mpi=list"])
+        words = f"{listing.stdout} {listing.stderr}".split()
+        if listing.returncode:
+            raise ArgumentError(f"its launcher {name}: {' '.join(words)[:300]}")
+        if kind not in words:
             raise ArgumentError(f"its launcher {name}: srun --mpi=list has no {kind}")
     elif Path(name).name.startswith("mpi"):
-        version = _asked(given, [program, "--version"]).stdout
-        owner = next((own for mark, own in _VERSIONS.items() if mark in version), vendor)
+        version = _ask(settings, [program, "--version"]).stdout
+        owner = next((maker for mark, maker in _VERSIONS.items() if mark in version), vendor)
         if "Open MPI" in (owner, vendor) and owner != vendor:
             raise ArgumentError(
-                f"its launcher {name} is {owner}'s, but {python_of(given)} has {vendor}: "
+                f"its launcher {name} is {owner}'s, but {python_of(settings)} has {vendor}: "
                 f"name {vendor}'s own"
             )
 
 
-def check_start(environment: Found, ranks: int) -> None:
+def check_start(environment: LaunchEnvironment, ranks: int) -> None:
     """Raise ArgumentError where the launcher of an environment does not start so many processes.
 
     A step of Slurm is not tried: it may wait for its turn.
     """
-    if launcher_of(environment.given, environment.vendor).startswith("srun-"):
+    if launcher_of(environment.settings, environment.vendor).startswith("srun-"):
         return
     variables = environment.variables()
-    done = _output(tuple(environment.starting(ranks, ["true"])), tuple(variables.items()))
-    if done.returncode:
+    result = _output(tuple(environment.starting(ranks, ["true"])), tuple(variables.items()))
+    if result.returncode:
         processes = counted(ranks, "rank")
-        reason = reason_of(f"{done.stdout}\n{done.stderr}")
+        reason = reason_of(f"{result.stdout}\n{result.stderr}")
         raise ArgumentError(f"its launcher does not start {processes}: {reason}")
 
 
-def _asked(given: Environment, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    variables = {**variables_of(given), **given.variables}
-    return _output(tuple(loaded(given, command)), tuple(variables.items()))
+def _ask(settings: Environment, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    variables = {**variables_of(settings), **settings.variables}
+    return _output(tuple(loaded(settings, command)), tuple(variables.items()))
 
 
 @cache

@@ -47,18 +47,18 @@ class Forms:
 
 def forms_of(study: Study) -> list[Forms]:
     """Return the forms wherever one of two calls was measured."""
-    found = [
+    all_forms = [
         Forms(panel, environment, backend, _times(study.of(panel), environment, backend))
         for panel in study.panels() if panel.collective == "allreduce"
         for environment in study.environments() for backend in ("mpi4py", "torch")
     ]  # fmt: skip
-    return [each for each in found if {*chain(*each.times.values())} - {ONE_CALL}]
+    return [forms for forms in all_forms if {*chain(*forms.times.values())} - {ONE_CALL}]
 
 
 def _times(
     cells: Sequence[Cell], environment: str, backend: str
 ) -> dict[int, dict[str, Contestant]]:
-    found = {
+    by_size = {
         cell.size: {
             form: cell.contestants[name]
             for form in FORMS
@@ -66,7 +66,7 @@ def _times(
         }
         for cell in cells
     }
-    return {size: times for size, times in found.items() if times}
+    return {size: times for size, times in by_size.items() if times}
 
 
 def rows(forms: Forms) -> Iterator[list[str]]:
@@ -78,18 +78,18 @@ def rows(forms: Forms) -> Iterator[list[str]]:
 def _cell(form: str, times: Mapping[str, Contestant]) -> str:
     if form not in times:
         return "-"
-    own = times[form]
+    contestant = times[form]
     if ONE_CALL not in times:
-        return number(own.us)  # there is nothing to be faster than
+        return number(contestant.us)  # there is nothing to be faster than
     star = " *" if unbeaten(times) == [form] else ""
     if form == ONE_CALL:
-        return f"{number(own.us)}{star}"
-    tie = "" if _is_sure(compared(own, times[ONE_CALL])) else " ="
-    return f"{number(own.us)} ({number(own.us / times[ONE_CALL].us)}x{tie}){star}"
+        return f"{number(contestant.us)}{star}"
+    tie = "" if _is_sure(compared(contestant, times[ONE_CALL])) else " ="
+    return f"{number(contestant.us)} ({number(contestant.us / times[ONE_CALL].us)}x{tie}){star}"
 
 
-def _is_sure(found: Ratio) -> bool:
-    return found.verdict != "tie" and not found.has_few
+def _is_sure(ratio: Ratio) -> bool:
+    return ratio.verdict != "tie" and not ratio.has_few
 
 
 def unbeaten(times: Mapping[str, Contestant]) -> list[str]:
@@ -101,17 +101,17 @@ def unbeaten(times: Mapping[str, Contestant]) -> list[str]:
 
 def ranges(forms: Forms) -> list[tuple[str, int, int]]:
     """Return the fewest ranges of sizes in each of which one form is never beaten."""
-    found: list[tuple[str, int, int]] = []
+    spans: list[tuple[str, int, int]] = []
     candidates: list[str] = []
     for size, times in forms.times.items():
         good = unbeaten(times)
         if still := [form for form in candidates if form in good]:
             candidates = still
-            found[-1] = still[0], found[-1][1], size
+            spans[-1] = still[0], spans[-1][1], size
         else:
             candidates = good
-            found.append((good[0], size, size))
-    return found
+            spans.append((good[0], size, size))
+    return spans
 
 
 def fits(forms: Forms) -> dict[str, Fit]:
@@ -123,66 +123,66 @@ def fits(forms: Forms) -> dict[str, Fit]:
         form: [(size, times[form].us) for size, times in forms.times.items() if form in times]
         for form in FORMS
     }
-    found = {form: fit(own) for form, own in points.items() if len(own) > 2}
-    return {form: each for form, each in found.items() if each is not None}
+    lines = {form: fit(form_points) for form, form_points in points.items() if len(form_points) > 2}
+    return {form: line for form, line in lines.items() if line is not None}
 
 
-def crossing(one: Fit, other: Fit) -> float | None:
+def crossing(first: Fit, second: Fit) -> float | None:
     """Return the bytes at which two forms take equally long, None if one always wins."""
-    slope = one.beta_ns_per_byte - other.beta_ns_per_byte
-    size = 1000 * (other.alpha_us - one.alpha_us) / slope if slope else 0.0
+    slope = first.beta_ns_per_byte - second.beta_ns_per_byte
+    size = 1000 * (second.alpha_us - first.alpha_us) / slope if slope else 0.0
     return size if size > 0 else None
 
 
 def sentences(forms: Forms) -> Iterator[str]:
     """Yield which form is never beaten where, what each costs, and where their lines cross."""
     ratios = [
-        compared(own, times[ONE_CALL]) for times in forms.times.values() if ONE_CALL in times
-        for form, own in times.items() if form != ONE_CALL
+        compared(contestant, times[ONE_CALL]) for times in forms.times.values() if ONE_CALL in times
+        for form, contestant in times.items() if form != ONE_CALL
     ]  # fmt: skip
     if not ratios:
         yield f"{forms}: the one call was not measured beside these, so no form is the fastest."
         return
-    if all(each.has_few for each in ratios):
+    if all(ratio.has_few for ratio in ratios):
         yield f"{forms}: too few measurements to say which form is the fastest."
         return
     forms = replace(forms, times={size: t for size, t in forms.times.items() if ONE_CALL in t})
-    found = [(FORMS[form], first, last) for form, first, last in ranges(forms)]
+    spans = [(FORMS[form], first, last) for form, first, last in ranges(forms)]
     if all(1 < len(times) == len(unbeaten(times)) for times in forms.times.values()):
-        found = [("another", found[0][1], found[-1][2])]
+        spans = [("another", spans[0][1], spans[-1][2])]
     parts = [
         f"{name} ({bytes_text(first)}{f' to {bytes_text(last)}' if last > first else ''})"
-        for name, first, last in found
+        for name, first, last in spans
     ]
     yield f"{forms}: no form is surely faster than {', then '.join(parts)}."
-    known = fits(forms)
-    if known:
+    lines = fits(forms)
+    if lines:
         costs = (
-            f"{FORMS[form]} {number(each.alpha_us)} us + {number(each.beta_ns_per_byte)} ns a byte "
-            f"(median error {each.error:.0%})"
-            for form, each in known.items()
+            f"{FORMS[form]} {number(line.alpha_us)} us + {number(line.beta_ns_per_byte)} ns a byte "
+            f"(median error {line.error:.0%})"
+            for form, line in lines.items()
         )
         yield f"{forms}, by lines through the times: {'; '.join(costs)}."
-    for form in known:
-        if form != ONE_CALL and ONE_CALL in known:
-            yield f"{forms}: {_crossing(forms, form, known)}"
+    for form in lines:
+        if form != ONE_CALL and ONE_CALL in lines:
+            yield f"{forms}: {_crossing(forms, form, lines)}"
 
 
-def _crossing(forms: Forms, form: str, known: Mapping[str, Fit]) -> str:
+def _crossing(forms: Forms, form: str, lines: Mapping[str, Fit]) -> str:
     sides = ONE_CALL, form
-    both = {
-        size: unbeaten({each: times[each] for each in sides})
-        for size, times in forms.times.items() if all(each in times for each in sides)
+    best_by_size = {
+        size: unbeaten({side: times[side] for side in sides})
+        for size, times in forms.times.items() if all(side in times for side in sides)
     }  # fmt: skip
-    if all(len(best) > 1 for best in both.values()):
+    if all(len(best) > 1 for best in best_by_size.values()):
         return f"{FORMS[form]} and one call are surely apart at no size."
-    first = next((size for size, best in both.items() if best == [form]), None)
-    where = "at no size" if first is None else f"first at {bytes_text(first)}"
-    model = crossing(known[ONE_CALL], known[form])
+    first = next((size for size, best in best_by_size.items() if best == [form]), None)
+    sizes_text = "at no size" if first is None else f"first at {bytes_text(first)}"
+    model = crossing(lines[ONE_CALL], lines[form])
     cross = f"at about {rounded_size_text(model)}" if model else "at no size"
-    if model and not min(both) <= model <= max(both):
+    if model and not min(best_by_size) <= model <= max(best_by_size):
         cross += ", beyond what was measured"
-    return f"{FORMS[form]} beats one call {where}; their lines cross {cross}."
+    return f"{FORMS[form]} beats one call {sizes_text}; their lines cross {cross}."
 
 
 def write_times(study: Study, path: Path) -> None:
@@ -191,7 +191,7 @@ def write_times(study: Study, path: Path) -> None:
     Raises:
         ArgumentError: there are none, or the file cannot be written.
     """
-    table = [row for each in forms_of(study) for row in _values(each)]
+    table = [row for forms in forms_of(study) for row in _values(forms)]
     if not table:
         raise ArgumentError(
             f"no allreduce in two calls: run the benchmark with --algorithms '{','.join(FORMS)}'"
@@ -208,14 +208,16 @@ def write_times(study: Study, path: Path) -> None:
 
 def _values(forms: Forms) -> Iterator[dict[str, Any]]:
     for size, times in forms.times.items():
-        for form, each in times.items():
-            low, high = each.interval
+        for form, contestant in times.items():
+            low, high = contestant.interval
             yield {
                 "environment": forms.environment, "backend": forms.backend,
-                "library": each.library, "device": forms.panel.device,
+                "library": contestant.library, "device": forms.panel.device,
                 "call": forms.panel.call, "ranks": forms.panel.ranks, "bytes": size,
-                "form": FORMS[form], "launches": each.launches, "median": each.us, "low": low,
-                "high": high,
-                "ratio_to_one_call": each.us / times[ONE_CALL].us if ONE_CALL in times else None,
+                "form": FORMS[form], "launches": contestant.launches, "median": contestant.us,
+                "low": low, "high": high,
+                "ratio_to_one_call": (
+                    contestant.us / times[ONE_CALL].us if ONE_CALL in times else None
+                ),
                 "unbeaten": form in unbeaten(times),
             }  # fmt: skip

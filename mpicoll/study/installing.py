@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.children import end_with_parent
-from mpicoll.study.environments import LEADS, OWN
+from mpicoll.study.environments import INSTALLED, LEADS
 from mpicoll.text.files import make_folder
 from mpicoll.text.printable import printable
 from mpicoll.text.sizes import rounded_size_text
@@ -31,7 +31,7 @@ def install(name: str, folder: Path | None = None) -> Path:
     Raises:
         ArgumentError: it exists, or pip fails.
     """
-    target = (folder or OWN) / name
+    target = (folder or INSTALLED) / name
     make_folder(target.parent)
     try:
         target.mkdir()
@@ -58,18 +58,18 @@ def install(name: str, folder: Path | None = None) -> Path:
 def _lead_to_ours(target: Path) -> None:
     """Let an environment import what this one has, after its own packages."""
     (site,) = target.glob("lib/python*/site-packages")
-    ours = sysconfig.get_paths()["purelib"]
-    (site / LEADS).write_text(f"import site; site.addsitedir({ours!r})\n")
+    site_packages = sysconfig.get_paths()["purelib"]
+    (site / LEADS).write_text(f"import site; site.addsitedir({site_packages!r})\n")
 
 
 def _run(command: Sequence[str]) -> None:
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
             check=False, preexec_fn=end_with_parent,
         )  # fmt: skip
     except OSError as error:
         raise ArgumentError(f"{command[0]} does not start: {error.strerror}") from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise ArgumentError(f"{' '.join(command[1:4])} failed: {last[:300]}")

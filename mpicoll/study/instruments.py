@@ -33,14 +33,14 @@ from mpicoll.records import reading
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import only
 from mpicoll.study.description import Environment
-from mpicoll.study.environments import Found as Place
+from mpicoll.study.environments import LaunchEnvironment as Place
 from mpicoll.study.environments import probe, python_of
 from mpicoll.study.launching import run
 from mpicoll.study.osu_and_imb import (
     IMB,
     OSU,
-    Found,
     Instrument,
+    Times,
     imb_command,
     imb_times,
     osu_commands,
@@ -61,12 +61,12 @@ class _Rig:
     """The MPI of this Python, and the commands that run on it."""
 
     def __init__(self, ranks: int, sizes: Sequence[int], seconds: float, scratch: Path) -> None:
-        given = Environment(name="own", threads=["single"])
-        facts = probe(given)
-        self.place = Place("own", given, "single", facts.vendor, facts.library, False)
+        settings = Environment(name="own", threads=["single"])
+        facts = probe(settings)
+        self.place = Place("own", settings, "single", facts.vendor, facts.library, False)
         self.ranks, self.sizes, self.seconds, self.scratch = ranks, sizes, seconds, scratch
         self.variables = self.place.variables()
-        library = Path(python_of(given)).parent.parent / "lib"
+        library = Path(python_of(settings)).parent.parent / "lib"
         paths = [str(library), self.variables.get("LD_LIBRARY_PATH")]
         self.variables["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
 
@@ -77,50 +77,50 @@ class _Rig:
             ArgumentError: it failed.
         """
         out = self.scratch / "printed.txt"
-        failed = run(command, self.variables, out, _LIMIT + self.seconds, both=True)
+        failed = run(command, self.variables, out, _LIMIT + self.seconds, with_output=True)
         if failed is not None:
             raise ArgumentError(f"{' '.join(command[-6:])}: {failed}")
         return out.read_text(errors="replace")
 
-    def osu(self, folder: Path) -> Found:
+    def osu(self, folder: Path) -> Times:
         """Return the times of OSU's programs."""
-        found: Found = {}
+        times: Times = {}
         for collective, program in osu_commands(folder, self.sizes):
             text = self.printed(self.place.starting(self.ranks, program))
-            found |= osu_times(text, collective, self.ranks)
-        return found
+            times |= osu_times(text, collective, self.ranks)
+        return times
 
-    def imb(self, program: Path) -> Found:
+    def imb(self, program: Path) -> Times:
         """Return the times of IMB-MPI1."""
         lengths = self.scratch / "lengths"
-        lengths.write_text("".join(f"{each}\n" for each in self.sizes))
+        lengths.write_text("".join(f"{size}\n" for size in self.sizes))
         command = self.place.starting(self.ranks, imb_command(program, self.ranks, lengths))
         return imb_times(self.printed(command), self.ranks)
 
     def launch(
-        self, instrument: Instrument, theirs: Callable[[], Found], order: random.Random
+        self, instrument: Instrument, run_instrument: Callable[[], Times], order: random.Random
     ) -> Launch:
-        """Return the times of a launch of theirs and of ours, in random order."""
+        """Run an instrument and mpicoll in random order, and return their times."""
         calls: dict[str, list[float]] = {}
-        steps: dict[str, Callable[[], Found]] = {
-            "theirs": theirs,
-            "ours": partial(self._ours, instrument),
-            "alike": partial(self._alike, instrument, calls),
+        steps: dict[str, Callable[[], Times]] = {
+            "instrument": run_instrument,
+            "bench": partial(self._time_bench, instrument),
+            "alike": partial(self._time_alike, instrument, calls),
         }
-        found = {name: steps[name]() for name in order.sample([*steps], len(steps))}
-        return Launch(**found, calls={name: median(us) for name, us in calls.items()})
+        times = {name: steps[name]() for name in order.sample([*steps], len(steps))}
+        return Launch(**times, calls={name: median(us) for name, us in calls.items()})
 
-    def _asked(self, instrument: Instrument) -> Iterator[tuple[list[str], list[str]]]:
+    def _arguments(self, instrument: Instrument) -> Iterator[tuple[list[str], list[str]]]:
         """Yield names of collectives and their sizes in total, as arguments."""
         for by_row in (False, True):
             names = [e for e in instrument.programs if (e in instrument.by_row) == by_row]
-            totals = [each * (self.ranks if by_row else 1) for each in self.sizes]
+            totals = [size * (self.ranks if by_row else 1) for size in self.sizes]
             yield names, ["--sizes", ",".join(map(str, totals))]
 
-    def _ours(self, instrument: Instrument) -> Found:
+    def _time_bench(self, instrument: Instrument) -> Times:
         """Return our medians of the native calls."""
-        found: Found = {}
-        for names, sizes in self._asked(instrument):
+        times: Times = {}
+        for names, sizes in self._arguments(instrument):
             records = self.scratch / "records.jsonl"
             records.unlink(missing_ok=True)
             program = [
@@ -129,36 +129,38 @@ class _Rig:
                 "--time", f"{self.seconds / 2:.1f}", "--format", "jsonl", "-J", str(records),
             ]  # fmt: skip
             self.printed(self.place.command(self.ranks, program))
-            found |= {
-                (each.collective, each.bytes_total): each.time_us.median
-                for each in only(CaseRecord, reading.load(records))
-                if each.time_us is not None and each.correct is not False
+            times |= {
+                (record.collective, record.bytes_total): record.time_us.median
+                for record in only(CaseRecord, reading.load(records))
+                if record.time_us is not None and record.correct is not False
             }
-        return found
+        return times
 
-    def _alike(self, instrument: Instrument, calls: dict[str, list[float]]) -> Found:
+    def _time_alike(self, instrument: Instrument, calls: dict[str, list[float]]) -> Times:
         """Return our means of single calls; into `calls` goes what a call of no bytes takes."""
-        found: Found = {}
-        for names, sizes in self._asked(instrument):
+        times: Times = {}
+        for names, sizes in self._arguments(instrument):
             program = ["-m", "mpicoll.study.single_calls", *names, *sizes, "--threads", "single"]
             lines = self.printed(self.place.command(self.ranks, program)).splitlines()
-            for each in (json.loads(line) for line in lines if line.startswith("{")):
-                found[each["collective"], each["bytes_total"]] = each["us"]
-                calls.setdefault(each["collective"], []).append(each["call_us"])
-        return found
+            for row in (json.loads(line) for line in lines if line.startswith("{")):
+                times[row["collective"], row["bytes_total"]] = row["us"]
+                calls.setdefault(row["collective"], []).append(row["call_us"])
+        return times
 
 
 class Launch(NamedTuple):
-    """The results of a launch of each.
+    """The times of one launch of an instrument and of mpicoll.
 
     Attributes:
-        ours: medians of the benchmark; `alike`: means of calls that are timed as theirs are.
-        calls: what mpi4py's call takes, us.
+        instrument: what the instrument printed.
+        bench: the medians of `mpicoll.bench`.
+        alike: means of mpicoll's calls, timed in the way of the instrument.
+        calls: the cost of an mpi4py call by collective, us.
     """
 
-    theirs: Found
-    ours: Found
-    alike: Found
+    instrument: Times
+    bench: Times
+    alike: Times
     calls: Mapping[str, float]
 
 
@@ -166,14 +168,15 @@ class Cell(NamedTuple):
     """A collective at one size of the instrument.
 
     Attributes:
-        theirs, ours, alike, call: medians over the launches, us.
-        ratios: (ours - call) / theirs of each launch; `alikes`: (alike - call) / theirs.
+        instrument, bench, alike, call: medians over the launches, us.
+        ratios: (bench - call) / instrument of each launch.
+        alikes: (alike - call) / instrument of each launch.
     """
 
     collective: str
     size: int
-    theirs: float
-    ours: float
+    instrument: float
+    bench: float
     alike: float
     call: float
     ratios: list[float]
@@ -188,60 +191,68 @@ def cells(
         for size in instrument.sizes(collective, sizes):
             place = collective, instrument.total(collective, size, ranks)
             rows = [
-                (each.theirs[place], each.ours[place], each.alike[place], each.calls[collective])
-                for each in launches
-                if each.theirs.get(place) and place in each.ours and place in each.alike
+                (
+                    launch.instrument[place],
+                    launch.bench[place],
+                    launch.alike[place],
+                    launch.calls[collective],
+                )
+                for launch in launches
+                if launch.instrument.get(place) and place in launch.bench and place in launch.alike
             ]
             if rows:
-                ratios = [(own - call) / other for other, own, _, call in rows]
-                alikes = [(own - call) / other for other, _, own, call in rows]
-                theirs, ours, alike, call = map(median, zip(*rows, strict=True))
-                yield Cell(collective, size, theirs, ours, alike, call, ratios, alikes)
+                ratios = [(measured - call) / reference for reference, measured, _, call in rows]
+                alikes = [(measured - call) / reference for reference, _, measured, call in rows]
+                instrument_us, bench_us, alike, call = map(median, zip(*rows, strict=True))
+                yield Cell(collective, size, instrument_us, bench_us, alike, call, ratios, alikes)
 
 
 def _agrees(ratios: Sequence[float]) -> bool:
     return 1 / _AGREES <= median(ratios) <= _AGREES
 
 
-def table(instrument: Instrument, found: Sequence[Cell], library: str, ranks: int) -> str:
+def table(instrument: Instrument, results: Sequence[Cell], library: str, ranks: int) -> str:
     """Return the ratios as Markdown, and the times where they do not agree."""
-    count = max(len(each.ratios) for each in found)
-    good = [sum(_agrees(getattr(each, which)) for each in found) for which in ("ratios", "alikes")]
+    count = max(len(cell.ratios) for cell in results)
+    good = [
+        sum(_agrees(getattr(cell, which)) for cell in results) for which in ("ratios", "alikes")
+    ]
     lines = [
         f"{instrument.name}, {' '.join(library.split())[:60]}, {ranks} ranks, {count} launches of "
-        f"each: {good[0]} of {len(found)} within 10 %, and {good[1]} of our calls timed as theirs.",
+        f"each: {good[0]} of {len(results)} within 10 %, "
+        f"and {good[1]} of our calls timed as theirs.",
         "",
-        *_grid(instrument, found, "ratios"),
+        *_grid(instrument, results, "ratios"),
         "",
         "Timed as theirs:",
         "",
-        *_grid(instrument, found, "alikes"),
+        *_grid(instrument, results, "alikes"),
     ]
-    apart = [each for each in found if not (_agrees(each.ratios) and _agrees(each.alikes))]
-    if apart:
+    differing = [cell for cell in results if not (_agrees(cell.ratios) and _agrees(cell.alikes))]
+    if differing:
         lines += [
             "", "| beyond 10 %, us | theirs | ours | as theirs | call | ratio | 95 % interval "
             "| as theirs | 95 % interval |", f"| --- |{' ---: |' * 8}",
         ]  # fmt: skip
-    for each in apart:
-        size = f" {bytes_text(each.size)}" if each.size else ""
-        times = map(number, (each.theirs, each.ours, each.alike, each.call))
+    for cell in differing:
+        size = f" {bytes_text(cell.size)}" if cell.size else ""
+        times = map(number, (cell.instrument, cell.bench, cell.alike, cell.call))
         lines.append(
-            f"| {each.collective}{size} | {' | '.join(times)} | {_interval(each.ratios)} | "
-            f"{_interval(each.alikes)} |"
+            f"| {cell.collective}{size} | {' | '.join(times)} | {_interval(cell.ratios)} | "
+            f"{_interval(cell.alikes)} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _grid(instrument: Instrument, found: Sequence[Cell], which: str) -> Iterator[str]:
-    sizes = sorted({each.size for each in found if each.collective != "barrier"})
+def _grid(instrument: Instrument, results: Sequence[Cell], which: str) -> Iterator[str]:
+    sizes = sorted({cell.size for cell in results if cell.collective != "barrier"})
     yield f"| | {' | '.join(map(bytes_text, sizes))} |"
     yield f"| --- |{' ---: |' * len(sizes)}"
     for collective in instrument.programs:
-        own = {each.size: each for each in found if each.collective == collective}
+        by_size = {cell.size: cell for cell in results if cell.collective == collective}
         if collective == "barrier":
-            own = {sizes[0]: own[0]} if own else {}
-        row = [_ratio(getattr(own[size], which)) if size in own else "" for size in sizes]
+            by_size = {sizes[0]: by_size[0]} if by_size else {}
+        row = [_ratio(getattr(by_size[size], which)) if size in by_size else "" for size in sizes]
         yield f"| {collective} | {' | '.join(row)} |"
 
 
@@ -251,9 +262,9 @@ def _ratio(ratios: Sequence[float]) -> str:
 
 
 def _interval(ratios: Sequence[float]) -> str:
-    found = ratio_of(ratios)
-    assert found is not None
-    return f"{number(found.ratio)} | {number(found.low)} .. {number(found.high)}"
+    ratio = ratio_of(ratios)
+    assert ratio is not None
+    return f"{number(ratio.ratio)} | {number(ratio.low)} .. {number(ratio.high)}"
 
 
 @click.command(cls=Command, help=__doc__)
@@ -287,20 +298,22 @@ def main(
     with TemporaryDirectory() as folder:
         rig = _Rig(ranks, sizes, seconds, Path(folder))
         shuffled = random.Random(seed)
-        for instrument, path, theirs in ((OSU, osu, rig.osu), (IMB, imb, rig.imb)):
+        for instrument, path, run_instrument in ((OSU, osu, rig.osu), (IMB, imb, rig.imb)):
             if path is None:
                 continue
             until = monotonic() + 60 * (minutes or inf)
-            done: list[Launch] = []
+            results: list[Launch] = []
             for index in range(launches):
-                if done and monotonic() > until:
+                if results and monotonic() > until:
                     break
                 print(f"{instrument.name}, launch {index + 1} of {launches}", file=sys.stderr)
-                done.append(rig.launch(instrument, partial(theirs, path.absolute()), shuffled))
-            found = list(cells(instrument, done, sizes, ranks))
-            if not found:
+                results.append(
+                    rig.launch(instrument, partial(run_instrument, path.absolute()), shuffled)
+                )
+            table_cells = list(cells(instrument, results, sizes, ranks))
+            if not table_cells:
                 raise ArgumentError(f"{path}: nothing that it printed can be compared")
-            texts.append(table(instrument, found, rig.place.library, ranks))
+            texts.append(table(instrument, table_cells, rig.place.library, ranks))
             print(texts[-1], flush=True)
     if output is not None:
         whole = "\n".join(texts)

@@ -67,8 +67,10 @@ def launch(
         configuration.ranks, configuration.arguments(study, seconds, index, str(output))
     )
     begin = time.monotonic()
-    forced = asking.heard(
-        configuration.environment.forces, configuration.forced, asked(study, configuration, folder)
+    forced = asking.read_answers(
+        configuration.environment.forces,
+        configuration.forced,
+        ask_library(study, configuration, folder),
     )
     record = LaunchRecord(
         configuration=configuration.name, launch=index,
@@ -92,51 +94,53 @@ def launch(
     return record
 
 
-def asked(study: Description, configuration: Configuration, folder: Path) -> str | None:
+def ask_library(study: Description, configuration: Configuration, folder: Path) -> str | None:
     """Return the output of the library where it is forced, None where it cannot be asked.
 
     It is asked once for each configuration, by a launch of its own.
     """
     if not configuration.is_asked:
         return None
-    kept = folder / "asked" / f"{configuration.name}.txt"
-    if not kept.exists():
-        kept.parent.mkdir(exist_ok=True)
+    answers = folder / "asked" / f"{configuration.name}.txt"
+    if not answers.exists():
+        answers.parent.mkdir(exist_ok=True)
         printed = folder / "running" / "asked.txt"
         factors = study.factors
         program = asking.arguments(
-            list(configuration.forced), [parse_size(str(each)) for each in factors.sizes],
+            list(configuration.forced), [parse_size(str(size)) for size in factors.sizes],
             factors.dtypes[0], factors.operators[0], configuration.backends[0],
             configuration.device,
         )  # fmt: skip
         command = configuration.environment.command(configuration.ranks, program)
-        own = variables(configuration) | libraries()[configuration.environment.forces].asking
-        own[THREAD_LEVEL] = configuration.environment.level
-        if run(command, own, printed, study.timeout + _GRACE, both=True) is not None:
+        environment = (
+            variables(configuration) | libraries()[configuration.environment.forces].asking
+        )
+        environment[THREAD_LEVEL] = configuration.environment.level
+        if run(command, environment, printed, study.timeout + _GRACE, with_output=True) is not None:
             return None
-        write_whole(kept, lambda fresh: fresh.write_bytes(printed.read_bytes()))
-    return kept.read_text(errors="replace")
+        write_whole(answers, lambda fresh: fresh.write_bytes(printed.read_bytes()))
+    return answers.read_text(errors="replace")
 
 
 def variables(configuration: Configuration) -> dict[str, str]:
     """Return the variables of a launch's processes, those that force the library among them."""
-    own = configuration.environment
-    return own.variables() | variables_of(own.forces, configuration.forced.values())
+    environment = configuration.environment
+    return environment.variables() | variables_of(environment.forces, configuration.forced.values())
 
 
 def run(
     command: Sequence[str], environment: dict[str, str], printed: Path, limit: float,
-    both: bool = False,
+    with_output: bool = False,
 ) -> str | None:  # fmt: skip
     """Run a command; return why it failed, None where it did not.
 
-    What it writes to standard error goes to `printed`, and with `both` standard output too.
+    What it writes to standard error goes to `printed`, and with `with_output` standard output too.
 
     Interrupted, it ends the processes before it goes on with the interrupt.
     """
     with printed.open("wb") as file:
         try:
-            out = file if both else subprocess.DEVNULL
+            out = file if with_output else subprocess.DEVNULL
             status = run_launcher(command, limit, environment, out, file)
         except OSError as error:
             return f"{command[0]} does not start: {error.strerror}"
@@ -149,8 +153,8 @@ def run(
 
 def _save(path: Path, record: LaunchRecord, records: Iterable[Record]) -> None:
     with path.open("w") as file:
-        for each in (record, *records):
-            file.write(reading.encoded(each) + "\n")
+        for line in (record, *records):
+            file.write(reading.encoded(line) + "\n")
 
 
 # -- records ------------------------------------------------------------------------------
@@ -162,15 +166,15 @@ def labelled(records: Iterable[Record], launched: LaunchRecord) -> Iterator[Reco
     Where the library's algorithm is forced, the native call gets its name, and other ratios to it
     are said to be to that; without a library that obeyed there is no record of it.
     """
-    for each in records:
-        if isinstance(each, RunRecord):
-            launched.run = each.run.id
-        if not isinstance(each, CaseRecord):
-            yield each
+    for record in records:
+        if isinstance(record, RunRecord):
+            launched.run = record.run.id
+        if not isinstance(record, CaseRecord):
+            yield record
             continue
-        each.environment, each.launch = launched.environment, launched.launch
-        forced = launched.forced.get(each.collective)
-        yield _forced(each, forced) if forced else each
+        record.environment, record.launch = launched.environment, launched.launch
+        forced = launched.forced.get(record.collective)
+        yield _forced(record, forced) if forced else record
 
 
 def _forced(record: CaseRecord, forced: Forced) -> CaseRecord:

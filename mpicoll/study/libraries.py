@@ -28,8 +28,8 @@ from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import collective
 from mpicoll.records.lines import Forced
 
-EVERY, ALL, FEW, NONE = "every", "all", "few", "none"
-_FEW = 3
+EVERY, ALL, A_FEW, NONE = "every", "all", "few", "none"
+_FEW_COUNT = 3
 _PRESET = "preset_"
 
 
@@ -53,18 +53,18 @@ class Rule(Struct, forbid_unknown_fields=True):
     def names(self) -> dict[str, str]:
         """The library's names, those of presets among them, each with ours."""
         named = {*self.values.values()}
-        rest = [number for number in range(1, self.presets + 1) if number not in named]
-        return self.algorithms | dict.fromkeys((f"{_PRESET}{each}" for each in rest), "")
+        numbers = [number for number in range(1, self.presets + 1) if number not in named]
+        return self.algorithms | dict.fromkeys((f"{_PRESET}{number}" for number in numbers), "")
 
     def texts(self, algorithm: str) -> dict[str, str]:
         """Return the variables that force an algorithm."""
         value = str(self.values.get(algorithm, algorithm.removeprefix(_PRESET)))
         first, _, second = value.partition("_")
         parts = (("{}", value), ("{0}", first), ("{1}", second))
-        found = dict(self.variables)
+        texts = dict(self.variables)
         for mark, text in parts:
-            found = {name: each.replace(mark, text) for name, each in found.items()}
-        return found
+            texts = {name: pattern.replace(mark, text) for name, pattern in texts.items()}
+        return texts
 
 
 class Library(Struct, forbid_unknown_fields=True):
@@ -90,7 +90,7 @@ class Library(Struct, forbid_unknown_fields=True):
     named: str = ""
     asking: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
-    joined: list[str] = field(default_factory=list)
+    shared_variables: list[str] = field(default_factory=list)
 
     @property
     def can_be_asked(self) -> bool:
@@ -102,15 +102,19 @@ class Library(Struct, forbid_unknown_fields=True):
 def libraries() -> dict[str, Library]:
     """Return every known library by its vendor."""
     content = resources.files(__package__).joinpath("libraries.toml").read_bytes()
-    found = msgspec.toml.decode(content, type=dict[str, Library])
-    return {each.vendor: each for each in found.values()}
+    by_name = msgspec.toml.decode(content, type=dict[str, Library])
+    return {library.vendor: library for library in by_name.values()}
 
 
 def algorithms_of(vendor: str, name: str) -> dict[str, str]:
     """Return the names of a library's algorithms for a collective, each with ours."""
     library = libraries().get(vendor)
     rules = library.collectives.get(name, []) if library else []
-    return {theirs: ours for rule in rules for theirs, ours in rule.names.items()}
+    return {
+        library_name: counterpart
+        for rule in rules
+        for library_name, counterpart in rule.names.items()
+    }
 
 
 def forced(vendor: str, name: str, algorithm: str) -> Forced:
@@ -119,29 +123,29 @@ def forced(vendor: str, name: str, algorithm: str) -> Forced:
     Raises:
         ArgumentError: the library, or its algorithm, is not known.
     """
-    known = algorithms_of(vendor, name)
-    if not known:
+    algorithms = algorithms_of(vendor, name)
+    if not algorithms:
         raise ArgumentError(f"no variable is known that forces {vendor}'s {name}")
-    if algorithm not in known:
+    if algorithm not in algorithms:
         raise ArgumentError(
             f"{vendor}'s {name} has no algorithm {algorithm!r} that is known here: "
-            f"{', '.join(known)}"
+            f"{', '.join(algorithms)}"
         )
     library = libraries()[vendor]
-    rule = next(each for each in library.collectives[name] if algorithm in each.names)
-    own = library.variables | rule.texts(algorithm)
-    return Forced(algorithm, known[algorithm] or None, own, said=library.question)
+    rule = next(entry for entry in library.collectives[name] if algorithm in entry.names)
+    variables = library.variables | rule.texts(algorithm)
+    return Forced(algorithm, algorithms[algorithm] or None, variables, said=library.question)
 
 
 def variables_of(vendor: str, forced: Iterable[Forced]) -> dict[str, str]:
     """Return the variables that force algorithms of several collectives at once."""
-    joined = libraries()[vendor].joined if vendor in libraries() else []
-    found: dict[str, str] = {}
-    for each in forced:
-        for name, text in each.variables.items():
-            before = f"{found[name]};" if name in joined and name in found else ""
-            found[name] = before + text
-    return found
+    shared = libraries()[vendor].shared_variables if vendor in libraries() else []
+    variables: dict[str, str] = {}
+    for how in forced:
+        for name, text in how.variables.items():
+            prefix = f"{variables[name]};" if name in shared and name in variables else ""
+            variables[name] = prefix + text
+    return variables
 
 
 def variants(
@@ -156,24 +160,28 @@ def variants(
     Raises:
         ArgumentError: a name is not known.
     """
-    asked: dict[str, list[str]] = {}
-    for each in names:
-        if each == NONE:
+    wanted: dict[str, list[str]] = {}
+    for text in names:
+        if text == NONE:
             continue
-        if each in (EVERY, ALL, FEW):
+        if text in (EVERY, ALL, A_FEW):
             for name in collectives:
-                found = algorithms_of(vendor, name).items()
-                own = [theirs for theirs, ours in found if ours or each == EVERY]
-                asked.setdefault(name, []).extend(own[: _FEW if each == FEW else None])
+                algorithms = algorithms_of(vendor, name).items()
+                chosen = [
+                    library_name
+                    for library_name, counterpart in algorithms
+                    if counterpart or text == EVERY
+                ]
+                wanted.setdefault(name, []).extend(chosen[: _FEW_COUNT if text == A_FEW else None])
             continue
-        name, _, algorithm = each.partition("=")
+        name, _, algorithm = text.partition("=")
         if not algorithm:
             raise ArgumentError(
-                f"{each!r} names no algorithm: write allreduce=ring, every, all, few or none"
+                f"{text!r} names no algorithm: write allreduce=ring, every, all, few or none"
             )
-        asked.setdefault(collective(name).name, []).append(algorithm)
+        wanted.setdefault(collective(name).name, []).append(algorithm)
     columns = [
-        [(name, forced(vendor, name, each)) for each in dict.fromkeys(found)]
-        for name, found in asked.items() if name in collectives
+        [(name, forced(vendor, name, choice)) for choice in dict.fromkeys(choices)]
+        for name, choices in wanted.items() if name in collectives
     ]  # fmt: skip
     return [dict(filter(None, row)) for row in zip_longest(*columns)]

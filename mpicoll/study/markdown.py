@@ -21,7 +21,7 @@ TEXTS = {
     "schedule is this project's, run by its own executor. The strongest native is the fastest "
     "native call of all environments. A ratio is a median over launches: faster is what is surely "
     "more than 1 % faster, a tie what is surely within 5 %.",
-    **{each.title: each.text for each in QUESTIONS},
+    **{question.title: question.text for question in QUESTIONS},
 }
 """What stands above the sentences of a section."""
 
@@ -32,73 +32,75 @@ def anchor(panel: Panel) -> str:
 
 
 def markdown(
-    study: Study, found: Sequence[Finding], remarks: Sequence[str] = (), *, linked: bool = True
+    study: Study, findings: Sequence[Finding], remarks: Sequence[str] = (), *, linked: bool = True
 ) -> str:
     """Return the findings with their headings, and tables of the forms of allreduce.
 
     Args:
         linked: each has a link to its figure on the page.
     """
-    return "\n".join(_lines(study, found, remarks, linked)) + "\n"
+    return "\n".join(_lines(study, findings, remarks, linked)) + "\n"
 
 
 def facts(study: Study) -> Iterator[str]:
     """Yield how much was measured, and with which libraries."""
-    good = [each for each in study.launches if not each.message]
+    good = [launch for launch in study.launches if not launch.message]
     if study.launches:
-        names = dict.fromkeys(each.configuration for each in study.launches)
-        taken = span(sum(each.seconds for each in study.launches))
+        names = dict.fromkeys(launch.configuration for launch in study.launches)
+        taken = span(sum(launch.seconds for launch in study.launches))
         failed = len(study.launches) - len(good)
         launches = f"{counted(len(good), 'launch')} of {counted(len(names), 'configuration')}"
         more = f"; {failed} more failed" if failed else ""
         yield f"{launches} in random order, {taken}{more}."
     yield from dict.fromkeys(_machines(study))
-    levels = {each.environment: each.threads for each in study.launches if each.threads}
+    levels = {launch.environment: launch.threads for launch in study.launches if launch.threads}
     for name, library in study.libraries.items():
         environment, _, backend = name.rpartition(" ")
         level = levels.get(environment) if backend == "mpi4py" else None
         how = f", thread level {level}" if level else ""
-        where = f"{environment}: " if environment else ""
-        yield f"{where}{short_name(library)} by {backend}{how}."
+        prefix = f"{environment}: " if environment else ""
+        yield f"{prefix}{short_name(library)} by {backend}{how}."
 
 
 def _machines(study: Study) -> Iterator[str]:
     """Yield the processors, and whether ranks were bound and something else ran."""
-    for each in study.runs:
-        for machine in {one.processor: one for one in each.machines}.values():
-            bound = "bound to cores" if all(one.bound for one in each.binding) else "not bound"
+    for run in study.runs:
+        for machine in {entry.processor: entry for entry in run.machines}.values():
+            bound = "bound to cores" if all(rank.bound for rank in run.binding) else "not bound"
             yield f"{machine.processor or 'a processor'}, {machine.cores} cores, ranks {bound}."
-    loads = [each.load for each in study.runs if each.load is not None]
+    loads = [run.load for run in study.runs if run.load is not None]
     if loads:
-        ends = dict.fromkeys(number(each, 2) for each in (min(loads), max(loads)))
-        cores = sum(one.cores or 0 for one in study.runs[0].machines)
+        ends = dict.fromkeys(number(load, 2) for load in (min(loads), max(loads)))
+        cores = sum(entry.cores or 0 for entry in study.runs[0].machines)
         # The launch before counts, too.
         is_busy = median(loads) > 2 * cores > 0
         busy = f" on {cores} cores: other programs ran, and times may be longer for it"
         yield f"The load before the launches was {' to '.join(ends)}{busy if is_busy else ''}."
-    commits = dict.fromkeys(each.git.commit[:7] for each in study.runs if each.git)
+    commits = dict.fromkeys(run.git.commit[:7] for run in study.runs if run.git)
     if len(commits) > 1:
         yield f"Measured by several commits of this project: {', '.join(commits)}."
 
 
 def _lines(
-    study: Study, found: Sequence[Finding], remarks: Sequence[str], linked: bool
+    study: Study, findings: Sequence[Finding], remarks: Sequence[str], linked: bool
 ) -> Iterator[str]:
     yield "# Findings"
     yield ""
     for fact in (*facts(study), *remarks):
         yield f"- {plain_markdown(fact)}"
-    for section in dict.fromkeys(each.section for each in found):
+    for section in dict.fromkeys(finding.section for finding in findings):
         yield from ("", f"## {section}", "")
         if section in TEXTS:
             yield from (TEXTS[section], "")
         if section == ONE_OR_TWO:
             for forms in forms_of(study):
                 yield from _table(forms)
-        for each in found:
-            if each.section == section:
-                link = f" [figure]({PAGE}#{anchor(each.panel)})" if each.panel and linked else ""
-                yield f"- {plain_markdown(each.text)}{link}"
+        for finding in findings:
+            if finding.section == section:
+                link = (
+                    f" [figure]({PAGE}#{anchor(finding.panel)})" if finding.panel and linked else ""
+                )
+                yield f"- {plain_markdown(finding.text)}{link}"
 
 
 def _table(forms: Forms) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-Found = dict[tuple[str, int], float]
+Times = dict[tuple[str, int], float]
 """Microseconds, by the name of the collective and the bytes of the call in total."""
 
 _ROWS = frozenset({"allgather", "alltoall", "gather", "scatter"})
@@ -30,7 +30,7 @@ class Instrument(NamedTuple):
     name: str
     programs: Mapping[str, str]
     by_row: frozenset[str]
-    least: Mapping[str, int]
+    smallest: Mapping[str, int]
 
     def total(self, collective: str, size: int, ranks: int) -> int:
         """Return the bytes of a call in total, as our records count them."""
@@ -40,7 +40,7 @@ class Instrument(NamedTuple):
         """Return the sizes that can be compared; a barrier has none."""
         if collective == "barrier":
             return [0]
-        return [each for each in sizes if each >= self.least.get(collective, 0)]
+        return [size for size in sizes if size >= self.smallest.get(collective, 0)]
 
 
 OSU = Instrument(
@@ -93,7 +93,7 @@ def imb_command(program: Path, ranks: int, lengths: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def osu_times(printed: str, collective: str, ranks: int) -> Found:
+def osu_times(printed: str, collective: str, ranks: int) -> Times:
     r"""Return the times of the slowest rank in a program's output.
 
     >>> osu_times("# Size Avg Min Max Iterations\n4   2.0  1.5  2.5  1000", "gather", 2)
@@ -107,22 +107,22 @@ def osu_times(printed: str, collective: str, ranks: int) -> Found:
     }
 
 
-def imb_times(printed: str, ranks: int) -> Found:
+def imb_times(printed: str, ranks: int) -> Times:
     r"""Return the times of the slowest rank in IMB's output.
 
     >>> text = "# Benchmarking Bcast\n #bytes #repetitions\n  4  50  0.34  0.51  0.42\n"
     >>> imb_times(text, 2)
     {('broadcast', 4): 0.51}
     """
-    ours = {name: collective for collective, name in IMB.programs.items()}
-    found: Found = {}
+    collectives = {name: collective for collective, name in IMB.programs.items()}
+    times: Times = {}
     for part in printed.split("# Benchmarking ")[1:]:
-        collective = ours.get(part.split(None, 1)[0])
+        collective = collectives.get(part.split(None, 1)[0])
         if collective is None:
             continue
         size = r"(\d+)\s+" if collective != "barrier" else "()"
         row = rf"^\s*{size}\d+\s+{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}\s*$"
         for nbytes, _, slowest, _ in re.findall(row, part, re.M):
             total = IMB.total(collective, int(nbytes or 0), ranks)
-            found[collective, total] = float(slowest)
-    return found
+            times[collective, total] = float(slowest)
+    return times

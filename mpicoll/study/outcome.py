@@ -46,19 +46,19 @@ def write_outcome(
     """
     if folder is not None:
         check_folder(folder)
-    records = [each for path in files for each in reading.load(path)]
-    study, found = found_in(records)
+    records = [record for path in files for record in reading.load(path)]
+    study, sentences = found_in(records)
     if table is not None:
         write_times(study, table)
     if folder is None:
-        print(printable(markdown(study, found, remarks, linked=False)), end="")
+        print(printable(markdown(study, sentences, remarks, linked=False)), end="")
         return
-    text = markdown(study, found, remarks)
+    text = markdown(study, sentences, remarks)
     write_whole(folder / "findings.md", lambda fresh: fresh.write_text(text, encoding="utf-8"))
-    print(printable(f"{folder / 'findings.md'}: {counted(len(found), 'finding')}"))
+    print(printable(f"{folder / 'findings.md'}: {counted(len(sentences), 'finding')}"))
     _write_cells(records, study, folder / "cells.jsonl")
     try:
-        shown = page(study, found, remarks)
+        shown = page(study, sentences, remarks)
     except ArgumentError as error:
         print(printable(f"warning: no {PAGE}: {error}"), file=sys.stderr)
         return
@@ -72,22 +72,22 @@ def _write_cells(records: Sequence[Record], study: Study, path: Path) -> None:
     The launches that failed are told, too.
     """
     cases = summed_up(only(CaseRecord, records))
-    runs = {each.run.id for each in cases}
-    described = [each for each in only(RunRecord, records) if each.run.id in runs]
-    for each in cases:
-        _against_strongest(each, study)
-    failed = [each for each in study.launches if each.message]
-    lines = [reading.encoded(each) + "\n" for each in (*described, *failed, *cases)]
+    runs = {case.run.id for case in cases}
+    described = [record for record in only(RunRecord, records) if record.run.id in runs]
+    for case in cases:
+        _against_strongest(case, study)
+    failed = [launch for launch in study.launches if launch.message]
+    lines = [reading.encoded(record) + "\n" for record in (*described, *failed, *cases)]
     write_whole(path, lambda fresh: fresh.write_text("".join(lines)))
 
 
 def _against_strongest(record: CaseRecord, study: Study) -> None:
     cell = study.cells.get((panel_of(record), record.bytes_total))
-    own = cell.contestants.get(name_of(record)) if cell else None
+    contestant = cell.contestants.get(name_of(record)) if cell else None
     strongest = cell.strongest_native() if cell else None
-    if own is None or strongest is None or own is strongest:
+    if contestant is None or strongest is None or contestant is strongest:
         return
-    ratio, name = compared(own, strongest), strongest.name
+    ratio, name = compared(contestant, strongest), strongest.name
     record.speedup_vs_strongest = SpeedupVsStrongest(
         ratio.ratio, ratio.low, ratio.high, "tie" if ratio.has_few else ratio.verdict,
         against=f"{name.backend} {name.algorithm}", environment=name.environment or None,

@@ -31,11 +31,11 @@ class Row(NamedTuple):
     launches: int
     between: str
     within: str
-    own: str
+    versus_environment: str
     strongest: str
 
 
-def page(study: Study, found: Sequence[Finding], remarks: Sequence[str] = ()) -> str:
+def page(study: Study, findings: Sequence[Finding], remarks: Sequence[str] = ()) -> str:
     """Return the page.
 
     Raises:
@@ -46,7 +46,8 @@ def page(study: Study, found: Sequence[Finding], remarks: Sequence[str] = ()) ->
     data = {anchor(panel): _traces(study, panel) for panel in study.panels()}
     return templates(__package__).get_template("study.html").render(
         policy=POLICY, style=asset("page.css"), facts=[*facts(study), *remarks], panels=panels,
-        sections=_sections(found), forms=[(each, list(rows(each))) for each in forms_of(study)],
+        sections=_sections(findings),
+        forms=[(forms, list(rows(forms))) for forms in forms_of(study)],
         one_or_two=ONE_OR_TWO, forms_columns=COLUMNS, legend=LEGEND, columns=_COLUMNS,
         data=finite(data), plotly=library, anchor=anchor,
     )  # fmt: skip
@@ -58,23 +59,24 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _sections(found: Sequence[Finding]) -> list[tuple[str, str, list[Finding]]]:
-    titles = dict.fromkeys(each.section for each in found)
+def _sections(findings: Sequence[Finding]) -> list[tuple[str, str, list[Finding]]]:
+    titles = dict.fromkeys(finding.section for finding in findings)
     return [
-        (title, TEXTS.get(title, ""), [each for each in found if each.section == title])
+        (title, TEXTS.get(title, ""), [finding for finding in findings if finding.section == title])
         for title in titles
     ]
 
 
 def _rows(study: Study, panel: Panel) -> Iterator[Row]:
     for cell in study.of(panel):
-        for each in sorted(cell.contestants.values(), key=lambda one: one.us):
+        for contestant in sorted(cell.contestants.values(), key=lambda entry: entry.us):
             yield Row(
-                bytes_text(cell.size) if cell.size else "-", each.label, number(each.us),
-                each.launches, _share(each.spread_between) if each.launches > 1 else "-",
-                _share(each.spread_within),
-                _against(each, cell.strongest_native(each.name.environment)),
-                _against(each, cell.strongest_native()),
+                bytes_text(cell.size) if cell.size else "-", contestant.label,
+                number(contestant.us), contestant.launches,
+                _share(contestant.spread_between) if contestant.launches > 1 else "-",
+                _share(contestant.spread_within),
+                _against(contestant, cell.strongest_native(contestant.name.environment)),
+                _against(contestant, cell.strongest_native()),
             )  # fmt: skip
 
 
@@ -82,16 +84,16 @@ def _share(value: float) -> str:
     return f"{number(100 * value, 2)} %"
 
 
-def _against(one: Contestant, other: Contestant | None) -> str:
-    if other is None or one is other:
+def _against(contestant: Contestant, reference: Contestant | None) -> str:
+    if reference is None or contestant is reference:
         return "-"
-    return ratio_text(compared(one, other))
+    return ratio_text(compared(contestant, reference))
 
 
-def ratio_text(found: Ratio) -> str:
+def ratio_text(ratio: Ratio) -> str:
     """Return a ratio with its interval, and ? where it is undecided."""
-    sign = "?" if found.is_undecided else {"faster": "+", "slower": "-", "tie": "="}[found.verdict]
-    return f"{number(found.ratio)} {sign} ({number(found.low)} .. {number(found.high)})"
+    sign = "?" if ratio.is_undecided else {"faster": "+", "slower": "-", "tie": "="}[ratio.verdict]
+    return f"{number(ratio.ratio)} {sign} ({number(ratio.low)} .. {number(ratio.high)})"
 
 
 def _traces(study: Study, panel: Panel) -> list[dict[str, Any]]:
@@ -99,10 +101,12 @@ def _traces(study: Study, panel: Panel) -> list[dict[str, Any]]:
     names = dict.fromkeys(name for cell in cells for name in cell.contestants)
     best: dict[Any, float] = {}
     for cell in cells:
-        least = min(each.us for each in cell.contestants.values())
-        for name, each in cell.contestants.items():
-            best[name] = min(best.get(name, 1e300), each.us / least)
-    shown = sorted((each for each in names if each.is_ours), key=best.__getitem__)[:_SHOWN]
+        fastest = min(contestant.us for contestant in cell.contestants.values())
+        for name, contestant in cell.contestants.items():
+            best[name] = min(best.get(name, 1e300), contestant.us / fastest)
+    shown = sorted((candidate for candidate in names if candidate.is_ours), key=best.__getitem__)[
+        :_SHOWN
+    ]
     return [
         {
             "name": str(name), "shown": name in shown or not name.is_ours, "native": name.is_native,
@@ -113,11 +117,11 @@ def _traces(study: Study, panel: Panel) -> list[dict[str, Any]]:
 
 
 def _points(cells: Sequence[Cell], name: Any) -> dict[str, list[Any]]:
-    found = [cell.contestants[name] for cell in cells]
+    contestants = [cell.contestants[name] for cell in cells]
     return {
         "x": [max(1, cell.size) for cell in cells],
         "sizes": [bytes_text(cell.size) for cell in cells],
-        "y": [each.us for each in found],
-        "low": [min(each.times.values()) for each in found],
-        "high": [max(each.times.values()) for each in found],
+        "y": [contestant.us for contestant in contestants],
+        "low": [min(contestant.times.values()) for contestant in contestants],
+        "high": [max(contestant.times.values()) for contestant in contestants],
     }

@@ -19,7 +19,7 @@ from mpicoll.notation.contract import collective
 from mpicoll.records.lines import Forced
 from mpicoll.study.asking import SECONDS_OF_CALL
 from mpicoll.study.description import Description, serves
-from mpicoll.study.environments import Found
+from mpicoll.study.environments import LaunchEnvironment
 from mpicoll.study.libraries import libraries, variants
 from mpicoll.text.names import swept_names
 from mpicoll.text.sizes import parse_size
@@ -51,7 +51,7 @@ class Configuration:
     """
 
     name: str
-    environment: Found
+    environment: LaunchEnvironment
     ranks: int
     ranks_per_node: int | None = None
     forced: Mapping[str, Forced] = field(default_factory=dict)
@@ -60,10 +60,12 @@ class Configuration:
     @property
     def backends(self) -> tuple[str, ...]:
         """The backends whose calls are measured side by side."""
-        wanted = self.environment.given.backends
-        if self.pairs or (self.forced and self.environment.given.group == "gloo"):
+        wanted = self.environment.settings.backends
+        if self.pairs or (self.forced and self.environment.settings.group == "gloo"):
             return ("mpi4py",)
-        return tuple(each for each in wanted if each != "torch" or self.environment.has_torch)
+        return tuple(
+            backend for backend in wanted if backend != "torch" or self.environment.has_torch
+        )
 
     def arguments(self, study: Description, seconds: float, index: int, output: str) -> list[str]:
         """Return the arguments of Python for its launch number `index`."""
@@ -79,7 +81,7 @@ class Configuration:
         more = ["--transports", ",".join(factors.transports)] if factors.transports else []
         return [
             "-m", "mpicoll.bench", *self._collectives(study),
-            "--sizes", ",".join(str(parse_size(str(each))) for each in factors.sizes),
+            "--sizes", ",".join(str(parse_size(str(size))) for size in factors.sizes),
             "--datatype", ",".join(factors.dtypes), "--op", ",".join(factors.operators),
             "--algorithms", ",".join(self._algorithms(study)), *more,
             "--calls", factors.calls, "--format", "jsonl", "--device", self.device,
@@ -89,14 +91,14 @@ class Configuration:
     @property
     def device(self) -> str:
         """Where arrays are."""
-        return CUDA if self.environment.given.group == "nccl" else CPU
+        return CUDA if self.environment.settings.group == "nccl" else CPU
 
     def cases(self, study: Description) -> int:
         """Return how many cases a launch measures, about."""
         factors = study.factors
         algorithms = self._algorithms(study)
         count = sum(
-            1 + sum(self._serves(name, each) for each in algorithms)
+            1 + sum(self._serves(name, algorithm) for algorithm in algorithms)
             for name in self._collectives(study)
         )
         variants = len(factors.sizes) * len(factors.dtypes) * len(factors.operators)
@@ -104,8 +106,8 @@ class Configuration:
 
     def _collectives(self, study: Description) -> list[str]:
         """Return the collectives of a launch: where the library is forced, those."""
-        names = dict.fromkeys(collective(each).name for each in study.factors.collectives)
-        return [each for each in names if each in self.forced or not self.forced]
+        names = dict.fromkeys(collective(name).name for name in study.factors.collectives)
+        return [name for name in names if name in self.forced or not self.forced]
 
     def _algorithms(self, study: Description) -> list[str]:
         """Return the algorithms of a launch: those that its collectives and backends have."""
@@ -172,42 +174,49 @@ class Plan:
         All have had one before any has another: a study whose time is used early has them all.
         """
         rounds = (
-            [(each, index) for each in self.configurations if not (each.pairs and index)]
-            for index in range(self.study.least)
+            [
+                (configuration, index)
+                for configuration in self.configurations
+                if not (configuration.pairs and index)
+            ]
+            for index in range(self.study.min_launches)
         )
         return [
             launch
-            for index, own in enumerate(rounds)
-            for launch in self.mixed(own, f"first {index}")
+            for index, launches in enumerate(rounds)
+            for launch in self.mixed(launches, f"first {index}")
         ]
 
     def mixed(
         self, launches: Iterable[tuple[Configuration, int]], salt: str
     ) -> list[tuple[Configuration, int]]:
         """Return launches in an order that depends on the seed and on `salt` alone."""
-        found = sorted(launches, key=lambda each: (each[0].name, each[1]))
-        random.Random(f"{self.study.seed} {salt}").shuffle(found)
-        return found
+        order = sorted(launches, key=lambda launch: (launch[0].name, launch[1]))
+        random.Random(f"{self.study.seed} {salt}").shuffle(order)
+        return order
 
     def estimate(self, launches: int) -> float:
         """Return the seconds of so many launches of each configuration, and of what they ask."""
         return sum(
-            each.asking(self.study) + self.seconds_of(each) * (1 if each.pairs else launches)
-            for each in self.configurations
+            configuration.asking(self.study)
+            + self.seconds_of(configuration) * (1 if configuration.pairs else launches)
+            for configuration in self.configurations
         )
 
     def seconds_of(self, configuration: Configuration) -> float:
         """Return the seconds of one launch where nothing else runs."""
         usual = _USUAL_OF_CASE * configuration.cases(self.study)
-        own = _PAIR_SECONDS if configuration.pairs else min(self.measuring(configuration), usual)
-        return own + configuration.start_up
+        seconds = (
+            _PAIR_SECONDS if configuration.pairs else min(self.measuring(configuration), usual)
+        )
+        return seconds + configuration.start_up
 
     def measuring(self, configuration: Configuration) -> float:
         """Return the seconds that a launch may measure: no less than its cases need."""
         return max(self.seconds, _LEAST_OF_CASE * configuration.cases(self.study))
 
 
-def plan(study: Description, environments: Sequence[Found]) -> Plan:
+def plan(study: Description, environments: Sequence[LaunchEnvironment]) -> Plan:
     """Return the launches of a study.
 
     Raises:
@@ -215,57 +224,72 @@ def plan(study: Description, environments: Sequence[Found]) -> Plan:
             configurations have one name.
     """
     remarks: list[str] = []
-    found = list(_configurations(study, environments, remarks))
-    remarks += _unserved(study, found)
-    names = [each.name.lower() for each in found]
+    configurations = list(_configurations(study, environments, remarks))
+    remarks += _unserved(study, configurations)
+    names = [configuration.name.lower() for configuration in configurations]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ArgumentError(
             f"$.environments: two configurations would be called {twice}: an environment's name "
             "with its thread level, with -torch or with its ranks is that of another one"
         )
-    return Plan(study, found, _seconds(study, found), remarks)
+    return Plan(study, configurations, _seconds(study, configurations), remarks)
 
 
 def _unserved(study: Description, configurations: Sequence[Configuration]) -> Iterator[str]:
     """Yield a remark on each algorithm of the description that no launch can run."""
-    choices = [each for each in configurations if not (each.forced or each.pairs)]
+    choices = [
+        configuration
+        for configuration in configurations
+        if not (configuration.forced or configuration.pairs)
+    ]
     names = chain.from_iterable(map(swept_names, study.factors.algorithms))
     for name in dict.fromkeys(names):
-        if name not in BASELINES and not any(each.runs(study, name) for each in choices):
+        if name not in BASELINES and not any(
+            configuration.runs(study, name) for configuration in choices
+        ):
             yield f"{name} is not measured: no launch has such ranks, or a backend that has it"
 
 
-def _seconds(study: Description, found: Sequence[Configuration]) -> float:
+def _seconds(study: Description, configurations: Sequence[Configuration]) -> float:
     """Return the seconds that a launch may measure, so that the study ends in time."""
     if study.seconds is not None:
         return study.seconds
     if study.minutes is None:
         return _USUAL_SECONDS
-    measuring = [each for each in found if not each.pairs]
-    fixed = sum(each.start_up for each in measuring) * study.launches
-    fixed += sum(_PAIR_SECONDS + each.start_up for each in found if each.pairs)
-    fixed += sum(each.asking(study) for each in found)
-    left = study.minutes * 60 * 0.95 - fixed
-    return max(_LEAST_SECONDS, left / (study.launches * max(1, len(measuring))))
+    measuring = [configuration for configuration in configurations if not configuration.pairs]
+    fixed = sum(configuration.start_up for configuration in measuring) * study.launches
+    fixed += sum(
+        _PAIR_SECONDS + configuration.start_up
+        for configuration in configurations
+        if configuration.pairs
+    )
+    fixed += sum(configuration.asking(study) for configuration in configurations)
+    remaining = study.minutes * 60 * 0.95 - fixed
+    return max(_LEAST_SECONDS, remaining / (study.launches * max(1, len(measuring))))
 
 
 def _configurations(
-    study: Description, environments: Sequence[Found], remarks: list[str]
+    study: Description, environments: Sequence[LaunchEnvironment], remarks: list[str]
 ) -> Iterator[Configuration]:
-    names = [collective(each).name for each in study.factors.collectives]
-    for each in environments:
+    names = [collective(name).name for name in study.factors.collectives]
+    for environment in environments:
         try:
-            own = variants(each.forces, names, each.given.algorithms)
+            forced_variants = variants(environment.forces, names, environment.settings.algorithms)
         except ArgumentError as error:
-            raise ArgumentError(f"$.environments: {each.given.name}: {error}") from None
-        if not own and each.given.algorithms not in (["none"], []):
-            remarks.append(f"{each.name}: no algorithms of {each.forces} are known to force")
+            raise ArgumentError(f"$.environments: {environment.settings.name}: {error}") from None
+        if not forced_variants and environment.settings.algorithms not in (["none"], []):
+            remarks.append(
+                f"{environment.name}: no algorithms of {environment.forces} are known to force"
+            )
         for ranks in dict.fromkeys(study.factors.ranks):
-            yield from _of_ranks(study, each, ranks, own)
+            yield from _of_ranks(study, environment, ranks, forced_variants)
 
 
 def _of_ranks(
-    study: Description, environment: Found, ranks: int, variants: Sequence[Mapping[str, Forced]]
+    study: Description,
+    environment: LaunchEnvironment,
+    ranks: int,
+    variants: Sequence[Mapping[str, Forced]],
 ) -> Iterator[Configuration]:
     for width in dict.fromkeys(study.factors.ranks_per_node) or [None]:
         if width is not None and ranks % width:

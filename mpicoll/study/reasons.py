@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-_MOST = 400
+_MAX_LENGTH = 400
 """Characters of a reason."""
 _AS_ROOT = "--allow-run-as-root"
 """Open MPI's launchers, of every release, name this flag where they refuse to run as root."""
@@ -29,14 +29,14 @@ def reason_of(printed: str) -> str:
         paragraph = " ".join(takewhile(bool, lines))
         reasons = [paragraph, lines[-1]] if lines and lines[-1] not in paragraph else [paragraph]
     # An error says first that it is one, then what is wrong; what would be right may be long.
-    text = " | ".join(_headed(reason, _MOST // len(reasons)) for reason in reasons)
+    text = " | ".join(_headed(reason, _MAX_LENGTH // len(reasons)) for reason in reasons)
     return text or "it printed nothing"
 
 
-def _headed(text: str, most: int) -> str:
+def _headed(text: str, max_length: int) -> str:
     """Return a text with as many characters of its head as it may have.
 
     >>> _headed("Error: no such name", 12)
     'Error: no...'
     """
-    return text if len(text) <= most else f"{text[: most - 3].rstrip()}..."
+    return text if len(text) <= max_length else f"{text[: max_length - 3].rstrip()}..."

@@ -44,19 +44,19 @@ class Runner:
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan, self.folder = plan, folder
-        self.done: dict[tuple[str, int], LaunchRecord] = {}
-        for each in plan.configurations:
-            for index in range(plan.study.most):
-                path = file_of(folder, each, index)
+        self.records: dict[tuple[str, int], LaunchRecord] = {}
+        for configuration in plan.configurations:
+            for index in range(plan.study.max_launches):
+                path = file_of(folder, configuration, index)
                 if path.exists():
-                    self.done[each.name, index] = _ended(path)
-        self.begun = time.monotonic() - sum(each.seconds for each in self.done.values())
+                    self.records[configuration.name, index] = _ended(path)
+        self.start = time.monotonic() - sum(record.seconds for record in self.records.values())
 
     def run(self) -> None:
         """Run the launches that every configuration has, then more where verdicts need them."""
         with _Shown(self) as shown:
             order = self.plan.first()
-            for number in range(self.plan.study.most):
+            for number in range(self.plan.study.max_launches):
                 shown.expect(order)
                 for configuration, index in order:
                     if not self._is_left(configuration, index):
@@ -64,40 +64,50 @@ class Runner:
                     if self.is_over():
                         return
                     shown.begin(configuration, index)
-                    self.done[configuration.name, index] = launch(
+                    self.records[configuration.name, index] = launch(
                         self.plan.study,
                         configuration,
                         index,
                         self.folder,
                         self.plan.measuring(configuration),
                     )
-                    shown.end(self.done[configuration.name, index])
+                    shown.end(self.records[configuration.name, index])
                 order = self.plan.mixed(self._more(), str(number))
                 if not order:
                     return
 
     def _is_left(self, configuration: Configuration, index: int) -> bool:
-        return (configuration.name, index) not in self.done and not self._is_hopeless(configuration)
+        return (configuration.name, index) not in self.records and not self._is_hopeless(
+            configuration
+        )
 
     def _is_hopeless(self, configuration: Configuration) -> bool:
-        own = self.of(configuration)
-        return len(own) >= _GIVE_UP and all(each.message for each in own)
+        records = self.of(configuration)
+        return len(records) >= _GIVE_UP and all(record.message for record in records)
 
     def of(self, configuration: Configuration) -> list[LaunchRecord]:
         """Return how the launches of a configuration ended."""
-        return [each for (name, _), each in self.done.items() if name == configuration.name]
+        return [record for (name, _), record in self.records.items() if name == configuration.name]
 
     def not_launched(self) -> list[str]:
         """Return a remark on the configurations that had no launch, as the time was used."""
-        names = [each.name for each in self.plan.configurations if not self.of(each)]
+        names = [
+            configuration.name
+            for configuration in self.plan.configurations
+            if not self.of(configuration)
+        ]
         if not names:
             return []
         return [f"not launched, as the minutes were over: {', '.join(names)}"]
 
     def shortage(self) -> str:
         """Return which configurations measured nothing, and why; "" where all measured."""
-        records = {each.name: self.of(each) for each in self.plan.configurations}
-        failed = [name for name, own in records.items() if own and all(r.message for r in own)]
+        records = {
+            configuration.name: self.of(configuration) for configuration in self.plan.configurations
+        }
+        failed = [
+            name for name, group in records.items() if group and all(r.message for r in group)
+        ]
         reasons = dict.fromkeys(str(r.message) for name in failed for r in records[name])
         count = f"{len(failed)} of {counted(len(records), 'configuration')}"
         text = [f"{count} measured nothing: {', '.join(failed)}: {'; '.join(reasons)}"]
@@ -110,15 +120,19 @@ class Runner:
 
     def used(self) -> float:
         """Return the seconds that the study has taken, those before it was killed included."""
-        return time.monotonic() - self.begun
+        return time.monotonic() - self.start
 
     def _more(self) -> Iterator[tuple[Configuration, int]]:
         """Yield the next launch of each configuration that needs one."""
-        for each in self.plan.configurations:
-            count = len(self.of(each))
-            is_full = each.pairs or count >= self.plan.study.most or self._is_hopeless(each)
-            if not is_full and self._is_open(each, count):
-                yield each, count
+        for configuration in self.plan.configurations:
+            count = len(self.of(configuration))
+            is_full = (
+                configuration.pairs
+                or count >= self.plan.study.max_launches
+                or self._is_hopeless(configuration)
+            )
+            if not is_full and self._is_open(configuration, count):
+                yield configuration, count
 
     def _is_open(self, configuration: Configuration, count: int) -> bool:
         files = [file_of(self.folder, configuration, index) for index in range(count)]
@@ -127,18 +141,18 @@ class Runner:
 
 def has_open_verdicts(files: Sequence[Path]) -> bool:
     """Whether the launches of these files leave a ratio undecided."""
-    cases = [each for path in files for each in reading.only(CaseRecord, reading.load(path))]
+    cases = [case for path in files for case in reading.only(CaseRecord, reading.load(path))]
     ratios: list[Speedup | None] = []
-    for each in summed_up(cases):
-        ratios += [each.speedup_vs_native, each.speedup_vs_other]
-    return any(is_undecided(each) for each in ratios if each is not None)
+    for case in summed_up(cases):
+        ratios += [case.speedup_vs_native, case.speedup_vs_other]
+    return any(is_undecided(ratio) for ratio in ratios if ratio is not None)
 
 
 def _ended(path: Path) -> LaunchRecord:
-    found = reading.only(LaunchRecord, reading.load(path))
-    if not found:
+    records = reading.only(LaunchRecord, reading.load(path))
+    if not records:
         raise ArgumentError(f"{path} does not say how its launch ended: remove it")
-    return found[0]
+    return records[0]
 
 
 # -- the folder ---------------------------------------------------------------------------
@@ -169,11 +183,11 @@ def stored(folder: Path) -> Description | None:
     if not path.exists():
         return None
     try:
-        found = msgspec.json.decode(content_of(path), type=Description)
-        check(found)
+        study = msgspec.json.decode(content_of(path), type=Description)
+        check(study)
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{path}: {error}: remove it, or give another folder") from None
-    return found
+    return study
 
 
 def store(study: Description, folder: Path) -> None:
@@ -182,10 +196,10 @@ def store(study: Description, folder: Path) -> None:
     Raises:
         ArgumentError: the folder has another study.
     """
-    known = stored(folder)
+    stored_study = stored(folder)
     if (
-        known is not None
-        and replace(known, minutes=study.minutes, launches=study.launches) != study
+        stored_study is not None
+        and replace(stored_study, minutes=study.minutes, launches=study.launches) != study
     ):
         raise ArgumentError(
             f"{folder} has another study: give another folder, or the same description "
@@ -209,7 +223,7 @@ class _Shown:
             disable=not self.is_bar,
         )  # fmt: skip
         self.task: TaskID | None = None
-        self.left = 0
+        self.remaining = 0
 
     def __enter__(self) -> _Shown:
         self.bar.start()
@@ -221,23 +235,26 @@ class _Shown:
     def expect(self, order: Sequence[tuple[Configuration, int]]) -> None:
         """Say how many launches are to come."""
         study, runner = self.runner.plan.study, self.runner
-        self.left = sum(runner._is_left(*each) for each in order)
-        rest = [each for each in runner.plan.configurations if not each.pairs]
+        self.remaining = sum(runner._is_left(*planned) for planned in order)
+        configurations = [
+            configuration for configuration in runner.plan.configurations if not configuration.pairs
+        ]
         usual = sum(
-            max(0, study.launches - max(len(runner.of(each)), study.least)) for each in rest
+            max(0, study.launches - max(len(runner.of(configuration)), study.min_launches))
+            for configuration in configurations
         )
-        self.total = len(runner.done) + self.left + usual
+        self.total = len(runner.records) + self.remaining + usual
         if self.task is None:
             self.task = self.bar.add_task("", total=self.total, left="")
 
     def begin(self, configuration: Configuration, index: int) -> None:
         """Say which launch begins, and the time left."""
-        count = len(self.runner.done)
-        each = self._mean()
-        left = each * max(1, self.total - count)
+        count = len(self.runner.records)
+        mean = self._mean()
+        seconds = mean * max(1, self.total - count)
         if (minutes := self.runner.plan.study.minutes) is not None:
-            left = min(left, max(0.0, 60 * minutes - self.runner.used()))
-        text = f"about {span(left)} left"
+            seconds = min(seconds, max(0.0, 60 * minutes - self.runner.used()))
+        text = f"about {span(seconds)} left"
         name = f"{configuration.name}, launch {index + 1}"
         if self.task is not None:
             self.bar.update(
@@ -248,7 +265,7 @@ class _Shown:
             _say(f"[{count + 1:>3}/{max(self.total, count + 1)}] {text}: {name}")
 
     def _mean(self) -> float:
-        taken = [each.seconds for each in self.runner.done.values()]
+        taken = [record.seconds for record in self.runner.records.values()]
         plan = self.runner.plan
         usual = plan.estimate(1) / max(1, len(plan.configurations))
         return sum(taken) / len(taken) if taken else usual

@@ -15,9 +15,9 @@ from mpicoll.text.numbers import counted, number
 from mpicoll.text.sizes import bytes_text
 
 OPEN = "What could not be decided"
-_FEW = "few"
+_TOO_FEW = "few"
 """The section of comparisons that have too few launches: they are counted, and not told."""
-_APART = 1.2
+_MAX_DEVIATION = 1.2
 _MOST_SIZES = 6
 """Sizes whose times a sentence gives; of more the first and the last."""
 
@@ -46,23 +46,23 @@ class Pair:
 
     number: int
     cell: Cell
-    one: Contestant
-    other: Contestant
+    contestant: Contestant
+    reference: Contestant
     ratio: Ratio
 
     @property
     def us(self) -> tuple[float, float]:
         """The microseconds of both, of the launches that have both where these carry the ratio."""
         if not self.ratio.is_paired:
-            return self.one.us, self.other.us
-        runs = self.one.times.keys() & self.other.times.keys()
-        return self.one.us_of(runs), self.other.us_of(runs)
+            return self.contestant.us, self.reference.us
+        runs = self.contestant.times.keys() & self.reference.times.keys()
+        return self.contestant.us_of(runs), self.reference.us_of(runs)
 
     @property
     def kind(self) -> str:
         """The verdict, ``open`` where there is none, or that there are too few launches."""
         if self.ratio.has_few:
-            return _FEW
+            return _TOO_FEW
         return "open" if self.ratio.is_undecided else self.ratio.verdict
 
 
@@ -70,54 +70,63 @@ Choose = Callable[[Cell], tuple[Contestant | None, Contestant | None]]
 Called = Callable[[Sequence[Pair]], tuple[str, str]]
 
 
-def _algorithms(same: Sequence[Pair]) -> tuple[str, str]:
+def _algorithms(group: Sequence[Pair]) -> tuple[str, str]:
     """Return the algorithms of both sides; those of this project are called ours."""
-    sides = ([pair.one.name for pair in same], [pair.other.name for pair in same])
-    one, other = (listed(list(dict.fromkeys(name.owned for name in names))) for names in sides)
-    return one, other
+    sides = ([pair.contestant.name for pair in group], [pair.reference.name for pair in group])
+    first, second = (listed(list(dict.fromkeys(name.owned for name in names))) for names in sides)
+    return first, second
 
 
 def pairs(study: Study, panel: Panel, choose: Choose, confidence: float = 0.95) -> list[Pair]:
     """Return the pairs that a choice compares at each size of a panel."""
-    found = []
+    result = []
     for index, cell in enumerate(study.of(panel)):
-        one, other = choose(cell)
-        if one is None or other is None or one is other:
+        contestant, reference = choose(cell)
+        if contestant is None or reference is None or contestant is reference:
             continue
-        found.append(Pair(index, cell, one, other, compared(one, other, confidence)))
-    return found
+        result.append(
+            Pair(index, cell, contestant, reference, compared(contestant, reference, confidence))
+        )
+    return result
 
 
-def ranges(found: Iterable[Pair]) -> Iterator[tuple[str, list[Pair]]]:
+def ranges(series: Iterable[Pair]) -> Iterator[tuple[str, list[Pair]]]:
     """Yield the ranges of sizes with one verdict, without a size between that is not compared."""
 
     def verdict_and_run(numbered: tuple[int, Pair]) -> tuple[str, int]:
         place, pair = numbered
         return pair.kind, pair.number - place
 
-    for (kind, _), group in groupby(enumerate(found), verdict_and_run):
+    for (kind, _), group in groupby(enumerate(series), verdict_and_run):
         yield kind, [pair for _, pair in group]
 
 
-def said(
-    found: Sequence[Pair], section: str, ours: str = "", theirs: str = "", where: str = ""
+def describe(
+    series: Sequence[Pair],
+    section: str,
+    contestant: str = "",
+    reference: str = "",
+    environment: str = "",
 ) -> list[Finding]:
     """Return a sentence for each range of sizes with one verdict.
 
     Args:
         ours, theirs: what the sides are called, by default by their names; a name that is not in
             it stands beside its times.
-        where: the environment, if the sentence is to name it.
+        environment: the environment, if the sentence is to name it.
     """
     return [
         _finding(
-            kind, [same], section, _Sides(ours or _named(same, 0), theirs or _named(same, 1), where)
+            kind,
+            [group],
+            section,
+            _Sides(contestant or _named(group, 0), reference or _named(group, 1), environment),
         )
-        for kind, same in ranges(found)
+        for kind, group in ranges(series)
     ]
 
 
-def said_of_places(
+def describe_places(
     by_place: dict[str, list[Pair]], section: str, called: Called = _algorithms
 ) -> Iterator[Finding]:
     """Yield a sentence for each range of sizes with one verdict, once for all places that share it.
@@ -127,23 +136,23 @@ def said_of_places(
         called: returns what the two sides of pairs are called, by default by their algorithms.
     """
     shared: dict[tuple[str, tuple[int, ...], tuple[str, str]], dict[str, list[Pair]]] = {}
-    for place, found in by_place.items():
-        for kind, same in ranges(found):
-            sizes = tuple(each.cell.size for each in same)
-            shared.setdefault((kind, sizes, called(same)), {})[place] = same
-    for (kind, _, names), own in shared.items():
-        yield _finding(kind, [*own.values()], section, _Sides(*names, listed(list(own))))
+    for place, series in by_place.items():
+        for kind, group in ranges(series):
+            sizes = tuple(pair.cell.size for pair in group)
+            shared.setdefault((kind, sizes, called(group)), {})[place] = group
+    for (kind, _, names), groups in shared.items():
+        yield _finding(kind, [*groups.values()], section, _Sides(*names, listed(list(groups))))
 
 
-def without_few(found: Sequence[Finding]) -> list[Finding]:
+def without_few(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings with one sentence for all comparisons that have too few launches."""
-    told = [each for each in found if each.section != _FEW]
-    count = sum(int(each.text) for each in found if each.section == _FEW)
+    results = [finding for finding in findings if finding.section != _TOO_FEW]
+    count = sum(int(finding.text) for finding in findings if finding.section == _TOO_FEW)
     if count:
-        few = f"{counted(count, 'comparison')} with fewer than {ENOUGH} launches"
-        text = f"{few}: too few for a verdict."
-        told.append(Finding(OPEN, text))
-    return told
+        subject = f"{counted(count, 'comparison')} with fewer than {ENOUGH} launches"
+        text = f"{subject}: too few for a verdict."
+        results.append(Finding(OPEN, text))
+    return results
 
 
 # -- one sentence -------------------------------------------------------------------------
@@ -153,83 +162,90 @@ def without_few(found: Sequence[Finding]) -> list[Finding]:
 class _Sides:
     """The names of the two sides, and the places where they were compared."""
 
-    ours: str
-    theirs: str
+    contestant: str
+    reference: str
     places: str = ""
 
 
 def _finding(kind: str, groups: Sequence[Sequence[Pair]], section: str, sides: _Sides) -> Finding:
     """Return the sentence of pairs with one verdict, a group for each place."""
-    every = [each for same in groups for each in same]
-    panel, ours, theirs = every[0].cell.panel, sides.ours, sides.theirs
-    if kind == _FEW:
-        return Finding(_FEW, str(len(every)), panel)
-    where = place(groups[0]) + (f", in {sides.places}" if sides.places else "")
+    every = [pair for group in groups for pair in group]
+    panel, contestant, reference = every[0].cell.panel, sides.contestant, sides.reference
+    if kind == _TOO_FEW:
+        return Finding(_TOO_FEW, str(len(every)), panel)
+    place_text = place(groups[0]) + (f", in {sides.places}" if sides.places else "")
     if kind == "open":
-        low = min(each.ratio.low for each in every)
-        high = max(each.ratio.high for each in every)
+        low = min(pair.ratio.low for pair in every)
+        high = max(pair.ratio.high for pair in every)
         text = (
-            f"{where}: whether {ours} is faster than {theirs}: the ratio is between "
+            f"{place_text}: whether {contestant} is faster than {reference}: the ratio is between "
             f"{number(low)} and {number(high)}, from {_launches(every)}"
         )
-        if not any(each.ratio.is_enough for each in every):
+        if not any(pair.ratio.is_enough for pair in every):
             text += ": too few samples for a verdict"
         return Finding(OPEN, f"{text}.", panel)
     is_slower = kind == "slower"
     if kind == "tie":
-        text = f"{ours} ties with {theirs}: {times(every)} times as fast"
+        text = f"{contestant} ties with {reference}: {times(every)} times as fast"
     elif is_slower:
-        text = f"{theirs} is {times(every, upside_down=True)} times as fast as {ours}"
+        text = f"{reference} is {times(every, upside_down=True)} times as fast as {contestant}"
     else:
-        text = f"{ours} is {times(every)} times as fast as {theirs}"
-    text = f"{where}: {text}, {launches(every)}"
+        text = f"{contestant} is {times(every)} times as fast as {reference}"
+    text = f"{place_text}: {text}, {launches(every)}"
     if len(groups) == 1:
         text += f": {_times_of(groups[0], sides, is_slower)}"
     return Finding(section, f"{text}.", panel)
 
 
-def _times_of(same: Sequence[Pair], sides: _Sides, is_slower: bool) -> str:
+def _times_of(group: Sequence[Pair], sides: _Sides, is_slower: bool) -> str:
     """Return the microseconds of both sides at each size, the one first that is named first."""
-    kept = same if len(same) <= _MOST_SIZES else (same[0], same[-1])
+    shown = group if len(group) <= _MOST_SIZES else (group[0], group[-1])
     parts = []
-    for each in kept:
+    for pair in shown:
         texts = [
-            f"{number(us)} us{_called(one, called, sides)}"
-            for us, one, called in zip(
-                each.us, (each.one, each.other), (sides.ours, sides.theirs), strict=True
+            f"{number(us)} us{_called(contestant, called, sides)}"
+            for us, contestant, called in zip(
+                pair.us,
+                (pair.contestant, pair.reference),
+                (sides.contestant, sides.reference),
+                strict=True,
             )
         ]
         first, second = reversed(texts) if is_slower else texts
-        size = f" at {bytes_text(each.cell.size)}" if len(same) > 1 else ""
-        parts.append(f"{first} against {second}{size}{_apart(each, is_slower)}")
+        size = f" at {bytes_text(pair.cell.size)}" if len(group) > 1 else ""
+        parts.append(f"{first} against {second}{size}{_bimodal_bounds(pair, is_slower)}")
     return "; ".join(parts)
 
 
-def _apart(each: Pair, is_slower: bool) -> str:
+def _bimodal_bounds(pair: Pair, is_slower: bool) -> str:
     """Return the bounds of a ratio that the medians of both sides do not have.
 
     So it is where one side has two speeds: in the launch in the middle it may be the other one.
     """
-    (one, other), ratio = each.us, each.ratio
-    if 1 / _APART <= other / one / ratio.ratio <= _APART:
+    (us, reference_us), ratio = pair.us, pair.ratio
+    if 1 / _MAX_DEVIATION <= reference_us / us / ratio.ratio <= _MAX_DEVIATION:
         return ""
     low, high = (1 / ratio.high, 1 / ratio.low) if is_slower else (ratio.low, ratio.high)
     return f" (launches differ: {number(low)} to {number(high)} times)"
 
 
-def _called(one: Contestant, called: str, sides: _Sides) -> str:
+def _called(contestant: Contestant, called: str, sides: _Sides) -> str:
     """Return the name of a contestant, nothing where the sentence has told it."""
-    algorithm = one.name.algorithm
-    if f"({one.label})" in called or called in (one.label, algorithm, one.name.owned):
+    algorithm = contestant.name.algorithm
+    if f"({contestant.label})" in called or called in (
+        contestant.label,
+        algorithm,
+        contestant.name.owned,
+    ):
         return ""
-    name = one.name
+    name = contestant.name
     is_told = sides.places in (name.environment, place_of(name.environment, name.backend))
-    return f" ({one.short if is_told else one.label})"
+    return f" ({contestant.short if is_told else contestant.label})"
 
 
-def place(same: Sequence[Pair]) -> str:
+def place(group: Sequence[Pair]) -> str:
     """Return the panel and the sizes of pairs."""
-    panel, sizes = same[0].cell.panel, [each.cell.size for each in same]
+    panel, sizes = group[0].cell.panel, [pair.cell.size for pair in group]
     if not sizes[-1]:
         return str(panel)
     if len(sizes) == 1:
@@ -237,37 +253,37 @@ def place(same: Sequence[Pair]) -> str:
     return f"{panel}, {bytes_text(sizes[0])} to {bytes_text(sizes[-1])}"
 
 
-def _named(same: Sequence[Pair], side: int) -> str:
+def _named(group: Sequence[Pair], side: int) -> str:
     """Return the contestants in the order of sizes, each once."""
-    found = [(each.one, each.other)[side].label for each in same]
-    return ", then ".join(dict.fromkeys(found))
+    labels = [(pair.contestant, pair.reference)[side].label for pair in group]
+    return ", then ".join(dict.fromkeys(labels))
 
 
-def times(same: Sequence[Pair], upside_down: bool = False) -> str:
+def times(group: Sequence[Pair], upside_down: bool = False) -> str:
     """Return the ratios of pairs, the least and the largest."""
-    ratios = [1 / each.ratio.ratio if upside_down else each.ratio.ratio for each in same]
+    ratios = [1 / pair.ratio.ratio if upside_down else pair.ratio.ratio for pair in group]
     low, high = number(min(ratios)), number(max(ratios))
     return low if low == high else f"{low} to {high}"
 
 
-def launches(same: Sequence[Pair]) -> str:
+def launches(group: Sequence[Pair]) -> str:
     """Return in how many launches the direction was that of the ratio."""
-    every = sum(each.ratio.launches for each in same)
-    if every == len(same):
+    every = sum(pair.ratio.launches for pair in group)
+    if every == len(group):
         return "in one launch"
-    each = f" ({_count(same)} at each size)" if len(same) > 1 else ""
-    if any(one.kind == "tie" for one in same):
-        return f"from {every} launches{each}"
-    agreeing = sum(each.ratio.agreeing for each in same)
-    return f"in {agreeing} of {every} launches{each}"
+    per_size = f" ({_count(group)} at each size)" if len(group) > 1 else ""
+    if any(pair.kind == "tie" for pair in group):
+        return f"from {every} launches{per_size}"
+    agreeing = sum(pair.ratio.agreeing for pair in group)
+    return f"in {agreeing} of {every} launches{per_size}"
 
 
-def _launches(same: Sequence[Pair]) -> str:
-    return "one launch" if (count := _count(same)) == "1" else f"{count} launches"
+def _launches(group: Sequence[Pair]) -> str:
+    return "one launch" if (count := _count(group)) == "1" else f"{count} launches"
 
 
-def _count(same: Sequence[Pair]) -> str:
-    counts = sorted({each.ratio.launches for each in same})
+def _count(group: Sequence[Pair]) -> str:
+    counts = sorted({pair.ratio.launches for pair in group})
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 

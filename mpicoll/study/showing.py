@@ -13,29 +13,30 @@ from mpicoll.text.printable import printable
 _WIDTH = 130
 
 
-def print_plan(found: Plan) -> None:
+def print_plan(plan: Plan) -> None:
     """Print every configuration, how many launches it has, and how long all take."""
     table = Table("configuration", "environment", "ranks", "the library runs", "launches", "s each")
-    study = found.study
-    for each in found.configurations:
-        forced = ", ".join(f"{name} {how.algorithm}" for name, how in each.forced.items())
-        what = "pairs of ranks" if each.pairs else forced or "its choice"
-        count = f"{study.least} to {study.most}"
-        if each.pairs or study.least == study.most:
-            count = str(1 if each.pairs else study.most)
+    study = plan.study
+    for configuration in plan.configurations:
+        forced = ", ".join(f"{name} {how.algorithm}" for name, how in configuration.forced.items())
+        choice = "pairs of ranks" if configuration.pairs else forced or "its choice"
+        count = f"{study.min_launches} to {study.max_launches}"
+        if configuration.pairs or study.min_launches == study.max_launches:
+            count = str(1 if configuration.pairs else study.max_launches)
         table.add_row(
-            each.name, short_name(each.environment.library), str(each.ranks), what, count,
-            f"{found.seconds_of(each):.1f}",
+            configuration.name, short_name(configuration.environment.library),
+            str(configuration.ranks), choice, count, f"{plan.seconds_of(configuration):.1f}",
         )  # fmt: skip
     print_table(table, _WIDTH)
-    least, usual, most = (
-        span(found.estimate(each)) for each in (study.least, study.launches, study.most)
+    lower, usual, upper = (
+        span(plan.estimate(launches))
+        for launches in (study.min_launches, study.launches, study.max_launches)
     )
-    spread = f", {least} if the verdicts are soon clear, {most} if they are not"
+    spread = f", {lower} if the verdicts are soon clear, {upper} if they are not"
     limit = f"; no launch begins after {span(60 * study.minutes)}" if study.minutes else ""
     print(
-        f"# {counted(len(found.configurations), 'configuration')}; where nothing else runs about "
-        f"{usual}{spread if study.least < study.most else ''}{limit}"
+        f"# {counted(len(plan.configurations), 'configuration')}; where nothing else runs about "
+        f"{usual}{spread if study.min_launches < study.max_launches else ''}{limit}"
     )
-    for remark in found.remarks:
+    for remark in plan.remarks:
         print(printable(f"# warning: {remark}"))

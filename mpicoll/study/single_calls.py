@@ -26,7 +26,7 @@ from mpicoll.measurement.workbench import Workbench
 from mpicoll.measurement.worlds import BOTH, Worlds, form_worlds
 from mpicoll.notation.contract import collective
 
-_MANY, _FEW, _LARGE = 1000, 100, 8192
+_CALLS, _CALLS_OF_LARGE, _LARGE = 1000, 100, 8192
 """Calls of each size, and of a row or vector above so many bytes, as OSU has them."""
 
 
@@ -50,24 +50,24 @@ class _Loop:
             barrier()
         return float(max(self.world.exchange(taken / count / 1000, float)))
 
-    def nothing(self, group: Group, alone: Collectives) -> float:
+    def nothing(self, group: Group, single_rank: Collectives) -> float:
         """Return the same of the call of no bytes on one rank."""
         # MPI copies the rest on one rank; arrays of no bytes are never seen as one buffer.
-        least = 4 if group.what.name == "broadcast" else 0
-        (empty,) = groups(Wanted(collectives=(group.what.name,), sizes=(least,)), 1)
-        return self.mean(_bound(alone, empty), _MANY)
+        nbytes = 4 if group.what.name == "broadcast" else 0
+        (empty,) = groups(Wanted(collectives=(group.what.name,), sizes=(nbytes,)), 1)
+        return self.mean(_bound(single_rank, empty), _CALLS)
 
     def lines(self, names: Sequence[str], sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
         """Yield the times of each collective at each size."""
-        alone = self.world.split(self.world.rank)
-        assert alone is not None
+        single_rank = self.world.split(self.world.rank)
+        assert single_rank is not None
         wanted = Wanted(collectives=tuple(names), sizes=tuple(sizes))
         for group in groups(wanted, self.world.size):
-            count = _FEW if group.bytes_per_rank > _LARGE else _MANY
+            count = _CALLS_OF_LARGE if group.bytes_per_rank > _LARGE else _CALLS
             yield {
                 "collective": group.what.name, "bytes_total": group.bytes_total,
                 "us": self.mean(_bound(self.world, group), count),
-                "call_us": self.nothing(group, alone),
+                "call_us": self.nothing(group, single_rank),
             }  # fmt: skip
 
 
@@ -83,13 +83,13 @@ def _bound(world: Collectives, group: Group) -> Thunk:
 @click.pass_obj
 def main(makers: Worlds, /, names: Sequence[str], sizes: Sequence[int], threads: str | None) -> int:
     """Time the calls; rank 0 prints. Return the exit status."""
-    chosen = [collective(each).name for each in names]
+    chosen = [collective(name).name for name in names]
     worlds, _ = form_worlds(("mpi4py",), None, makers, Watchdog(120.0))
     loop = _Loop(worlds["mpi4py"])
     gc.disable()
-    for each in loop.lines(chosen, sizes):
+    for row in loop.lines(chosen, sizes):
         if loop.world.rank == 0:
-            print(json.dumps(each), flush=True)
+            print(json.dumps(row), flush=True)
     return 0
 
 

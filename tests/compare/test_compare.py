@@ -50,9 +50,9 @@ def record(algorithm: str, samples: Sequence[float], **more: Any) -> dict[str, A
 def write(path: Path, records: Sequence[dict[str, Any]], run: dict[str, Any] = RUN) -> Path:
     lines = [
         {"schema": 1, "kind": "run", "run": run},
-        *({**each, "run": {"id": run["id"]}} for each in records),
+        *({**fields, "run": {"id": run["id"]}} for fields in records),
     ]
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
@@ -66,16 +66,18 @@ def compared(tmp_path: Path, a: Sequence[Any], b: Sequence[Any], **run: Any) -> 
 
 @pytest.mark.parametrize(("factor", "p"), [(2.0, 0.001), (1.2, 0.001), (1 / 1.2, 0.001)])
 def test_a_factor_is_found(factor: float, p: float) -> None:
-    found = shift(times(5.0, 1), times(5.0 / factor, 2))
-    assert found.low < factor < found.high and found.p < p
-    assert found.ratio == pytest.approx(factor, rel=0.03)
+    ratio = shift(times(5.0, 1), times(5.0 / factor, 2))
+    assert ratio.low < factor < ratio.high and ratio.p < p
+    assert ratio.ratio == pytest.approx(factor, rel=0.03)
 
 
 def zigzag(samples: Sequence[float]) -> list[float]:
     """Order samples so that neighbours are unlike: their correlation is below 0."""
     ordered, half = sorted(samples), len(samples) // 2
     return [
-        each for both in zip(ordered[:half], ordered[: half - 1 : -1], strict=True) for each in both
+        sample
+        for pair in zip(ordered[:half], ordered[: half - 1 : -1], strict=True)
+        for sample in pair
     ]
 
 
@@ -97,15 +99,17 @@ def test_without_correlation_the_test_is_that_of_scipy(
 @given(some.lists(some.floats(0.1, 1e4), min_size=4, max_size=25),
        some.lists(some.floats(0.1, 1e4), min_size=4, max_size=25))  # fmt: skip
 def test_swapping_the_runs_inverts_the_ratio(a: list[float], b: list[float]) -> None:
-    one, other = shift(a, b), shift(b, a)
-    assert one.ratio == pytest.approx(1 / other.ratio, rel=1e-6) or len(a) * len(b) % 2 == 0
-    assert one.low == pytest.approx(1 / other.high) and one.p == pytest.approx(other.p)
-    assert one.low <= one.ratio <= one.high
+    ratio, inverse = shift(a, b), shift(b, a)
+    assert ratio.ratio == pytest.approx(1 / inverse.ratio, rel=1e-6) or len(a) * len(b) % 2 == 0
+    assert ratio.low == pytest.approx(1 / inverse.high) and ratio.p == pytest.approx(inverse.p)
+    assert ratio.low <= ratio.ratio <= ratio.high
 
 
 def test_equals_are_called_different_as_rarely_as_promised() -> None:
-    found = [shift(times(3.0, 2 * n, 10), times(3.0, 2 * n + 1, 10)).p < 0.05 for n in range(1000)]
-    assert sum(found) / 1000 <= 0.065
+    is_different = [
+        shift(times(3.0, 2 * n, 10), times(3.0, 2 * n + 1, 10)).p < 0.05 for n in range(1000)
+    ]
+    assert sum(is_different) / 1000 <= 0.065
 
 
 def test_correlated_samples_count_for_less() -> None:
@@ -113,11 +117,11 @@ def test_correlated_samples_count_for_less() -> None:
     dice = random.Random(4)
 
     def wave() -> list[float]:
-        level, found = 1.0, []
+        level, levels = 1.0, []
         for _ in range(40):
             level = 0.8 * level + dice.gauss(0.2, 0.02)
-            found.append(level)
-        return found
+            levels.append(level)
+        return levels
 
     waves = [(wave(), wave()) for _ in range(400)]
     assert sum(shift(a, b).p < 0.05 for a, b in waves) / 400 < 0.15
@@ -131,9 +135,11 @@ def test_few_samples_carry_no_interval(a: int, b: int, can: bool) -> None:
 
 @given(some.lists(some.floats(0, 1), min_size=1, max_size=40))
 def test_holm_finds_no_more_than_single_tests(chances: list[float]) -> None:
-    found = holm(chances)
-    assert all(chance <= 0.05 for chance, is_real in zip(chances, found, strict=True) if is_real)
-    assert not any(chances[n] < min(chances) for n, is_real in enumerate(found) if is_real)
+    significant = holm(chances)
+    assert all(
+        chance <= 0.05 for chance, is_real in zip(chances, significant, strict=True) if is_real
+    )
+    assert not any(chances[n] < min(chances) for n, is_real in enumerate(significant) if is_real)
 
 
 def test_equals_that_differ_give_the_scatter() -> None:
@@ -145,11 +151,11 @@ def test_equals_that_differ_give_the_scatter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "verdict"), [(2.0, "faster"), (4.0, "tie"), (3.95, "tie"), (8.0, "slower")]
+    ("us", "verdict"), [(2.0, "faster"), (4.0, "tie"), (3.95, "tie"), (8.0, "slower")]
 )
-def test_verdicts(after: float, verdict: str, tmp_path: Path) -> None:
-    found = compared(tmp_path, [record("ring", times(4.0))], [record("ring", times(after, 1))])
-    assert [each.verdict for each in found.rows] == [verdict]
+def test_verdicts(us: float, verdict: str, tmp_path: Path) -> None:
+    comparison = compared(tmp_path, [record("ring", times(4.0))], [record("ring", times(us, 1))])
+    assert [row.verdict for row in comparison.rows] == [verdict]
 
 
 @pytest.mark.parametrize(
@@ -168,14 +174,16 @@ def test_verdicts(after: float, verdict: str, tmp_path: Path) -> None:
 def test_cases_that_cannot_be_compared_have_no_verdict(
     change: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    found = compared(tmp_path, [record("ring", times(4.0))], [record("ring", times(1.0)) | change])
-    assert [(each.verdict, each.reason) for each in found.rows] == [("no verdict", reason)]
+    comparison = compared(
+        tmp_path, [record("ring", times(4.0))], [record("ring", times(1.0)) | change]
+    )
+    assert [(row.verdict, row.reason) for row in comparison.rows] == [("no verdict", reason)]
 
 
 def test_a_case_of_one_run_has_no_verdict(tmp_path: Path) -> None:
     a, b = record("ring", times(4.0)), record("bruck", times(4.0))
-    found = compared(tmp_path, [a], [b])
-    assert [each.reason for each in found.rows] == ["only in A", "only in B"]
+    comparison = compared(tmp_path, [a], [b])
+    assert [row.reason for row in comparison.rows] == ["only in A", "only in B"]
 
 
 def natives(factor: float) -> list[dict[str, Any]]:
@@ -188,16 +196,16 @@ def test_a_slower_machine_does_not_make_a_schedule_slower(tmp_path: Path) -> Non
     """All native calls are slower by a third, and so is the schedule: it is not called slower."""
     a = [*natives(1.0), record("ring", times(4.0, 90))]
     b = [*natives(1.33), record("ring", times(5.3, 91))]
-    found = compared(tmp_path, a, b)
-    assert found.controls == 12 and 1.25 < found.factor < 1.4
-    assert not found.counts()["slower"]
+    comparison = compared(tmp_path, a, b)
+    assert comparison.controls == 12 and 1.25 < comparison.factor < 1.4
+    assert not comparison.counts()["slower"]
 
 
 def test_natives_of_another_library_are_no_controls(tmp_path: Path) -> None:
-    found = compared(tmp_path, natives(1.0), natives(1.33), libraries={"mpi4py": "Open MPI"})
-    assert (found.controls, found.factor) == (0, 1.0)
-    assert found.counts()["slower"] == 12
-    assert any("libraries.mpi4py was 'MPICH 5'" in each for each in found.remarks)
+    comparison = compared(tmp_path, natives(1.0), natives(1.33), libraries={"mpi4py": "Open MPI"})
+    assert (comparison.controls, comparison.factor) == (0, 1.0)
+    assert comparison.counts()["slower"] == 12
+    assert any("libraries.mpi4py was 'MPICH 5'" in remark for remark in comparison.remarks)
 
 
 def test_the_latest_record_of_a_case_counts(tmp_path: Path) -> None:
@@ -222,9 +230,9 @@ def command(tmp_path: Path, a: float, b: float, *flags: str) -> Result:
 def test_the_exit_status_says_whether_something_is_slower(
     b: float, status: int, tmp_path: Path
 ) -> None:
-    done = command(tmp_path, 4.0, b)
-    assert done.exit_code == status, done.stdout
-    assert "allreduce" in done.stdout and "# B against A, by more than 3 %" in done.stdout
+    result = command(tmp_path, 4.0, b)
+    assert result.exit_code == status, result.stdout
+    assert "allreduce" in result.stdout and "# B against A, by more than 3 %" in result.stdout
 
 
 def test_a_margin_forgives(tmp_path: Path) -> None:
@@ -236,13 +244,13 @@ def test_programs_read_every_layout(layout: str, tmp_path: Path) -> None:
     text = command(tmp_path, 4.0, 8.0, "--format", layout).stdout
     if layout == "csv":
         (row,) = csv.DictReader(
-            io.StringIO("".join(f"{each}\n" for each in text.splitlines() if each[0] != "#"))
+            io.StringIO("".join(f"{line}\n" for line in text.splitlines() if line[0] != "#"))
         )
     elif layout == "jsonl":
         row = json.loads(text.splitlines()[0])
     else:
         head, _, cells = (
-            each.split("|")[1:-1] for each in text.splitlines() if each.startswith("|")
+            line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|")
         )
         row = {name.strip(): cell.strip() for name, cell in zip(head, cells, strict=True)}
     assert row["verdict"] == "slower" and row["algorithm"] == "ring"
@@ -251,5 +259,5 @@ def test_programs_read_every_layout(layout: str, tmp_path: Path) -> None:
 def test_a_file_without_cases_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
-    done = CliRunner().invoke(main, [str(path), str(path)])
-    assert done.exit_code == 2 and "has no records of cases" in done.output
+    result = CliRunner().invoke(main, [str(path), str(path)])
+    assert result.exit_code == 2 and "has no records of cases" in result.output

@@ -19,8 +19,8 @@ from mpicoll.report.winners import Winner, winner
 
 def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [case(), pair(0, 1)])
-    found = load([path, path])
-    assert len(found.cases) == len(found.pairs) == 1
+    records = load([path, path])
+    assert len(records.cases) == len(records.pairs) == 1
 
 
 def test_a_file_without_records_is_refused(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_older_records_lack_keys(tmp_path: Path) -> None:
 
 
 def test_runs_with_other_numbers_of_ranks_share_a_setup(tmp_path: Path) -> None:
-    found = reported(tmp_path, case(), case(run=run("r2", 2), ranks=2))
-    assert [setup.name for setup in found.setups] == ["A"]
+    report = reported(tmp_path, case(), case(run=run("r2", 2), ranks=2))
+    assert [setup.name for setup in report.setups] == ["A"]
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_runs_with_other_numbers_of_ranks_share_a_setup(tmp_path: Path) -> None:
     ],
 )
 def test_other_conditions_are_another_setup(tmp_path: Path, change: dict[str, Any]) -> None:
-    found = reported(tmp_path, case(), case(us=3.0, run=run("r2", **change)))
-    assert [setup.name for setup in found.setups] == ["A", "B"]
-    assert len(found.panels) == len(found.maps) == 2
-    assert any("Setup B" in each.what and each.where for each in found.notices)
+    report = reported(tmp_path, case(), case(us=3.0, run=run("r2", **change)))
+    assert [setup.name for setup in report.setups] == ["A", "B"]
+    assert len(report.panels) == len(report.maps) == 2
+    assert any("Setup B" in notice.title and notice.places for notice in report.notices)
 
 
 @pytest.mark.parametrize(
@@ -70,30 +70,30 @@ def test_other_conditions_are_another_setup(tmp_path: Path, change: dict[str, An
     ],
 )  # fmt: skip
 def test_another_case_is_another_panel(tmp_path: Path, change: dict[str, Any]) -> None:
-    found = reported(tmp_path, case(), case(**change))
-    assert [len(panel.curves) for panel in found.panels] == [1, 1]
+    report = reported(tmp_path, case(), case(**change))
+    assert [len(panel.curves) for panel in report.panels] == [1, 1]
 
 
 def test_backends_algorithms_and_transports_are_curves_of_one_panel(tmp_path: Path) -> None:
     records = [case(), case(backend="torch"), case("ring"), case("ring@symmetric"), case(size=64)]
     (panel,) = reported(tmp_path, *records).panels
-    assert [(each.backend, each.name) for each in panel.curves] == [
+    assert [(curve.backend, curve.name) for curve in panel.curves] == [
         ("mpi4py", "native"), ("torch", "native"), ("mpi4py", "ring"), ("mpi4py", "ring@symmetric"),
     ]  # fmt: skip
-    assert [each.bytes_total for each in panel.curves[0].points] == [64, 1024]
+    assert [record.bytes_total for record in panel.curves[0].points] == [64, 1024]
 
 
 def test_the_latest_run_of_a_case_counts(tmp_path: Path) -> None:
     later = run("r0", started="2026-01-02T00:00:00+0000")
-    found = reported(tmp_path, case(us=7.0, run=later), case(us=9.0))
-    (record,) = found.panels[0].records()
+    report = reported(tmp_path, case(us=7.0, run=later), case(us=9.0))
+    (record,) = report.panels[0].records()
     assert record.time_us and record.time_us.median == 7.0
-    assert any("more than once" in each.what for each in found.notices)
+    assert any("more than once" in notice.title for notice in report.notices)
 
 
 def test_native_auto_and_the_best_four_are_shown_at_first(tmp_path: Path) -> None:
-    found = reported(tmp_path, *story())
-    assert found.panels[-1].shown() == [
+    report = reported(tmp_path, *story())
+    assert report.panels[-1].shown() == [
         "native", "auto", "ring", "rabenseifner", "one_shot", "two_shot",
     ]  # fmt: skip
 
@@ -104,8 +104,8 @@ def test_of_several_transports_the_fastest_is_shown(tmp_path: Path) -> None:
 
 
 def test_an_algorithm_has_one_colour(tmp_path: Path) -> None:
-    found = reported(tmp_path, *story())
-    hues = colours(found.panels, found.maps)
+    report = reported(tmp_path, *story())
+    hues = colours(report.panels, report.maps)
     assert hues["native"] == "" and len(set(hues.values())) == len(hues) == 7
 
 
@@ -117,48 +117,48 @@ def fastest(*records: dict[str, Any]) -> Winner | None:
 
 
 def test_the_winner_is_the_fastest_correct_one() -> None:
-    found = fastest(case(us=20.0), case("ring", 5.0), case("naive", 1.0, correct=False))
-    assert found is not None and found.label == "ring"
-    assert found.times_native == 4.0 and not found.ties
+    leader = fastest(case(us=20.0), case("ring", 5.0), case("naive", 1.0, correct=False))
+    assert leader is not None and leader.label == "ring"
+    assert leader.times_native == 4.0 and not leader.ties
 
 
 @pytest.mark.parametrize(("us", "ties"), [(10.1, True), (10.4, False)])
 def test_overlapping_intervals_tie(us: float, ties: bool) -> None:
-    found = fastest(case("ring", 10.0), case("naive", us))
-    assert found is not None and found.ties is ties and found.times_native is None
+    leader = fastest(case("ring", 10.0), case("naive", us))
+    assert leader is not None and leader.ties is ties and leader.times_native is None
 
 
 def test_auto_does_not_tie_with_what_it_runs() -> None:
-    found = fastest(case("ring", 10.0), case("auto", 10.0, executed="ring"), case(us=20.0))
-    assert found is not None and not found.ties
-    assert found.runner_up is not None and found.runner_up.algorithm == "native"
+    leader = fastest(case("ring", 10.0), case("auto", 10.0, executed="ring"), case(us=20.0))
+    assert leader is not None and not leader.ties
+    assert leader.runner_up is not None and leader.runner_up.algorithm == "native"
 
 
 def test_the_same_schedule_on_the_other_backend_is_a_rival() -> None:
-    found = fastest(case("ring", 10.0), case("ring", 10.05, backend="torch"))
-    assert found is not None and found.ties
+    leader = fastest(case("ring", 10.0), case("ring", 10.05, backend="torch"))
+    assert leader is not None and leader.ties
 
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_too_few_samples_never_win(count: int) -> None:
-    few: dict[str, Any] = {"samples": count, "samples_us": [1.0] * count}
-    found = fastest(case("ring", 1.0, **few), case("naive", 10.0), case(us=20.0, **few))
-    assert found is not None and found.label == "naive" and found.runner_up is None
-    assert found.times_native is None
-    assert fastest(case("ring", 1.0, **few)) is None
+    too_few: dict[str, Any] = {"samples": count, "samples_us": [1.0] * count}
+    leader = fastest(case("ring", 1.0, **too_few), case("naive", 10.0), case(us=20.0, **too_few))
+    assert leader is not None and leader.label == "naive" and leader.runner_up is None
+    assert leader.times_native is None
+    assert fastest(case("ring", 1.0, **too_few)) is None
 
 
 def test_cells_of_too_few_samples_are_undecided(tmp_path: Path) -> None:
-    few: dict[str, Any] = {"samples": 1, "samples_us": [1.0]}
-    records = [case("ring", 1.0, 64, **few), case("ring", 1.0, 4096), case("naive", 2.0, 4096)]
-    found = reported(tmp_path, *records)
-    (winners,) = found.maps
+    too_few: dict[str, Any] = {"samples": 1, "samples_us": [1.0]}
+    records = [case("ring", 1.0, 64, **too_few), case("ring", 1.0, 4096), case("naive", 2.0, 4096)]
+    report = reported(tmp_path, *records)
+    (winners,) = report.maps
     assert winners.undecided == {((4, 1), 64)} and winners.cells.keys() == {((4, 1), 4096)}
     assert winners.sizes == (64, 4096)
-    (curve, *_) = panel_values(found)[0]["curves"]
+    (curve, *_) = panel_values(report)[0]["curves"]
     assert curve["few"] == [True, False] and "1 sample: too few for an interval" in curve["text"][0]
-    few_notice = next(each for each in found.notices if "too few samples" in each.what)
-    assert few_notice.where == ("allreduce ring on mpi4py, 4 ranks, 64 B, float32 sum",)
+    few_notice = next(notice for notice in report.notices if "too few samples" in notice.title)
+    assert few_notice.places == ("allreduce ring on mpi4py, 4 ranks, 64 B, float32 sum",)
 
 
 def test_the_map_and_the_star_follow_ratios_within_blocks() -> None:
@@ -169,14 +169,14 @@ def test_the_map_and_the_star_follow_ratios_within_blocks() -> None:
              time_us={"median": factor * 20, "low": factor * 10, "high": factor * 30})
         for name, factor in (("native", 1.0), ("ring", 0.9))
     ]  # fmt: skip
-    found = fastest(*rows)
-    assert found is not None and found.label == "ring" and not found.ties
-    assert found.times_native == pytest.approx(1 / 0.9)
+    leader = fastest(*rows)
+    assert leader is not None and leader.label == "ring" and not leader.ties
+    assert leader.times_native == pytest.approx(1 / 0.9)
 
 
 def test_a_run_of_one_rank_is_a_warning(tmp_path: Path) -> None:
-    found = reported(tmp_path, case(ranks=1, run=run(ranks=1)))
-    assert any(each.what == "Run on a single rank" for each in found.notices)
+    report = reported(tmp_path, case(ranks=1, run=run(ranks=1)))
+    assert any(notice.title == "Run on a single rank" for notice in report.notices)
 
 
 def test_no_winner_where_no_result_is_right() -> None:
@@ -184,9 +184,9 @@ def test_no_winner_where_no_result_is_right() -> None:
 
 
 def test_a_winner_map_has_a_row_for_each_number_of_ranks(tmp_path: Path) -> None:
-    found = reported(tmp_path, *story()).maps[-1]
-    assert found.rows == ((2, 1), (4, 1)) and found.sizes == (64, 1024, 16384)
-    assert {cell.label for cell in found.cells.values()} == {"ring"}
+    winner_map = reported(tmp_path, *story()).maps[-1]
+    assert winner_map.rows == ((2, 1), (4, 1)) and winner_map.sizes == (64, 1024, 16384)
+    assert {cell.label for cell in winner_map.cells.values()} == {"ring"}
 
 
 # -- warnings -----------------------------------------------------------------------------
@@ -212,17 +212,17 @@ def test_a_winner_map_has_a_row_for_each_number_of_ranks(tmp_path: Path) -> None
     ],
 )
 def test_warnings(tmp_path: Path, records: list[dict[str, Any]], severity: str, words: str) -> None:
-    found = reported(tmp_path, *records).notices
-    (notice,) = [each for each in found if words in each.what]
-    assert notice.severity == severity and notice.where
+    notices = reported(tmp_path, *records).notices
+    (notice,) = [candidate for candidate in notices if words in candidate.title]
+    assert notice.severity == severity and notice.places
 
 
 def test_sound_records_give_no_warning(tmp_path: Path) -> None:
-    found = reported(tmp_path, case(), case("ring", 5.0), fit(), pair(0, 1), pair(0, 2))
-    assert found.notices == []
+    report = reported(tmp_path, case(), case("ring", 5.0), fit(), pair(0, 1), pair(0, 2))
+    assert report.notices == []
 
 
 def test_the_worst_comes_first(tmp_path: Path) -> None:
     records = [case(us=None, message="no"), case("ring", late_share=0.5), case("x", correct=False)]
-    found = reported(tmp_path, *records).notices
-    assert [each.severity for each in found] == ["error", "warning", "note"]
+    notices = reported(tmp_path, *records).notices
+    assert [notice.severity for notice in notices] == ["error", "warning", "note"]

@@ -30,18 +30,20 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_every_table_has_its_rows(tmp_path: Path) -> None:
-    found = tables(reported(tmp_path, *story()))
-    counts = {name: len(each.rows) for name, each in found.items()}
+    all_tables = tables(reported(tmp_path, *story()))
+    counts = {name: len(table.rows) for name, table in all_tables.items()}
     assert counts == {
         "warnings": 1, "runs": 3, "machines": 3, "variables": 3, "cases": 86, "winners": 8,
         "model": 44, "pairs": 6, "fits": 2,
     }  # fmt: skip
-    assert all(len(row) == len(each.columns) for each in found.values() for row in each.rows)
+    assert all(
+        len(row) == len(table.columns) for table in all_tables.values() for row in table.rows
+    )
 
 
 def test_a_panel_as_the_page_gets_it(tmp_path: Path) -> None:
-    found = reported(tmp_path, case(us=20.0), case("ring", 10.0, speedup_vs_native=ratio(2.0)))
-    (panel,) = panel_values(found)
+    report = reported(tmp_path, case(us=20.0), case("ring", 10.0, speedup_vs_native=ratio(2.0)))
+    (panel,) = panel_values(report)
     ring = panel["curves"][1]
     assert ring["x"] == [1024] and ring["time"] == {"median": [10], "low": [9.9], "high": [10.1]}
     assert ring["speedup"]["ratio"] == [2.0] and ring["speedup"]["verdict"] == ["faster"]
@@ -50,8 +52,8 @@ def test_a_panel_as_the_page_gets_it(tmp_path: Path) -> None:
 
 
 def test_heat_maps_mark_outliers(tmp_path: Path) -> None:
-    (found,) = heat_maps(reported(tmp_path, *story()))
-    (latency,) = found["maps"]
+    (maps,) = heat_maps(reported(tmp_path, *story()))
+    (latency,) = maps["maps"]
     assert latency["outliers"] == [[1, 2], [2, 1]]
     assert latency["z"][1][2] == 9.0 and latency["z"][0][0] is None and latency["lessIsBetter"]
 
@@ -93,11 +95,11 @@ def test_a_page_escapes_the_text_of_records(hostile: str, tmp_path: Path) -> Non
         case(collective=hostile, message=hostile, correct=False, run=run(host=hostile)),
         pair(0, 1, 9.0, source_host=hostile), pair(0, 2), pair(0, 3),
     ]  # fmt: skip
-    found = Reading(page(reported(tmp_path, *records)))
-    assert found.names["script"] == 3 and not found.names["onload"]
+    reading = Reading(page(reported(tmp_path, *records)))
+    assert reading.names["script"] == 3 and not reading.names["onload"]
     # A setup, a winner's cell and its title, a collective, a notice, at the least.
-    assert sum(hostile in text for text in found.texts) >= 5
-    assert [each["collective"] for each in json.loads(found.data)["panels"]] == [
+    assert sum(hostile in text for text in reading.texts) >= 5
+    assert [panel["collective"] for panel in json.loads(reading.data)["panels"]] == [
         "allreduce", hostile,
     ]  # fmt: skip
 
@@ -110,10 +112,10 @@ def test_without_pairs_the_page_says_how_to_make_them(tmp_path: Path) -> None:
 # -- the command --------------------------------------------------------------------------
 
 
-def command(*arguments: str | Path, before: str = "pass") -> subprocess.CompletedProcess[str]:
+def command(*arguments: str | Path, setup: str = "pass") -> subprocess.CompletedProcess[str]:
     call = "import runpy; runpy.run_module('mpicoll.report', run_name='__main__', alter_sys=True)"
     return subprocess.run(
-        [sys.executable, "-c", f"import sys; {before}; {call}", *map(str, arguments)],
+        [sys.executable, "-c", f"import sys; {setup}; {call}", *map(str, arguments)],
         capture_output=True, text=True, timeout=LIMIT,
     )  # fmt: skip
 
@@ -148,9 +150,9 @@ def test_bad_usage_leaves_with_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("a.jsonl"), [case()])
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 2 and complaint in done.output and "Traceback" not in done.output
-    assert [each.name for each in Path().iterdir()] == ["a.jsonl"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and complaint in result.output and "Traceback" not in result.output
+    assert [path.name for path in Path().iterdir()] == ["a.jsonl"]
 
 
 @pytest.mark.parametrize(("output", "module"), [("r.html", "plotly"), ("figures", "matplotlib")])
@@ -158,8 +160,8 @@ def test_a_missing_library_is_named_with_its_extra(
     output: str, module: str, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "a.jsonl", [case()])
-    done = command(path, "-o", tmp_path / output, before=f"sys.modules['{module}'] = None")
-    assert done.returncode == 2 and f"{module}: pip install 'mpicoll[report]'" in done.stderr
+    result = command(path, "-o", tmp_path / output, setup=f"sys.modules['{module}'] = None")
+    assert result.returncode == 2 and f"{module}: pip install 'mpicoll[report]'" in result.stderr
     assert not (tmp_path / output).exists()
 
 
@@ -167,9 +169,9 @@ def test_neither_mpi_nor_torch_is_needed(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     path = write(tmp_path / "a.jsonl", story())
     hidden = "sys.modules.update(dict.fromkeys(('mpi4py', 'torch', 'cupy', 'matplotlib')))"
-    done = command(path, "-o", tmp_path / "r.html", before=hidden)
-    assert done.returncode == 0, done.stderr
-    assert "r.html" in done.stdout and (tmp_path / "r.html").stat().st_size > 1_000_000
+    result = command(path, "-o", tmp_path / "r.html", setup=hidden)
+    assert result.returncode == 0, result.stderr
+    assert "r.html" in result.stdout and (tmp_path / "r.html").stat().st_size > 1_000_000
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
 
     with pytest.raises(ArgumentError, match="No space left"):
         write_whole(tmp_path / "r.html", fail)
-    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("r.html", "before")]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("r.html", "before")]
 
 
 # -- figures ------------------------------------------------------------------------------
@@ -193,8 +195,8 @@ def drawings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from mpicoll.report.figures import figures
 
     place = tmp_path_factory.mktemp("figures")
-    found = reported(place, *(each for each in story() if each.get("ranks") == 4))
-    assert len(figures(found, place / "out")) == 16
+    report = reported(place, *(record for record in story() if record.get("ranks") == 4))
+    assert len(figures(report, place / "out")) == 16
     return place / "out"
 
 
@@ -209,13 +211,13 @@ FIGURES = [
 @pytest.mark.exhaustive
 def test_every_figure_is_there_twice(drawings: Path) -> None:
     expected = sorted(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))
-    assert sorted(each.name for each in drawings.iterdir()) == expected
+    assert sorted(path.name for path in drawings.iterdir()) == expected
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_text_of_an_svg_is_text(drawings: Path, name: str) -> None:
     root = ElementTree.parse(drawings / f"{name}.svg").getroot()
-    texts = [text for each in root.iter(f"{SVG}text") if (text := "".join(each.itertext()))]
+    texts = [text for element in root.iter(f"{SVG}text") if (text := "".join(element.itertext()))]
     assert root.tag == f"{SVG}svg" and len(texts) > 3
     assert (drawings / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
@@ -229,12 +231,12 @@ def test_few_samples_are_drawn_as_such(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from mpicoll.report.figures import figures
 
-    few: dict[str, Any] = {"samples": 1, "samples_us": [1.0]}
-    found = reported(tmp_path, case("ring", 1.0, 64, **few), case("ring", 1.0, 4096), *[
-        case(name, 2.0, 0, **BARRIER, **few) for name in ("native", "tree")
+    too_few: dict[str, Any] = {"samples": 1, "samples_us": [1.0]}
+    report = reported(tmp_path, case("ring", 1.0, 64, **too_few), case("ring", 1.0, 4096), *[
+        case(name, 2.0, 0, **BARRIER, **too_few) for name in ("native", "tree")
     ])  # fmt: skip
-    figures(found, tmp_path / "out")
-    texts = {each.stem: each.read_text() for each in (tmp_path / "out").glob("*.svg")}
+    figures(report, tmp_path / "out")
+    texts = {path.stem: path.read_text() for path in (tmp_path / "out").glob("*.svg")}
     assert texts["allreduce-float32-sum-winners"].count(">n &lt; 6<") == 1
     assert texts["barrier-winners"].count(">n &lt; 6<") == 1
     for name in ("allreduce-4-ranks-float32-sum-curves", "barrier-4-ranks-curves"):
@@ -244,9 +246,9 @@ def test_few_samples_are_drawn_as_such(tmp_path: Path) -> None:
 
 def test_the_page_names_no_winner_of_few_samples(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
-    few: dict[str, Any] = {"samples": 1, "samples_us": [1.0]}
-    barrier = case("native", 1.0, 0, **BARRIER, **few)
-    text = page(reported(tmp_path, case("ring", 1.0, 64, **few), barrier))
+    too_few: dict[str, Any] = {"samples": 1, "samples_us": [1.0]}
+    barrier = case("native", 1.0, 0, **BARRIER, **too_few)
+    text = page(reported(tmp_path, case("ring", 1.0, 64, **too_few), barrier))
     assert text.count("<small>n &lt; 6</small>") == 2
     assert '<th scope="col">moves no bytes</th>' in text and ">no data<" not in text
 

@@ -24,29 +24,29 @@ HOSTILE = "<script>alert(1)</script>"
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    other = run("other", host="h2", libraries={"mpi4py": "Open MPI v5"}, oversubscribed=True)
-    wrong = case("ring", 5.0, correct=False, run=other, message=f'WRONG "a", "b" {HOSTILE}')
+    other_run = run("other", host="h2", libraries={"mpi4py": "Open MPI v5"}, oversubscribed=True)
+    wrong = case("ring", 5.0, correct=False, run=other_run, message=f'WRONG "a", "b" {HOSTILE}')
     place = tmp_path_factory.mktemp("records") / "a.jsonl"
-    return write(place, [*story(HOSTILE), wrong, case(run=other)])
+    return write(place, [*story(HOSTILE), wrong, case(run=other_run)])
 
 
 @pytest.fixture(scope="module")
-def found(records: Path) -> Any:
+def whole_report(records: Path) -> Any:
     return report(load([records]))
 
 
 @pytest.fixture(scope="module")
-def file(found: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(whole_report: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(content_of(found), encoding="utf-8")
+    path.write_text(content_of(whole_report), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module")
 def desktop(browser: Any, file: Path) -> Iterator[Opened]:
-    made = Opened(browser, file, 1280)
-    yield made
-    made.tab.context.close()
+    opened_page = Opened(browser, file, 1280)
+    yield opened_page
+    opened_page.tab.context.close()
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_warnings_come_first_and_the_worst_before_all(opened: Opened) -> None:
     assert opened.tab.locator("main > section").first.get_attribute("id") == "warnings"
     first = opened.tab.locator(".notice").first
     assert "error" in str(first.get_attribute("class")) and HOSTILE in first.inner_text()
-    assert any("rank 1" in each for each in opened.tab.locator(".notice").all_inner_texts())
+    assert any("rank 1" in text for text in opened.tab.locator(".notice").all_inner_texts())
 
 
 def test_what_records_hold_is_text(opened: Opened) -> None:
@@ -92,42 +92,42 @@ def test_at_first_the_best_are_shown(opened: Opened) -> None:
 
 @pytest.mark.parametrize("press", ["click", "keyboard"])
 def test_toggling_a_backend(opened: Opened, press: str) -> None:
-    before = opened.curves()
+    curves = opened.curves()
     _press(opened, "[data-backend=torch]", press)
-    assert opened.curves() == [each for each in before if each.startswith("mpi4py")]
+    assert opened.curves() == [curve for curve in curves if curve.startswith("mpi4py")]
     _press(opened, "[data-backend=torch]", press)
-    assert opened.curves() == before
+    assert opened.curves() == curves
 
 
 @pytest.mark.parametrize("press", ["click", "keyboard"])
 @pytest.mark.parametrize("kind", ["time", "bandwidth", "speedup"])
 def test_toggling_an_algorithm(opened: Opened, press: str, kind: str) -> None:
-    before = opened.curves(kind=kind)
-    assert "mpi4py naive" not in before and "mpi4py ring" in before
+    first_curves = opened.curves(kind=kind)
+    assert "mpi4py naive" not in first_curves and "mpi4py ring" in first_curves
     _press(opened, "[data-algorithm=naive]", press)
     _press(opened, "[data-algorithm=ring]", press)
-    after = opened.curves(kind=kind)
-    assert {"mpi4py naive", "torch naive"} == {*after} - {*before}
-    assert {"mpi4py ring", "torch ring"} == {*before} - {*after}
+    second_curves = opened.curves(kind=kind)
+    assert {"mpi4py naive", "torch naive"} == {*second_curves} - {*first_curves}
+    assert {"mpi4py ring", "torch ring"} == {*first_curves} - {*second_curves}
     opened.tab.locator("#reset").click()
-    assert opened.curves(kind=kind) == before
+    assert opened.curves(kind=kind) == first_curves
 
 
 def _press(opened: Opened, button: str, how: str) -> None:
     place = opened.tab.locator(button)
-    before = place.get_attribute("aria-pressed")
+    state = place.get_attribute("aria-pressed")
     if how == "click":
         place.click()
     else:
         place.focus()
         opened.tab.keyboard.press("Enter")
-    assert place.get_attribute("aria-pressed") != before
+    assert place.get_attribute("aria-pressed") != state
 
 
 def test_another_panel_is_another_picture(opened: Opened) -> None:
     select = opened.tab.locator("[data-collective=allreduce] select")
     options = select.locator("option").all_inner_texts()
-    assert [each[:10] for each in options] == ["A: 2 ranks", "A: 4 ranks", "B: 4 ranks"]
+    assert [label[:10] for label in options] == ["A: 2 ranks", "A: 4 ranks", "B: 4 ranks"]
     assert "oversubscribed" in options[2]
     select.select_option("2")
     assert opened.curves() == ["mpi4py ring", "mpi4py native"]
@@ -139,21 +139,21 @@ def test_ranks_of_all_panels_at_once(opened: Opened) -> None:
     shown = opened.tab.locator(".collective select").evaluate_all(
         "all => all.map(each => each.selectedOptions[0].textContent)"
     )
-    assert [each[:10] for each in shown] == ["A: 2 ranks", "A: 2 ranks"]
+    assert [label[:10] for label in shown] == ["A: 2 ranks", "A: 2 ranks"]
     assert ranks.input_value() == ""
 
 
 @pytest.mark.parametrize("name", ["warnings", "machines", "runs", "variables", "cases", "winners",
                                   "model", "pairs", "fits"])  # fmt: skip
-def test_every_table_is_a_download(opened: Opened, found: Any, name: str) -> None:
+def test_every_table_is_a_download(opened: Opened, whole_report: Any, name: str) -> None:
     with opened.tab.expect_download() as waiting:
         opened.tab.locator(f"[data-csv={name}]").click()
     got = list(csv.reader(io.StringIO(Path(waiting.value.path()).read_text(encoding="utf-8"))))
-    expected = tables(found)[name]
+    expected = tables(whole_report)[name]
     assert waiting.value.suggested_filename == f"{name}.csv"
     assert got[0] == list(expected.columns) and len(got) == len(expected.rows) + 1
-    for ours, theirs in zip(got[1:], expected.rows, strict=True):
-        assert [_plain(cell) for cell in ours] == [_plain(cell) for cell in theirs]
+    for row, expected_row in zip(got[1:], expected.rows, strict=True):
+        assert [_plain(cell) for cell in row] == [_plain(cell) for cell in expected_row]
 
 
 def _plain(cell: object) -> object:
@@ -187,15 +187,15 @@ BUTTONS = """chart => {
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_no_button_covers_the_plot_area(browser: Any, file: Path, width: int) -> None:
-    made = Opened(browser, file, width)
+    opened_page = Opened(browser, file, width)
     for name in ("barrier", "allreduce"):
-        made.show(name)
-    made.tab.locator("#pair-maps .main-svg").first.wait_for()
-    charts = made.tab.locator(".chart.js-plotly-plot")
-    found = [each.evaluate(BUTTONS) for each in charts.all()]
-    assert len(found) == 7 and all(count > 0 for count, _ in found)
-    assert [covering for _, covering in found] == [0] * 7
-    made.tab.context.close()
+        opened_page.show(name)
+    opened_page.tab.locator("#pair-maps .main-svg").first.wait_for()
+    charts = opened_page.tab.locator(".chart.js-plotly-plot")
+    buttons = [chart.evaluate(BUTTONS) for chart in charts.all()]
+    assert len(buttons) == 7 and all(count > 0 for count, _ in buttons)
+    assert [covering for _, covering in buttons] == [0] * 7
+    opened_page.tab.context.close()
 
 
 def test_no_button_sends_a_chart_away(opened: Opened) -> None:
@@ -203,65 +203,65 @@ def test_no_button_sends_a_chart_away(opened: Opened) -> None:
     assert {*titles} == {"Download plot", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
 
 
-def test_a_long_table_is_filled_when_it_opens(opened: Opened, found: Any) -> None:
+def test_a_long_table_is_filled_when_it_opens(opened: Opened, whole_report: Any) -> None:
     table = opened.tab.locator("details[data-table=cases]")
     assert table.locator("tr").count() == 0
     table.locator("summary").click()
     table.locator("tr").first.wait_for()
-    assert table.locator("tbody tr").count() == len(tables(found)["cases"].rows)
+    assert table.locator("tbody tr").count() == len(tables(whole_report)["cases"].rows)
 
 
 @pytest.mark.parametrize(
-    ("given", "first", "shown"),
+    ("page_records", "first", "shown"),
     [
         ([case(), case("ring", 5.0)], ".collective", "No records of pairs"),
         ([pair(0, 1), pair(0, 2)], "#pair-maps", "brighter is better"),
     ],
 )
 def test_half_of_the_records_make_a_page_too(
-    browser: Any, tmp_path: Path, given: list[dict[str, Any]], first: str, shown: str
+    browser: Any, tmp_path: Path, page_records: list[dict[str, Any]], first: str, shown: str
 ) -> None:
     path = tmp_path / "half.html"
     path.write_text(
-        content_of(report(load([write(tmp_path / "a.jsonl", given)]))), encoding="utf-8"
+        content_of(report(load([write(tmp_path / "a.jsonl", page_records)]))), encoding="utf-8"
     )
-    made = Opened(browser, path, 1280, first=first)
-    assert shown in made.tab.locator("main").inner_text()
-    assert made.complaints == []
-    made.tab.context.close()
+    opened_page = Opened(browser, path, 1280, first=first)
+    assert shown in opened_page.tab.locator("main").inner_text()
+    assert opened_page.complaints == []
+    opened_page.tab.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_it_without_scrolling_sideways(browser: Any, file: Path, scheme: str) -> None:
-    made = Opened(browser, file, 390, color_scheme=scheme)
-    made.show("barrier")
-    assert made.tab.evaluate("document.documentElement.scrollWidth") <= 390
-    made.shoot(f"phone-{scheme}")
-    assert made.complaints == []
-    made.tab.context.close()
+    opened_page = Opened(browser, file, 390, color_scheme=scheme)
+    opened_page.show("barrier")
+    assert opened_page.tab.evaluate("document.documentElement.scrollWidth") <= 390
+    opened_page.shoot(f"phone-{scheme}")
+    assert opened_page.complaints == []
+    opened_page.tab.context.close()
 
 
 def test_pictures_are_drawn_when_they_come_near_or_are_printed(
     browser: Any, tmp_path: Path
 ) -> None:
     names = ("broadcast", "reduce", "allreduce", "gather", "scatter", "scan", "exscan")
-    given = [case(collective=name) for name in names]
+    page_records = [case(collective=name) for name in names]
     path = tmp_path / "many.html"
     path.write_text(
-        content_of(report(load([write(tmp_path / "a.jsonl", given)]))), encoding="utf-8"
+        content_of(report(load([write(tmp_path / "a.jsonl", page_records)]))), encoding="utf-8"
     )
-    made = Opened(browser, path, 390, color_scheme="dark")
-    drawn = made.tab.locator("[data-kind=time] .js-plotly-plot")
+    opened_page = Opened(browser, path, 390, color_scheme="dark")
+    drawn = opened_page.tab.locator("[data-kind=time] .js-plotly-plot")
     assert 0 < drawn.count() < len(names)
     ink = "all => [...new Set(all.map(text => getComputedStyle(text).fill))]"
-    ticks = made.tab.locator(".xtick text")
+    ticks = opened_page.tab.locator(".xtick text")
     assert ticks.evaluate_all(ink) == ["rgb(230, 234, 240)"]
-    made.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert drawn.count() == len(names) and made.complaints == []
+    opened_page.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert drawn.count() == len(names) and opened_page.complaints == []
     assert ticks.evaluate_all(ink) == ["rgb(29, 35, 43)"]
-    made.tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    opened_page.tab.evaluate("dispatchEvent(new Event('afterprint'))")
     assert "rgb(230, 234, 240)" in ticks.evaluate_all(ink)
-    made.tab.context.close()
+    opened_page.tab.context.close()
 
 
 def test_a_page_can_be_printed(opened: Opened) -> None:

@@ -17,9 +17,9 @@ from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import Wanted, check_algorithms
 from mpicoll.notation.contract import COLLECTIVES as CONTRACTS
 from mpicoll.study import environments, installing
-from mpicoll.study.asking import heard
+from mpicoll.study.asking import read_answers
 from mpicoll.study.description import Description, Environment, Factors, parse
-from mpicoll.study.environments import Facts, Found, find
+from mpicoll.study.environments import Facts, LaunchEnvironment, find
 from mpicoll.study.launching import variables as launched_with
 from mpicoll.study.libraries import forced, libraries, variants
 from mpicoll.study.planning import plan
@@ -27,14 +27,14 @@ from mpicoll.study.running import store, stored, taken
 from mpicoll.study.showing import print_plan
 
 COLLECTIVES = [*CONTRACTS]
-MPICH = Found("mpich", Environment(name="mpich"), "multiple", "MPICH", "MPICH 5", True)
-OMPI = Found(
+MPICH = LaunchEnvironment("mpich", Environment(name="mpich"), "multiple", "MPICH", "MPICH 5", True)
+OMPI = LaunchEnvironment(
     "openmpi", Environment(name="openmpi", bind="cores"), "single", "Open MPI", "Open MPI 5", True
 )
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("launches = 0", r"`int` >= 1 - at `\$.launches`"),
         ("launchs = 3", "unknown field `launchs`"),
@@ -82,8 +82,8 @@ OMPI = Found(
         ("seed = 1\xff", "study.toml"),
     ],
 )
-def test_a_wrong_description_is_refused_by_its_key(text: str, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_a_wrong_description_is_refused_by_its_key(text: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         parse(text.encode(), "study.toml")
 
 
@@ -100,28 +100,31 @@ def test_operators_may_fit_some_dtypes_and_collectives_alone(factors: str) -> No
 
 
 def test_an_environment_without_algorithms_of_the_library_is_no_remark() -> None:
-    environment = dataclasses.replace(MPICH, given=Environment(name="mpich", algorithms=[]))
+    environment = dataclasses.replace(MPICH, settings=Environment(name="mpich", algorithms=[]))
     assert not plan(Description(), [environment]).remarks
 
 
-@pytest.mark.parametrize(("launches", "least", "most"), [(10, 6, 15), (1, 1, 1), (20, 12, 30)])
-def test_the_number_of_launches_adapts(launches: int, least: int, most: int) -> None:
-    found = Description(launches=launches)
-    assert (found.least, found.most) == (least, most)
+@pytest.mark.parametrize(("launches", "lower", "upper"), [(10, 6, 15), (1, 1, 1), (20, 12, 30)])
+def test_the_number_of_launches_adapts(launches: int, lower: int, upper: int) -> None:
+    study = Description(launches=launches)
+    assert (study.min_launches, study.max_launches) == (lower, upper)
 
 
 def test_launches_are_mixed_and_the_seed_decides() -> None:
     study = Description(factors=Factors(ranks=[2, 4], ranks_per_node=[2]))
     first = plan(study, [MPICH, OMPI]).first()
-    names = [each.name for each, _ in first]
+    names = [configuration.name for configuration, _ in first]
     assert first == plan(study, [MPICH, OMPI]).first()
     assert names != sorted(names)
     # Whoever has little time has each configuration: none is launched again before all were.
     count = len(set(names))
     assert len(set(names[:count])) == count
     assert first != plan(Description(seed=1, factors=study.factors), [MPICH, OMPI]).first()
-    assert {each.environment.name for each, _ in first[:12]} == {"mpich", "openmpi"}
-    every = {each.name for each in plan(study, [MPICH, OMPI]).configurations}
+    assert {configuration.environment.name for configuration, _ in first[:12]} == {
+        "mpich",
+        "openmpi",
+    }
+    every = {configuration.name for configuration in plan(study, [MPICH, OMPI]).configurations}
     assert {"mpich-4-of-2-choice", "mpich-4-of-2-forced1", "mpich-4-of-2-pairs"} <= every
 
 
@@ -133,8 +136,8 @@ def test_the_benchmark_takes_every_algorithm_of_a_launch(
 ) -> None:
     """Of the default algorithms, too, each launch gets those that its collectives have."""
     factors = Factors(collectives=list(collectives), ranks_per_node=nodes, pairs=False)
-    given = Environment(name="x", backends=backends)
-    environment = dataclasses.replace(MPICH, given=given)
+    settings = Environment(name="x", backends=backends)
+    environment = dataclasses.replace(MPICH, settings=settings)
     group = mpicoll.threads(2)
     for configuration in plan(Description(factors=factors), [environment]).configurations:
         arguments = configuration.arguments(Description(factors=factors), 1.0, 0, "x.jsonl")
@@ -157,7 +160,7 @@ def test_an_algorithm_that_no_launch_can_run_is_a_remark_of_the_plan(
 ) -> None:
     factors = Factors(ranks=ranks, algorithms=algorithms)
     remarks = plan(Description(factors=factors), [MPICH]).remarks
-    assert [each.split()[0] for each in remarks] == unserved
+    assert [remark.split()[0] for remark in remarks] == unserved
 
 
 def test_two_environments_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -174,8 +177,8 @@ def test_a_launch_gets_the_members_of_a_sweep_and_no_algorithm_of_other_backends
     factors = Factors(algorithms=["knomial(radix=2:3)", "native_persistent"], pairs=False)
     study = Description(factors=factors)
     for backend, persistent in (("mpi4py", ["native_persistent"]), ("torch", [])):
-        given = Environment(name="x", backends=[backend], algorithms=["none"])
-        (launch,) = plan(study, [dataclasses.replace(MPICH, given=given)]).configurations
+        settings = Environment(name="x", backends=[backend], algorithms=["none"])
+        (launch,) = plan(study, [dataclasses.replace(MPICH, settings=settings)]).configurations
         arguments = launch.arguments(study, 1.0, 0, "x.jsonl")
         names = arguments[arguments.index("--algorithms") + 1].split(",")
         assert names == ["knomial(radix=2)", "knomial(radix=3)", *persistent]
@@ -183,17 +186,21 @@ def test_a_launch_gets_the_members_of_a_sweep_and_no_algorithm_of_other_backends
 
 def test_the_time_of_a_launch_follows_from_the_minutes() -> None:
     study = Description(minutes=15)
-    found = plan(study, [MPICH, OMPI])
-    each = [found.measuring(one) + one.start_up for one in found.configurations if not one.pairs]
-    assert 0.8 * 900 < study.launches * sum(each) <= 900
+    study_plan = plan(study, [MPICH, OMPI])
+    seconds = [
+        study_plan.measuring(configuration) + configuration.start_up
+        for configuration in study_plan.configurations
+        if not configuration.pairs
+    ]
+    assert 0.8 * 900 < study.launches * sum(seconds) <= 900
     assert plan(Description(seconds=3.5), [MPICH]).seconds == 3.5
 
 
 def test_a_command_starts_ranks_bound_and_with_the_level() -> None:
     study = Description(factors=Factors(collectives=["bcast"], sizes=["1K", 64]))
     configuration = plan(study, [OMPI]).configurations[0]
-    found = OMPI.command(2, configuration.arguments(study, 3.0, 4, "x.jsonl"))
-    text = " ".join(found)
+    command = OMPI.command(2, configuration.arguments(study, 3.0, 4, "x.jsonl"))
+    text = " ".join(command)
     assert "--bind-to core -n 2" in text and "--threads single" in text and "--seed 4" in text
     assert "mpicoll.bench broadcast --sizes 1024,64" in text
 
@@ -213,33 +220,40 @@ def test_torch_s_library_is_forced_for_a_launch(
         "nccl": ["allreduce=tree_ll", "bcast=ring_simple"],
         "ccl": ["allreduce=ring", "bcast=double_tree"],
     }[group]
-    given = f"name = 'gpu', backends = ['torch'], group = '{group}', algorithms = {names}"
-    text = f"environments = [{{ {given} }}]"
+    fields = f"name = 'gpu', backends = ['torch'], group = '{group}', algorithms = {names}"
+    text = f"environments = [{{ {fields} }}]"
     study = parse(text.encode(), "study.toml")
-    found = Found("gpu", study.environments[0], "multiple", "MPICH", "MPICH 5", True)
-    choice, forced = plan(study, [found]).configurations
+    environment = LaunchEnvironment(
+        "gpu", study.environments[0], "multiple", "MPICH", "MPICH 5", True
+    )
+    choice, forced = plan(study, [environment]).configurations
     arguments = " ".join(forced.arguments(study, 3.0, 0, "x.jsonl"))
     assert "--backends torch" in arguments and f"--device {device}" in arguments
     assert "mpicoll.bench allreduce broadcast --sizes" in arguments
     assert not choice.forced and choice.backends == ("torch",)
-    own = launched_with(forced)
-    assert variables.items() <= own.items() and own["TORCHCOLL_BACKEND"] == group
+    launch_variables = launched_with(forced)
+    assert (
+        variables.items() <= launch_variables.items()
+        and launch_variables["TORCHCOLL_BACKEND"] == group
+    )
 
 
 def test_intel_mpi_of_a_wheel_finds_its_tables(tmp_path: Path) -> None:
     (tmp_path / "opt" / "mpi" / "etc").mkdir(parents=True)
-    given = Environment(name="intel", venv=str(tmp_path))
-    found = Found("intel", given, "multiple", "Intel MPI", "", False).variables()
-    assert found["I_MPI_ROOT"] == str(tmp_path)
-    other = Found("mpich", given, "multiple", "MPICH", "", False).variables()
-    assert "I_MPI_ROOT" not in other
+    settings = Environment(name="intel", venv=str(tmp_path))
+    variables = LaunchEnvironment("intel", settings, "multiple", "Intel MPI", "", False).variables()
+    assert variables["I_MPI_ROOT"] == str(tmp_path)
+    mpich_variables = LaunchEnvironment(
+        "mpich", settings, "multiple", "MPICH", "", False
+    ).variables()
+    assert "I_MPI_ROOT" not in mpich_variables
 
 
 def test_modules_are_loaded_before() -> None:
-    given = Environment(name="x", modules=["gcc", "mpich/5 x"], launcher="srun-pmi2")
-    found = Found("x", given, "multiple", "MPICH", "", False).command(4, ["-V"])
-    assert found[:3] == ["bash", "-lc", 'module load gcc \'mpich/5 x\' && exec "$0" "$@"']
-    assert found[3:7] == ["srun", "--ntasks=4", "--mpi=pmi2", "--cpu-bind=none"]
+    settings = Environment(name="x", modules=["gcc", "mpich/5 x"], launcher="srun-pmi2")
+    command = LaunchEnvironment("x", settings, "multiple", "MPICH", "", False).command(4, ["-V"])
+    assert command[:3] == ["bash", "-lc", 'module load gcc \'mpich/5 x\' && exec "$0" "$@"']
+    assert command[3:7] == ["srun", "--ntasks=4", "--mpi=pmi2", "--cpu-bind=none"]
 
 
 @pytest.mark.parametrize("vendor", list(libraries()))
@@ -247,11 +261,11 @@ def test_every_library_has_a_variable_for_each_algorithm(vendor: str) -> None:
     for name, rules in libraries()[vendor].collectives.items():
         for rule in rules:
             for algorithm in rule.names:
-                own = str(rule.values.get(algorithm, algorithm.removeprefix("preset_")))
+                value = str(rule.values.get(algorithm, algorithm.removeprefix("preset_")))
                 texts = ";".join(forced(vendor, name, algorithm).variables.values())
                 assert "{" not in texts
-                assert all(part in texts for part in own.split("_"))
-        names = [each for rule in rules for each in rule.names]
+                assert all(part in texts for part in value.split("_"))
+        names = [algorithm_name for rule in rules for algorithm_name in rule.names]
         assert len(names) == len(set(names))
 
 
@@ -260,54 +274,58 @@ def test_on_several_nodes_a_forced_algorithm_is_not_left_to_han() -> None:
     module = "OMPI_MCA_coll_han_bcast_dynamic_global_communicator_module"
     assert forced("Open MPI", "broadcast", "binomial").variables[module] == "3"
     assert forced("Open MPI", "broadcast", "han_intra").variables[module] == "6"
-    some, every = (variants("Open MPI", ["broadcast"], [each]) for each in ("all", "every"))
-    assert not any(how.algorithm.startswith("han_") for each in some for how in each.values())
-    assert "han_intra" in [how.algorithm for each in every for how in each.values()]
+    counterparts, every = (
+        variants("Open MPI", ["broadcast"], [choice]) for choice in ("all", "every")
+    )
+    assert not any(
+        how.algorithm.startswith("han_") for variant in counterparts for how in variant.values()
+    )
+    assert "han_intra" in [how.algorithm for variant in every for how in variant.values()]
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [(["ring"], "names no algorithm"), (["allreduce=x"], "no algorithm 'x'"), (["scan=x"], "scan")],
 )
-def test_an_unknown_algorithm_of_a_library_is_refused(names: list[str], said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_an_unknown_algorithm_of_a_library_is_refused(names: list[str], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         variants("MPICH", ["allreduce", "scan"], names)
 
 
 def test_what_the_library_says_is_heard_by_collective_and_size() -> None:
-    asked = {"allreduce": forced("MPICH", "allreduce", "ring")}
+    forcing = {"allreduce": forced("MPICH", "allreduce", "ring")}
     text = (
         "Allreduce ring cannot be applied.\n\nmpicoll asks: allreduce 4\n"
         "Allreduce ring cannot be applied.\n\nmpicoll asks: allreduce 64\n"
         "Bcast x cannot be applied.\n"
     )
-    found = heard("MPICH", asked, text)["allreduce"]
-    assert found.obeyed and found.refused == [4] and found.said.startswith("Allreduce ring")
-    assert heard("MPICH", asked, None)["allreduce"].obeyed is None
+    answer = read_answers("MPICH", forcing, text)["allreduce"]
+    assert answer.obeyed and answer.refused == [4] and answer.said.startswith("Allreduce ring")
+    assert read_answers("MPICH", forcing, None)["allreduce"].obeyed is None
     first = text.partition("\n\nmpicoll asks: allreduce 64")[0]
-    assert heard("MPICH", asked, first)["allreduce"].obeyed is False
+    assert read_answers("MPICH", forcing, first)["allreduce"].obeyed is False
     # Ranks print at the same time, and a file may be damaged.
     for between in (
         "mpicoll asks: ",
         "mpicoll asks: allreduce 4a\n",
         "mpicoll asks: x " + "9" * 5000,
     ):
-        assert heard("MPICH", asked, between + text)["allreduce"] == found
+        assert read_answers("MPICH", forcing, between + text)["allreduce"] == answer
 
 
 def test_intel_mpi_says_as_it_starts_that_it_has_no_such_number() -> None:
     """Of the others it does not say whether it ran them."""
-    asked = {name: forced("Intel MPI", name, "binomial") for name in ("broadcast", "reduce")}
+    forcing = {name: forced("Intel MPI", name, "binomial") for name in ("broadcast", "reduce")}
     text = (
         "[0] MPI startup(): Incorrect algorithm: BCAST=1, will be ignored\n"
         "mpicoll asks: broadcast 4\n\nmpicoll asks: reduce 4\n"
     )
-    found = heard("Intel MPI", asked, text)
-    assert found["broadcast"].obeyed is False and found["reduce"].obeyed is None
+    answers = read_answers("Intel MPI", forcing, text)
+    assert answers["broadcast"].obeyed is False and answers["reduce"].obeyed is None
 
 
 def test_nccl_says_what_it_ran() -> None:
-    asked = {
+    forcing = {
         "allreduce": forced("NCCL", "allreduce", "nvlstree_simple"),
         "reduce_scatter": forced("NCCL", "reduce_scatter", "ring_ll"),
         "allgather": forced("NCCL", "allgather", "ring_ll"),
@@ -319,15 +337,15 @@ def test_nccl_says_what_it_ran() -> None:
         + "mpicoll asks: reduce_scatter 4096" + line.format("ReduceScatter", "RING", "SIMPLE")
         + "mpicoll asks: allgather 64\n"
     )  # fmt: skip
-    found = heard("NCCL", asked, text)
-    assert found["allreduce"].obeyed and not found["allreduce"].refused
-    assert found["reduce_scatter"].refused == [4096]
-    assert found["reduce_scatter"].said == "ring_simple"
-    assert found["allgather"].obeyed is None
+    answers = read_answers("NCCL", forcing, text)
+    assert answers["allreduce"].obeyed and not answers["allreduce"].refused
+    assert answers["reduce_scatter"].refused == [4096]
+    assert answers["reduce_scatter"].said == "ring_simple"
+    assert answers["allgather"].obeyed is None
 
 
 def test_open_mpi_says_where_han_runs() -> None:
-    asked = {
+    forcing = {
         "allreduce": forced("Open MPI", "allreduce", "han_simple"),
         "broadcast": forced("Open MPI", "broadcast", "binomial"),
         "gather": forced("Open MPI", "gather", "binomial"),
@@ -339,8 +357,8 @@ def test_open_mpi_says_where_han_runs() -> None:
         + "mpicoll asks: broadcast 4" + line.format("bcast", "default")
         + "mpicoll asks: gather 4\nmpicoll asks: reduce 4\n"
     )  # fmt: skip
-    found = heard("Open MPI", asked, text)
-    assert {name: each.obeyed for name, each in found.items()} == {
+    answers = read_answers("Open MPI", forcing, text)
+    assert {name: answer.obeyed for name, answer in answers.items()} == {
         "allreduce": True, "broadcast": False, "gather": None, "reduce": False,
     }  # fmt: skip
 
@@ -376,10 +394,10 @@ def test_a_launch_gets_the_time_that_its_cases_need() -> None:
         collectives=["allreduce", "broadcast"], sizes=["64", "1K"],
         algorithms=["ring", "one_shot", "recursive_halving"],
     )  # fmt: skip
-    found = plan(Description(seconds=0.01, factors=factors), [OMPI])
-    choice = found.configurations[0]
-    assert choice.cases(found.study) == 2 * (3 + 2)
-    assert found.measuring(choice) == pytest.approx(0.5)
+    study_plan = plan(Description(seconds=0.01, factors=factors), [OMPI])
+    choice = study_plan.configurations[0]
+    assert choice.cases(study_plan.study) == 2 * (3 + 2)
+    assert study_plan.measuring(choice) == pytest.approx(0.5)
 
 
 def test_an_estimate_has_what_cases_take_and_what_is_asked(
@@ -388,11 +406,11 @@ def test_an_estimate_has_what_cases_take_and_what_is_asked(
     """On an idle machine a case takes 60 ms, however much time a launch is given."""
     factors = Factors(collectives=["allreduce"], sizes=["64"], algorithms=["ring"], pairs=False)
     study = Description(launches=1, seconds=60.0, factors=factors)
-    for names, launched, asked in (["none"], 2.12, 0), (["allreduce=ring"], 2 * 2.12, 2.1):
-        given = Environment(name="x", algorithms=names)
-        found = plan(study, [Found("x", given, "single", "MPICH", "", False)])
-        assert found.estimate(1) == pytest.approx(launched + asked)
-    print_plan(found)
+    for names, launched, asking_seconds in (["none"], 2.12, 0), (["allreduce=ring"], 2 * 2.12, 2.1):
+        settings = Environment(name="x", algorithms=names)
+        study_plan = plan(study, [LaunchEnvironment("x", settings, "single", "MPICH", "", False)])
+        assert study_plan.estimate(1) == pytest.approx(launched + asking_seconds)
+    print_plan(study_plan)
     assert "2 configurations; where nothing else runs about 6 s\n" in capsys.readouterr().out
 
 
@@ -408,9 +426,9 @@ def test_what_an_interpreter_prints_is_not_trusted(printed: str, tmp_path: Path)
 
 
 def test_an_interpreter_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
-    gone = Environment(name="x", venv=str(tmp_path))
+    missing = Environment(name="x", venv=str(tmp_path))
     with pytest.raises(ArgumentError) as caught:
-        environments.probe(gone)
+        environments.probe(missing)
     assert str(caught.value) == f"{tmp_path}/bin/python does not start: No such file or directory"
 
 
@@ -423,8 +441,8 @@ def program(path: Path, text: str) -> Path:
 def interpreter(folder: Path, vendor: str = "MPICH") -> Path:
     """Return one that counts its starts in a file beside it, and says that it has an MPI."""
     facts = Facts(vendor, f"{vendor} 5", mpicoll=True, torch=False)
-    said = msgspec.json.encode(facts).decode()
-    return program(folder / "python", f"echo >> {folder / 'starts'}\necho '{said}'")
+    answer = msgspec.json.encode(facts).decode()
+    return program(folder / "python", f"echo >> {folder / 'starts'}\necho '{answer}'")
 
 
 def test_an_interpreter_is_asked_once(tmp_path: Path) -> None:
@@ -446,7 +464,7 @@ HYDRA = "echo 'HYDRA build details:'"
 
 
 @pytest.mark.parametrize(
-    ("launcher", "vendor", "programs", "said"),
+    ("launcher", "vendor", "programs", "message"),
     [
         ("auto", "MPICH", {}, "no mpirun is beside {bin}/python or on PATH: name its launcher"),
         ("mpirun", "MPICH", {}, "no mpirun is beside {bin}/python or on PATH: name its launcher"),
@@ -472,7 +490,7 @@ HYDRA = "echo 'HYDRA build details:'"
     ],
 )  # fmt: skip
 def test_a_launcher_that_starts_no_rank_is_said_when_a_study_is_planned(
-    launcher: str, vendor: str, programs: dict[str, str], said: str | None,
+    launcher: str, vendor: str, programs: dict[str, str], message: str | None,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     python = interpreter(tmp_path, vendor)
@@ -483,17 +501,17 @@ def test_a_launcher_that_starts_no_rank_is_said_when_a_study_is_planned(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    given = Environment(
+    settings = Environment(
         name="x", python=str(python), launcher=launcher.replace("{bin}", str(tmp_path))
     )
-    study = Description(environments=[given])
-    if said is None:
-        assert [each.vendor for each in find(study)[0]] == [vendor]
+    study = Description(environments=[settings])
+    if message is None:
+        assert [environment.vendor for environment in find(study)[0]] == [vendor]
         return
     with pytest.raises(ArgumentError) as caught:
         find(study)
     assert str(caught.value).startswith("environment x is left out: ")
-    assert said.replace("{bin}", str(tmp_path)) in str(caught.value)
+    assert message.replace("{bin}", str(tmp_path)) in str(caught.value)
 
 
 MODULE = """
@@ -508,7 +526,7 @@ module() {
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         (["mpich"], None),
         (["mpic"], "module load mpic fails: Lmod has detected the following error: mpic is unk"),
@@ -516,37 +534,37 @@ module() {
     ],
 )
 def test_modules_that_do_not_load_are_said_and_bring_a_launcher(
-    names: list[str], said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: list[str], message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "loaded").mkdir()
     program(tmp_path / "loaded" / "mpirun", HYDRA)
     (tmp_path / ".bash_profile").write_text(MODULE % (tmp_path / "loaded"))
     path = os.environ["PATH"].split(":")
-    without = [each for each in path if not (Path(each) / "mpirun").exists()]
+    without = [entry for entry in path if not (Path(entry) / "mpirun").exists()]
     monkeypatch.setenv("PATH", ":".join(without))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    given = Environment(name="x", python=str(interpreter(tmp_path)), modules=names)
-    if said is None:
-        assert len(find(Description(environments=[given]))[0]) == 1
+    settings = Environment(name="x", python=str(interpreter(tmp_path)), modules=names)
+    if message is None:
+        assert len(find(Description(environments=[settings]))[0]) == 1
         return
-    with pytest.raises(ArgumentError, match=said):
-        find(Description(environments=[given]))
+    with pytest.raises(ArgumentError, match=message):
+        find(Description(environments=[settings]))
 
 
 def test_half_an_installed_environment_is_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As SIGKILL leaves it in the middle of an installation."""
-    monkeypatch.setattr(environments, "OWN", tmp_path)
+    monkeypatch.setattr(environments, "INSTALLED", tmp_path)
     for name in ("half", "whole"):
         site = tmp_path / name / "lib" / "python3.12" / "site-packages"
         site.mkdir(parents=True)
         (tmp_path / name / "bin").mkdir()
         (tmp_path / name / "bin" / "python").touch()
     (site / environments.LEADS).touch()
-    found = [each.venv for each in environments.candidates() if each.venv]
-    assert found == [str(tmp_path / "whole")]
+    venvs = [environment.venv for environment in environments.candidates() if environment.venv]
+    assert venvs == [str(tmp_path / "whole")]
 
 
 def test_an_installation_that_fails_says_how_much_room_there_is(

@@ -56,21 +56,21 @@ def measured(lines: Mapping[str, tuple[float, float]], **more: Any) -> list[Case
 
 
 def only_forms(records: Iterable[CaseRecord]) -> Forms:
-    (found,) = forms_of(study_of(records))
-    return found
+    (forms,) = forms_of(study_of(records))
+    return forms
 
 
 @pytest.mark.parametrize("more", [{}, {"samples_us": [], "samples": 0}], ids=["samples", "old"])
 def test_each_form_wins_where_it_is_faster(more: Mapping[str, Any]) -> None:
     """Of records that have no samples the intervals tell which one is faster."""
-    found = measured({ONE_CALL: (2.0, 2.0), OVER: (4.0, 1.5), PARTS: (10.0, 0.5)}, **more)
-    forms = only_forms(found)
+    records = measured({ONE_CALL: (2.0, 2.0), OVER: (4.0, 1.5), PARTS: (10.0, 0.5)}, **more)
+    forms = only_forms(records)
     assert [form for form, _, _ in ranges(forms)] == [ONE_CALL, PARTS]
     assert ranges(forms)[0][1] == SIZES[0] and ranges(forms)[-1][2] == SIZES[-1]
-    known = fits(forms)
-    assert known[PARTS].alpha_us == pytest.approx(10, rel=0.01)
-    assert known[PARTS].beta_ns_per_byte == pytest.approx(0.5, rel=0.01)
-    assert crossing(known[ONE_CALL], known[PARTS]) == pytest.approx(8000 / 1.5, rel=0.02)
+    lines = fits(forms)
+    assert lines[PARTS].alpha_us == pytest.approx(10, rel=0.01)
+    assert lines[PARTS].beta_ns_per_byte == pytest.approx(0.5, rel=0.01)
+    assert crossing(lines[ONE_CALL], lines[PARTS]) == pytest.approx(8000 / 1.5, rel=0.02)
     text = "\n".join(sentences(forms))
     assert "reduce_scatter + allgather beats one call first at 16K" in text
     assert "reduce + broadcast beats one call first at 16K" in text
@@ -86,9 +86,9 @@ def test_one_call_that_always_wins_has_no_crossing() -> None:
 def test_no_line_is_told_through_two_sizes() -> None:
     every = measured({ONE_CALL: (10, 1), OVER: (20, 0.5)})
     for count in (2, 3):
-        found = only_forms(each for each in every if each.bytes_total in SIZES[:count])
-        assert len(fits(found)) == (2 if count == 3 else 0)
-        assert any("lines" in each for each in sentences(found)) == (count == 3)
+        forms = only_forms(item for item in every if item.bytes_total in SIZES[:count])
+        assert len(fits(forms)) == (2 if count == 3 else 0)
+        assert any("lines" in sentence for sentence in sentences(forms)) == (count == 3)
 
 
 def test_medians_that_change_places_within_ties_make_one_range() -> None:
@@ -115,22 +115,22 @@ def test_a_crossing_beyond_the_sizes_is_told_as_one() -> None:
         st.dictionaries(st.sampled_from(list(FORMS)), st.floats(1, 9), min_size=1),
         min_size=1,
         max_size=12,
-    ).filter(lambda sizes: any(each.keys() - {ONE_CALL} for each in sizes))
+    ).filter(lambda sizes: any(times.keys() - {ONE_CALL} for times in sizes))
 )
 def test_ranges_cover_all_sizes_and_are_never_beaten(medians: list[dict[str, float]]) -> None:
     forms = only_forms(
         record(form, 4**index, us, samples_us=[0.9 * us, us, 1.1 * us])
-        for index, each in enumerate(medians) for form, us in each.items()
+        for index, times in enumerate(medians) for form, us in times.items()
     )  # fmt: skip
-    found = ranges(forms)
-    for size, each in forms.times.items():
-        (form,) = [form for form, first, last in found if first <= size <= last]
-        assert form in unbeaten(each)
-    assert all(a[0] != b[0] or a[2] < b[1] for a, b in itertools.pairwise(found))
+    spans = ranges(forms)
+    for size, times in forms.times.items():
+        (form,) = [form for form, first, last in spans if first <= size <= last]
+        assert form in unbeaten(times)
+    assert all(a[0] != b[0] or a[2] < b[1] for a, b in itertools.pairwise(spans))
 
 
 def test_backends_and_ranks_are_kept_apart_and_bad_results_left_out() -> None:
-    found = [
+    records = [
         *measured({OVER: (1.0, 1.0)}),
         *measured({OVER: (9.0, 1.0)}, backend="torch"),
         *measured({OVER: (5.0, 1.0)}, ranks=2),
@@ -140,11 +140,11 @@ def test_backends_and_ranks_are_kept_apart_and_bad_results_left_out() -> None:
         record("ring", 4, 0.1),
         record(OVER, 4, 0.1, collective="reduce"),
     ]
-    made = forms_of(study_of(found))
-    assert [(each.backend, each.panel.ranks) for each in made] == [
+    all_forms = forms_of(study_of(records))
+    assert [(forms.backend, forms.panel.ranks) for forms in all_forms] == [
         ("mpi4py", 4), ("torch", 4), ("mpi4py", 2),
     ]  # fmt: skip
-    assert all(set(times) == {OVER} for each in made for times in each.times.values())
+    assert all(set(times) == {OVER} for forms in all_forms for times in forms.times.values())
 
 
 def test_the_table_shows_ratios_ties_and_holes() -> None:
@@ -167,16 +167,16 @@ def test_old_records_give_findings_printed_and_on_a_page(tmp_path: Path) -> None
     lines = {ONE_CALL: (2.0, 2.0), PARTS: (10.0, 0.5)}
     path, table = tmp_path / "old.jsonl", tmp_path / "times.csv"
     records = measured(lines, samples_us=[], samples=0)
-    path.write_text("".join(encoded(each) + "\n" for each in records))
-    done = CliRunner().invoke(main, [str(path), "--csv", str(table)])
-    assert done.exit_code == 0, done.output
-    assert "reduce_scatter + allgather beats one call first at 16K" in done.output
-    assert "| 4 | 2.01 * | - | 10.0 (4.98x) |" in done.output and "](" not in done.output
+    path.write_text("".join(encoded(item) + "\n" for item in records))
+    result = CliRunner().invoke(main, [str(path), "--csv", str(table)])
+    assert result.exit_code == 0, result.output
+    assert "reduce_scatter + allgather beats one call first at 16K" in result.output
+    assert "| 4 | 2.01 * | - | 10.0 (4.98x) |" in result.output and "](" not in result.output
     with table.open() as file:
         assert len(list(csv.DictReader(file))) == len(records)
     pytest.importorskip("plotly")
-    done = CliRunner().invoke(main, ["--records", str(path), "-o", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(main, ["--records", str(path), "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
     for name, cell in (("findings.md", "| 4 | 2.01 *"), ("study.html", "<td>2.01 *</td>")):
         text = (tmp_path / "out" / name).read_text()
         assert cell in text and "beats one call first at 16K" in text
@@ -191,23 +191,23 @@ def test_a_table_without_compositions_is_refused(tmp_path: Path) -> None:
 @pytest.mark.launches
 def test_the_job_measures_and_prints_the_study(tmp_path: Path) -> None:
     """The whole study on two ranks, without SLURM."""
-    beside = Path(sys.executable).parent
-    if not (beside / "mpirun").exists():
+    directory = Path(sys.executable).parent
+    if not (directory / "mpirun").exists():
         pytest.skip("no mpirun beside this Python")
-    done = subprocess.run(
+    result = subprocess.run(
         ("bash", str(ROOT / "jobs" / "allreduce.sbatch"), "-b", "1K", "-e", "4K", "-n", "3"),
         env={
             **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_")},
-            "PATH": f"{beside}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "RANKS": "2",
+            "PATH": f"{directory}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "RANKS": "2",
             "MPICOLL_LAUNCHER": "mpirun", **QUIRKS,
         },
         cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert all(each in done.stdout for each in ("mpi4py", "torch", "| reduce + broadcast, us |"))
+    assert result.returncode == 0, result.stderr
+    assert all(text in result.stdout for text in ("mpi4py", "torch", "| reduce + broadcast, us |"))
     records = only(CaseRecord, load_records(tmp_path / "mpicoll-allreduce-local-2.jsonl"))
-    assert {each.algorithm for each in records} == set(FORMS)
+    assert {item.algorithm for item in records} == set(FORMS)
     with (tmp_path / "mpicoll-allreduce-local.csv").open() as file:
         table = list(csv.DictReader(file))
-    assert {each["form"] for each in table} == set(FORMS.values())
+    assert {row["form"] for row in table} == set(FORMS.values())
     assert len(table) == len(records)

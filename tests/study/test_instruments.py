@@ -58,42 +58,43 @@ def test_only_programs_that_are_there_are_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "said", "count"), [(11.0, "1.00", 2), (13.0, "**1.20**", 1), (9.0, "**0.80**", 1)]
+    ("bench_us", "ratio_text", "count"),
+    [(11.0, "1.00", 2), (13.0, "**1.20**", 1), (9.0, "**0.80**", 1)],
 )
 def test_a_ratio_beyond_ten_per_cent_is_marked_and_listed(
-    ours: float, said: str, count: int
+    bench_us: float, ratio_text: str, count: int
 ) -> None:
     """mpi4py's call takes 1 us; a launch that lies changes nothing."""
-    one = {("gather", 8): 10.0, ("barrier", 0): 1.0}
+    base = {("gather", 8): 10.0, ("barrier", 0): 1.0}
     launches = [
         Launch(
-            one,
-            one | {("gather", 8): us},
-            one | {("gather", 8): 11.0},
+            base,
+            base | {("gather", 8): us},
+            base | {("gather", 8): 11.0},
             {"gather": 1.0, "barrier": 0.0},
         )
-        for us in (ours, ours, 900.0)
+        for us in (bench_us, bench_us, 900.0)
     ]
     text = table(OSU, list(cells(OSU, launches, [4], 2)), "MPI 1", 2)
-    assert f"{count} of 2 within 10 %, and 2 of" in text and f"| gather | {said} |" in text
+    assert f"{count} of 2 within 10 %, and 2 of" in text and f"| gather | {ratio_text} |" in text
     assert ("| gather 4 B | 10.0 |" in text) == (count == 1)
 
 
 def test_a_size_of_which_osu_calls_nothing_is_left_out() -> None:
-    one = {("reduce_scatter", 4): 1.0}
-    assert not list(cells(OSU, [Launch(one, one, one, {"reduce_scatter": 0.0})], [4], 2))
+    times = {("reduce_scatter", 4): 1.0}
+    assert not list(cells(OSU, [Launch(times, times, times, {"reduce_scatter": 0.0})], [4], 2))
     assert OSU.sizes("reduce_scatter", [4, 16]) == [16] and IMB.sizes("barrier", [4]) == [0]
 
 
 @pytest.mark.launches
 def test_single_calls_are_timed_with_what_a_call_of_no_bytes_takes() -> None:
-    done = ranks(
+    result = ranks(
         2, "-m", "mpicoll.study.single_calls", "gather", "barrier", "--sizes", "8,64K",
     )  # fmt: skip
-    found = [json.loads(each) for each in done.stdout.splitlines() if each.startswith("{")]
-    places = [(each["collective"], each["bytes_total"]) for each in found]
-    assert places == [("gather", 8), ("gather", 65536), ("barrier", 0)], done.stdout
-    assert all(each["call_us"] > 0 for each in found) and found[1]["us"] > found[1]["call_us"]
+    rows = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    places = [(row["collective"], row["bytes_total"]) for row in rows]
+    assert places == [("gather", 8), ("gather", 65536), ("barrier", 0)], result.stdout
+    assert all(row["call_us"] > 0 for row in rows) and rows[1]["us"] > rows[1]["call_us"]
 
 
 @pytest.mark.launches
@@ -101,12 +102,12 @@ def test_a_program_that_fails_is_an_error_with_its_words(tmp_path: Path) -> None
     program = tmp_path / "IMB-MPI1"
     program.write_text("#!/bin/sh\necho error: no such benchmark\nexit 3\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    done = python(
+    result = python(
         "-m", "mpicoll.study.instruments", "--imb", str(program), "--launches", "1", "--seed", "1",
         "--sizes", "4", "--time", "1",
     )  # fmt: skip
-    assert done.returncode == 2 and "no such benchmark" in done.stdout, done.stdout
-    assert "Traceback" not in done.stdout
+    assert result.returncode == 2 and "no such benchmark" in result.stdout, result.stdout
+    assert "Traceback" not in result.stdout
 
 
 def test_every_cell_beyond_ten_percent_has_its_reason() -> None:

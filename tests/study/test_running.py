@@ -24,8 +24,8 @@ from mpicoll.study import launching, running
 from mpicoll.study.__main__ import main
 from mpicoll.study.description import Description, Environment, Factors
 from mpicoll.study.description import load as load_description
-from mpicoll.study.environments import Found
-from mpicoll.study.launching import asked, run, variables
+from mpicoll.study.environments import LaunchEnvironment
+from mpicoll.study.launching import ask_library, run, variables
 from mpicoll.study.planning import plan
 
 STUDY = """
@@ -61,29 +61,29 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
     assert re.match(r"\[ *1/2\] about \d+ s left: (good|bad)-2-choice, launch 1", first), first
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    done = python(*command)
-    assert done.returncode == 1, done.stdout
-    assert "bad-2-choice, launch 1 failed: " in done.stdout
-    assert "Error: 1 of 2 configurations measured nothing: bad-2-choice: " in done.stdout
+    result = python(*command)
+    assert result.returncode == 1, result.stdout
+    assert "bad-2-choice, launch 1 failed: " in result.stdout
+    assert "Error: 1 of 2 configurations measured nothing: bad-2-choice: " in result.stdout
     good, bad = (
         load(folder / "launches" / f"{name}-2-choice-000.jsonl") for name in ("good", "bad")
     )
     (failed,) = bad
     assert isinstance(failed, LaunchRecord) and "MPICOLL_RANKS_PER_NODE" in str(failed.message)
     cases = only(CaseRecord, good)
-    assert {each.algorithm for each in cases} == {"native", "ring"}
-    assert {(each.environment, each.launch) for each in cases} == {("good", 0)}
+    assert {case.algorithm for case in cases} == {"native", "ring"}
+    assert {(case.environment, case.launch) for case in cases} == {("good", 0)}
     text = (folder / "findings.md").read_text()
     assert re.search(r"## In short\n\n.*\n\n- Every launch of bad-2-choice failed: exit", text)
     assert "\n- 1 launch of 2 configurations" in text
     # What is done stays done.
-    before = {each: each.stat().st_mtime_ns for each in (folder / "launches").iterdir()}
+    times = {path: path.stat().st_mtime_ns for path in (folder / "launches").iterdir()}
     assert python(*command).returncode == 1
-    assert before == {each: each.stat().st_mtime_ns for each in (folder / "launches").iterdir()}
+    assert times == {path: path.stat().st_mtime_ns for path in (folder / "launches").iterdir()}
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "reason"),
     [
         ("import time; time.sleep(1000)", "it had not ended after 1 s"),
         ("raise SystemExit(7)", "exit status 7: it printed nothing"),
@@ -95,10 +95,10 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
          "exit status 1: not as root may break at your risk"),
     ],
 )  # fmt: skip
-def test_why_a_launch_failed_is_told(program: str, said: str, tmp_path: Path) -> None:
-    most = 1.0 if "after 1 s" in said else LIMIT
-    found = run((sys.executable, "-c", program), dict(os.environ), tmp_path / "printed", most)
-    assert found == said
+def test_why_a_launch_failed_is_told(program: str, reason: str, tmp_path: Path) -> None:
+    limit = 1.0 if "after 1 s" in reason else LIMIT
+    result = run((sys.executable, "-c", program), dict(os.environ), tmp_path / "printed", limit)
+    assert result == reason
 
 
 RUN = """
@@ -120,17 +120,17 @@ replay.replay(reading.load(folder / "trace")[1][0], 1.0)
 
 @pytest.mark.parametrize("starts", [RUN, REPLAY], ids=["study", "trace"])
 def test_a_launcher_that_is_a_script_ends_with_who_started_it(starts: str, tmp_path: Path) -> None:
-    launcher, begun = tmp_path / "mpirun", tmp_path / "begun"
+    launcher, started = tmp_path / "mpirun", tmp_path / "begun"
     launcher.write_text(
-        f"#!/bin/sh\nsleep 2000 &\necho $! > {begun}.new; mv {begun}.new {begun}\nwait\n"
+        f"#!/bin/sh\nsleep 2000 &\necho $! > {started}.new; mv {started}.new {started}\nwait\n"
     )
     launcher.chmod(0o755)
     code = "import os, sys, pathlib\nlauncher, folder = sys.argv[1], pathlib.Path(sys.argv[2])\n"
     arguments = (sys.executable, "-c", code + starts, str(launcher), str(tmp_path))
     with subprocess.Popen(arguments, cwd=ROOT) as study:
-        until(begun.exists)
+        until(started.exists)
         study.kill()
-    until(lambda: has_ended(int(begun.read_text())))
+    until(lambda: has_ended(int(started.read_text())))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -147,13 +147,15 @@ def test_a_library_is_asked_as_it_is_launched(tmp_path: Path) -> None:
     launcher.write_text("#!/bin/sh\nenv >&2\n")
     launcher.chmod(0o755)
     (tmp_path / "running").mkdir()
-    given = Environment(
+    settings = Environment(
         name="gpu", backends=["torch"], group="nccl", launcher=str(launcher),
         algorithms=["allreduce=ring_ll", "bcast=ring_simple"],
     )  # fmt: skip
     study = Description()
-    _, forced = plan(study, [Found("gpu", given, "single", "MPICH", "", True)]).configurations
-    lines = str(asked(study, forced, tmp_path)).splitlines()
+    _, forced = plan(
+        study, [LaunchEnvironment("gpu", settings, "single", "MPICH", "", True)]
+    ).configurations
+    lines = str(ask_library(study, forced, tmp_path)).splitlines()
     assert "MPI4PY_RC_THREAD_LEVEL=single" in lines
     assert "NCCL_DEBUG=INFO" in lines and "TORCHCOLL_BACKEND=nccl" in lines
     assert "NCCL_ALGO=allreduce:ring;broadcast:ring" in lines
@@ -176,19 +178,21 @@ def test_what_a_study_has_used_includes_what_it_asked(
     monkeypatch.setattr(launching, "run", run)
     for module in (launching, running):
         monkeypatch.setattr(module, "time", clock)
-    given = Environment(name="x", algorithms=["allreduce=ring"])
+    settings = Environment(name="x", algorithms=["allreduce=ring"])
     study = Description(factors=Factors(pairs=False), launches=1)
-    found = plan(study, [Found("x", given, "single", "MPICH", "", False)])
+    study_plan = plan(study, [LaunchEnvironment("x", settings, "single", "MPICH", "", False)])
     (tmp_path / "launches").mkdir()
-    runner = running.Runner(found, tmp_path)
+    runner = running.Runner(study_plan, tmp_path)
     runner.run()
-    assert runner.used() == running.Runner(found, tmp_path).used() == 30
+    assert runner.used() == running.Runner(study_plan, tmp_path).used() == 30
     # Both configurations failed; of those that the minutes leave out it is said that they are.
     assert (
         runner.shortage()
         == "2 of 2 configurations measured nothing: x-2-choice, x-2-forced1: it failed"
     )
-    runner.done = {key: record for key, record in runner.done.items() if key[0] == "x-2-choice"}
+    runner.records = {
+        key: record for key, record in runner.records.items() if key[0] == "x-2-choice"
+    }
     assert runner.shortage() == (
         "not launched, as the minutes were over: x-2-forced1; "
         "1 of 2 configurations measured nothing: x-2-choice: it failed"
@@ -203,10 +207,10 @@ def test_a_study_without_a_launch_that_measured_ends_with_1(tmp_path: Path) -> N
     launcher.chmod(0o755)
     environment = f'[[environments]]\nname = "x"\nalgorithms = ["none"]\nlauncher = "{launcher}"\n'
     described.write_text(f"launches = 1\n{environment}[factors]\npairs = false\n")
-    done = CliRunner().invoke(main, [str(described), "-o", str(tmp_path / "made")])
-    assert done.exit_code == 1 and "Traceback" not in done.output
-    assert "1 of 1 configuration measured nothing: x-2-choice: exit status 127: " in done.output
-    assert "no rank here" in done.output.splitlines()[-1]
+    result = CliRunner().invoke(main, [str(described), "-o", str(tmp_path / "made")])
+    assert result.exit_code == 1 and "Traceback" not in result.output
+    assert "1 of 1 configuration measured nothing: x-2-choice: exit status 127: " in result.output
+    assert "no rank here" in result.output.splitlines()[-1]
 
 
 def test_launches_and_minutes_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -> None:
@@ -216,22 +220,22 @@ def test_launches_and_minutes_of_the_command_line_replace_those_of_the_file(tmp_
     environment = f'[[environments]]\nname = "x"\nalgorithms = ["none"]\nlauncher = "{launcher}"\n'
     described.write_text(f"launches = 1\n{environment}[factors]\npairs = false\n")
     arguments = [str(described), "--dry-run", "--launches", "20", "--minutes", "7"]
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 0 and "12 to 30" in done.output, done.output
-    assert "no launch begins after 7 min" in done.output
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0 and "12 to 30" in result.output, result.output
+    assert "no launch begins after 7 min" in result.output
     # A study that has begun goes on with them, and with no other change.
-    begun = load_description(described)
+    description = load_description(described)
     folder.mkdir()
-    running.store(begun, folder)
-    begun.launches, begun.minutes = 20, 7.0
-    running.store(begun, folder)
-    begun.seed = 1
+    running.store(description, folder)
+    description.launches, description.minutes = 20, 7.0
+    running.store(description, folder)
+    description.seed = 1
     with pytest.raises(ArgumentError, match="minutes and launches may differ"):
-        running.store(begun, folder)
+        running.store(description, folder)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "give -o DIR, or records"),
         (("--records",), "give FILES to --records"),
@@ -241,8 +245,8 @@ def test_launches_and_minutes_of_the_command_line_replace_those_of_the_file(tmp_
     ],
 )
 def test_bad_usage_is_refused(
-    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 2 and said in done.output
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and message in result.output

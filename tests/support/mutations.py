@@ -253,7 +253,7 @@ def _of_printed(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
 
     how = {"allreduce": forced("MPICH", "allreduce", "ring")}
     return {
-        "heard": lambda: asking.heard("MPICH", how, text()),
+        "read_answers": lambda: asking.read_answers("MPICH", how, text()),
         "osu": lambda: osu_and_imb.osu_times(text(), "allreduce", 2),
         "imb": lambda: osu_and_imb.imb_times(text(), 2),
     }
