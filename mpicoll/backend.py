@@ -15,6 +15,7 @@ from mpicoll.notation.contract import Collective
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.fusing import Steps
 from mpicoll.programs.instructions import Reach
+from mpicoll.programs.messages import Buffer
 
 Array = Any
 Thunk = Callable[[], Any]
@@ -463,7 +464,7 @@ class SharedMemory(Store, Protocol):
         """Return an array in this rank's part of a segment; collective."""
 
     def reach(
-        self, transport: str, buffers: dict[str, Array], dtype: str, *, compiled: bool = False,
+        self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, compiled: bool = False,
         unbound: bool = False, block: int = 0, one_way: bool = False,
     ) -> Reach:  # fmt: skip
         """Return the buffers that others read in place, and the smallest zero-copy message.

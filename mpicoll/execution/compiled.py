@@ -23,6 +23,7 @@ from mpicoll.memory.notes import withdrawn
 from mpicoll.memory.slots import Published
 from mpicoll.memory.waiting import started_here, wait_advancing
 from mpicoll.notation.elements import ReduceOp, itemsize
+from mpicoll.programs import messages
 from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
@@ -32,10 +33,8 @@ from mpicoll.programs.instructions import (
     Publish,
     WaitForReaders,
     WaitForSlot,
-    is_remote,
-    message_of,
 )
-from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.messages import Buffer, Combine, Kind, Move, Piece
 from mpicoll.programs.tiling import conflicts
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class Table:
         # Who only writes what others only copy is the one whom all wait for.
         self.only_writes = not self.program.receipts and not reduces
         self.rows = array("q")
-        self.registers: dict[object, int] = {"input": INPUT, "output": OUTPUT}
+        self.registers: dict[object, int] = {messages.INPUT: INPUT, messages.OUTPUT: OUTPUT}
         self.addresses = [0, 0]
         self.waits: dict[int, Waited] = {}
         self.sources: dict[int, int] = {}
@@ -119,7 +118,7 @@ class Table:
         self.nbytes = self.moves = 0
         self.keep: list[object] = [self.resources]
         for name, buffer in layout.buffers.items():
-            if name in ("input", "output"):
+            if name in (messages.INPUT, messages.OUTPUT):
                 self.addresses[self.registers[name]] = memory.arrays.span(buffer)[0]
             else:
                 self._buffer(name, buffer)
@@ -169,9 +168,11 @@ class Table:
     def copy_input(self, copy: Array) -> None:
         """Read a copy of the input, which the output overwrites."""
         start, stop = self.memory.arrays.span(copy)
-        del self.registers["input"]
-        self.registers["input"] = self._buffer("copy", copy)
-        self._row(COPY, Operand(self.registers["input"], 0), Operand(OUTPUT, 0), count=stop - start)
+        del self.registers[messages.INPUT]
+        self.registers[messages.INPUT] = self._buffer("copy", copy)
+        self._row(
+            COPY, Operand(self.registers[messages.INPUT], 0), Operand(OUTPUT, 0), count=stop - start
+        )
 
     def fill(self) -> None:
         """Make the rows of all instructions."""
@@ -193,11 +194,11 @@ class Table:
             return done
         actions = [e for e in self.program.instructions if isinstance(e, Move | Combine)]
         moves = [each for each in actions if isinstance(each, Move)]
-        into: dict[str, list[Move]] = {}
+        into: dict[Buffer, list[Move]] = {}
         for each in moves:
             into.setdefault(each.target.buffer, []).append(each)
         for own in moves:
-            if (own.source.buffer, own.target.buffer) != ("input", "output"):
+            if (own.source.buffer, own.target.buffer) != (messages.INPUT, messages.OUTPUT):
                 continue
             if own.target.length * self.width < _LEAST_PAIR:
                 continue  # of which a schedule of many segments has thousands
@@ -222,7 +223,7 @@ class Table:
         """Return the copies of the input into a publication of a length, if all are long."""
         for found in into:
             if sum(each.target.length for each in found) == length and all(
-                each.source.buffer == "input"
+                each.source.buffer == messages.INPUT
                 and each not in self.beside
                 and each.target.length * self.width >= _LEAST_PAIR
                 and self._how(each.target, each.target.length * self.width) == HANDED
@@ -257,7 +258,7 @@ class Table:
 
     def _add(self, each: Instruction, number: int, total: int) -> None:
         if isinstance(each, Move | Combine):
-            self.unverified.update(map(message_of, filter(is_remote, each)))
+            self.unverified.update(e.buffer.number for e in each if e.buffer.is_remote)
         if isinstance(each, Move):
             self._move(each)
         elif isinstance(each, Combine):
@@ -309,11 +310,11 @@ class Table:
 
     def _how(self, target: Piece, count: int) -> int:
         """Return how a copy of so many bytes is written."""
-        if target.buffer == "output":
+        if target.buffer == messages.OUTPUT:
             return STREAMED if self.moves >= _HUGE else TRIED if self.moves >= _LARGE else CACHED
-        if count < _PASSED or not target.buffer.startswith("slot "):
+        if count < _PASSED or target.buffer.kind is not Kind.SLOT:
             return CACHED
-        where = self.published[message_of(target)]
+        where = self.published[target.buffer.number]
         in_turn = where.depth * where.stride
         runs_ahead = self.only_writes and count >= _AHEAD and in_turn < _GIVEN_UP
         return STREAMED if runs_ahead else HANDED
@@ -341,9 +342,9 @@ class Table:
 
     def _private(self, piece: Piece) -> int | None:
         """Return the receipt whose message must be fetched, None for other memory."""
-        if not is_remote(piece):
+        if not piece.buffer.is_remote:
             return None
-        receipt = message_of(piece)
+        receipt = piece.buffer.number
         return None if self.incoming[receipt].private is None else receipt
 
     def _fetch(self, target: Operand, receipt: int, piece: Piece, count: int) -> None:

@@ -11,6 +11,7 @@ from mpicoll.execution.runs import NO_MESSAGES, BoundRound
 from mpicoll.memory.notes import GROUP
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.messages import (
+    Buffer,
     Combine,
     Move,
     Program,
@@ -46,10 +47,10 @@ class MessageResources:
 
 
 def bind_messages(
-    program: Program, buffers: dict[str, Array], dtype: str, op: ReduceOp, transport: Transport,
+    program: Program, buffers: dict[Buffer, Array], dtype: str, op: ReduceOp, transport: Transport,
     tag: int, what: str,
 ) -> tuple[MessageResources, list[Variant]]:  # fmt: skip
-    """Bind a program to its flat buffers ``input`` and ``output``, and to scratch of its own.
+    """Bind a program to its flat input and output, and to scratch of its own.
 
     Args:
         what: the operation, for an error's text; `tag` is its number.

@@ -36,8 +36,6 @@ from mpicoll.programs.instructions import (
     Publish,
     WaitForReaders,
     WaitForSlot,
-    is_remote,
-    message_of,
 )
 from mpicoll.programs.messages import Combine, Move, Piece, view
 
@@ -136,7 +134,7 @@ class Binding:
         self.pending = True
         if isinstance(each, Move | Combine | Fused):
             pieces = chain.from_iterable(each.combines if isinstance(each, Fused) else [each])
-            self.unverified.update(map(message_of, filter(is_remote, pieces)))
+            self.unverified.update(e.buffer.number for e in pieces if e.buffer.is_remote)
         if isinstance(each, Move):
             return self._move(each)
         if isinstance(each, Combine):
@@ -162,15 +160,15 @@ class Binding:
 
     def _by_cma(self, piece: Piece) -> Any:
         """Return the location of a piece that must be read by CMA, None for other memory."""
-        if not is_remote(piece) or self.store.maps:
+        if not piece.buffer.is_remote or self.store.maps:
             return None
-        return self.incoming[message_of(piece)].private
+        return self.incoming[piece.buffer.number].private
 
     def _fetch(self, piece: Piece, where: Any, target: Array) -> Thunk:
         process, address = where
         start, stop = self.arrays.span(target)
         read = cma.reader(process, address + piece.start * self.width, start, stop - start)
-        return partial(self._read, read, self.program.receipts[message_of(piece)].peer)
+        return partial(self._read, read, self.program.receipts[piece.buffer.number].peer)
 
     def _read(self, read: Thunk, peer: int) -> None:
         try:

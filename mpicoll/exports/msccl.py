@@ -20,7 +20,20 @@ from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes
 from mpicoll.errors import Unsupported
 from mpicoll.notation.contract import Collective, Place
-from mpicoll.programs.messages import Combine, Move, Piece, Step, Transfer, lower, overlaps
+from mpicoll.programs.messages import (
+    INPUT,
+    OUTPUT,
+    SCRATCH,
+    STAGING,
+    Buffer,
+    Combine,
+    Move,
+    Piece,
+    Step,
+    Transfer,
+    lower,
+    overlaps,
+)
 
 COLLECTIVES = "allreduce", "allgather", "reduce_scatter", "alltoall"
 _MOST_STEPS, _MOST_CHUNKS, _MOST_PEERS = 256, 71, 32
@@ -28,11 +41,11 @@ _MOST_STEPS, _MOST_CHUNKS, _MOST_PEERS = 256, 71, 32
 _MOST_RANKS = 1024
 """MSCCL's reader writes beyond its table where a file has more."""
 _LOCAL = "local", -1
-_LETTERS = {"input": "i", "output": "o", "scratch": "s"}
+_LETTERS = {INPUT: "i", OUTPUT: "o", SCRATCH: "s"}
 
 Block = tuple[str, int]
 """A thread block: ``send``, ``recv`` or ``local``, and its peer."""
-Chunk = tuple[str, int]
+Chunk = tuple[Buffer, int]
 At = tuple[Block, int]
 """A thread block, and the number of one of its steps."""
 
@@ -71,15 +84,15 @@ class _Rank:
 
     def add(self, block: Block, kind: str, source: Piece | None, target: Piece | None) -> None:
         """Append a step, behind others that only wait, each for a step of another thread block."""
-        for begin in range(0, (source or target or Piece("", 0, 0)).length, _MOST_CHUNKS):
+        for begin in range(0, (source or target or Piece(INPUT, 0, 0)).length, _MOST_CHUNKS):
             self._add(block, kind, self._part(source, begin), self._part(target, begin))
 
     def _part(self, piece: Piece | None, begin: int) -> Piece | None:
         """Return as much of a piece as one step takes; staging lies behind scratch."""
         if piece is None:
             return None
-        start = piece.start + begin + (self.staging if piece.buffer == "staging" else 0)
-        buffer = "scratch" if piece.buffer == "staging" else piece.buffer
+        start = piece.start + begin + (self.staging if piece.buffer == STAGING else 0)
+        buffer = SCRATCH if piece.buffer == STAGING else piece.buffer
         return Piece(buffer, start, min(_MOST_CHUNKS, piece.length - begin))
 
     def _add(self, block: Block, kind: str, source: Piece | None, target: Piece | None) -> None:
@@ -93,7 +106,7 @@ class _Rank:
         for chunk in reads:
             self.read[chunk].add(here)
         for piece in filter(None, (source, target)):
-            if piece.buffer == "scratch":
+            if piece.buffer == SCRATCH:
                 self.scratch = max(self.scratch, piece.start + piece.length)
         for chunk in _chunks(target):
             self.written[chunk] = here
@@ -148,7 +161,7 @@ def _write_rank(
     rounds = algorithm.rounds(at.rank, at.size, 0, nodes)
     sizes = dict.fromkeys(_names(what, at), 1)
     program = lower(rounds, sizes, before, after, in_place=in_place)
-    rank = _Rank(program.scratch["scratch"])
+    rank = _Rank(program.scratch[SCRATCH])
     for step in program.steps:
         _fill(rank, step)
     _check(rank, algorithm, at.size)
@@ -224,7 +237,7 @@ def _fused(step: Step) -> tuple[dict[Piece, Combine], list[Move | Combine]]:
 
 def _passing(receive: Transfer) -> bool:
     """Whether a message is read in its round alone: scratch may be read again later."""
-    return receive.piece is not None and receive.piece.buffer == "staging"
+    return receive.piece is not None and receive.piece.buffer == STAGING
 
 
 def _is_alone(fold: Combine, work: Sequence[Move | Combine], sent: Sequence[Piece]) -> bool:
@@ -261,7 +274,7 @@ def _write_action(
         "srcoff": str(source.start if source else -1),
         "dstbuf": _LETTERS[target.buffer] if target else "o",
         "dstoff": str(target.start if target else -1),
-        "cnt": str((source or target or Piece("", 0, 0)).length),
+        "cnt": str((source or target or Piece(INPUT, 0, 0)).length),
         "depid": str(numbers[block] if block else -1), "deps": str(step),
         "hasdep": str(int(awaited)),
     })  # fmt: skip

@@ -32,6 +32,7 @@ from mpicoll.memory.allocator import LINE, FirstFit
 from mpicoll.memory.segments import FIRST
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Reach
+from mpicoll.programs.messages import SCRATCH, Buffer
 
 SWITCH, ORDER, TILE = "MPICOLL_IPC", "MPICOLL_STREAM_ORDER", "MPICOLL_IPC_TILE"
 _OFF = ("0", "off", "no", "false")
@@ -282,7 +283,7 @@ class GpuMemory:
             found = self.opened[handle] = _Opened(self.gpu, handle)
         return found
 
-    def reach(self, buffers: dict[str, Array], dtype: str, *, private: bool = True) -> Reach:
+    def reach(self, buffers: dict[Buffer, Array], dtype: str, *, private: bool = True) -> Reach:
         """Return the buffers that others read in place, and the smallest zero-copy message.
 
         Args:
@@ -291,7 +292,7 @@ class GpuMemory:
         names = {name for name, array in buffers.items() if private and self._is_exportable(array)}
         if private and names == set(buffers):
             # It comes from the same allocator; where it cannot be shared, all ranks learn it.
-            names.add("scratch")
+            names.add(SCRATCH)
         width = itemsize(dtype)
         tile = max(1, self.tile // width) if self.tile else 1 << 62
         least = ZERO_COPY // width

@@ -14,8 +14,8 @@ from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Group
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize, reduce_op
 from mpicoll.programs import windows
-from mpicoll.programs.instructions import Reach, SharedProgram, is_remote, message_of
-from mpicoll.programs.messages import Combine, lower
+from mpicoll.programs.instructions import Reach, SharedProgram
+from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer, Combine, lower
 from mpicoll.programs.parting import in_two_parts
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import Arguments
@@ -85,12 +85,12 @@ def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lo
         return _Lowered(SharedProgram(scratch=by_messages.scratch))
     node = frozenset(next(each for each in world.nodes if world.rank in each)) - {world.rank}
     if group.device == CUDA:
-        everything = frozenset({"input", "output", "scratch"})
+        everything = frozenset({INPUT, OUTPUT, SCRATCH})
         program = share(*given, Reach(node, everything, ipc.ZERO_COPY // width, NEVER),
                         in_place=group.in_place)  # fmt: skip
         return _Lowered(program)
-    readable = {"input", "output"} if group.allocated or route == CMA else set[str]()
-    readable |= {"scratch"} if route == CMA else set()
+    readable = {INPUT, OUTPUT} if group.allocated or route == CMA else set[Buffer]()
+    readable |= {SCRATCH} if route == CMA else set()
     least = _ZERO_COPY // width
     largest = max(given[1].values(), default=0) * width
     if world.routes.fetches_part(arguments, route, largest):
@@ -120,8 +120,8 @@ def _buffers(found: _Lowered) -> int:
         (side, piece.length)
         for each in found.program.instructions if isinstance(each, Combine)
         for side, piece in (("left", each.left), ("right", each.right))
-        if is_remote(piece)
-        and found.program.receipts[message_of(piece)].length >= found.fetched
+        if piece.buffer.is_remote
+        and found.program.receipts[piece.buffer.number].length >= found.fetched
     }  # fmt: skip
     # What is folded tile by tile is fetched in tiles of a run.
     return sum(min(length, found.real) if length <= found.tile else length for _, length in lengths)

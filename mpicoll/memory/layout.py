@@ -11,8 +11,8 @@ from mpicoll.memory.slots import Layout, LayoutTable, Published, SharedResources
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs import windows
 from mpicoll.programs.forwarding import forward
-from mpicoll.programs.instructions import SharedProgram, is_remote, message_of
-from mpicoll.programs.messages import Piece
+from mpicoll.programs.instructions import SharedProgram
+from mpicoll.programs.messages import Buffer, Kind, Piece
 
 
 class LaidOut(NamedTuple):
@@ -28,17 +28,16 @@ class LaidOut(NamedTuple):
 
     def slot_of(self, piece: Piece) -> tuple[int, Published] | None:
         """Return the rank that publishes a piece, and the publication; None for other memory."""
-        program, rank = self.layout.program, self.layout.memory.rank
-        if piece.buffer.startswith("slot "):
-            return rank, self.layout.published[message_of(piece)]
-        if is_remote(piece):
-            number = message_of(piece)
-            return program.receipts[number].peer, self.incoming[number]
+        number = piece.buffer.number
+        if piece.buffer.kind is Kind.SLOT:
+            return self.layout.memory.rank, self.layout.published[number]
+        if piece.buffer.is_remote:
+            return self.layout.program.receipts[number].peer, self.incoming[number]
         return None
 
 
 def lay_out(
-    program: SharedProgram, memory: SharedMemory, buffers: dict[str, Array], dtype: str, *,
+    program: SharedProgram, memory: SharedMemory, buffers: dict[Buffer, Array], dtype: str, *,
     what: str, meets: bool, like: Array | None, store: Store | None = None, tile: int = 0,
 ) -> LaidOut:  # fmt: skip
     """Find room for the publications of a program, on all ranks; collective.

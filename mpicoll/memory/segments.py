@@ -38,6 +38,7 @@ from mpicoll.memory.slots import SharedResources
 from mpicoll.memory.waiting import SpinYieldSleep, default_deadline
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Reach
+from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer
 
 TILE = 512 * 1024
 """Bytes that are moved at a time: with the copy of the other side, half of a core's cache."""
@@ -232,19 +233,19 @@ class MappedMemory:
     # -- programs -----------------------------------------------------------------------
 
     def reach(
-        self, transport: str, buffers: dict[str, Array], dtype: str, *, compiled: bool = False,
+        self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, compiled: bool = False,
         unbound: bool = False, block: int = 0, one_way: bool = False,
     ) -> Reach:  # fmt: skip
         width = itemsize(dtype)
         tile = tile_of(transport, compiled=compiled, block=block, one_way=one_way) // width
         if unbound:
-            private = frozenset(("input", "output", "scratch") if transport == CMA else ())
+            private = frozenset((INPUT, OUTPUT, SCRATCH) if transport == CMA else ())
             least = self.least_fetched // width
             return Reach(self.others, private, least, tile, private=private)
         inside = {name for name, array in buffers.items() if self.find(array)}
         readable, least = inside, _ZERO_COPY[self.wait_policy.oversubscribed]
         if transport == CMA:
-            readable = set(buffers) | {"scratch"}
+            readable = set(buffers) | {SCRATCH}
             least = least if inside == set(buffers) else self.least_fetched
         private = frozenset(readable - inside)
         return Reach(self.others, frozenset(readable), least // width, tile, private=private)

@@ -33,7 +33,7 @@ from mpicoll.errors import RankLost, ScheduleError, Unavailable
 from mpicoll.memory.allocator import LINE, Area, FirstFit, whole_lines
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Post, Publication, SharedProgram
-from mpicoll.programs.messages import view
+from mpicoll.programs.messages import Buffer, view
 
 _SMALL_DATA = 16
 _SMALL = LINE - _SMALL_DATA
@@ -193,8 +193,9 @@ class Layout:
     """
 
     def __init__(
-        self, memory: SharedMemory, store: Store, program: SharedProgram, buffers: dict[str, Array],
-        dtype: str, meets: bool, resources: SharedResources, *, circulates: bool,
+        self, memory: SharedMemory, store: Store, program: SharedProgram,
+        buffers: dict[Buffer, Array], dtype: str, meets: bool, resources: SharedResources, *,
+        circulates: bool,
     ) -> None:  # fmt: skip
         self.memory, self.store, self.program = memory, store, program
         self.buffers, self.resources = buffers, resources

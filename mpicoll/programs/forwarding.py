@@ -21,9 +21,8 @@ from mpicoll.programs.instructions import (
     Publish,
     SharedProgram,
     WaitForSlot,
-    message_of,
 )
-from mpicoll.programs.messages import Combine, Move, overlaps
+from mpicoll.programs.messages import Combine, Kind, Move, overlaps
 from mpicoll.programs.reuse import end_of_folds, insert
 
 
@@ -57,8 +56,8 @@ def _copies(made: SharedProgram) -> dict[int, list[int]]:
             found[each.publication] = [position]
         elif isinstance(each, Publish) and each.publication in found:
             found[each.publication].append(position)
-        elif isinstance(each, Move) and each.target.buffer.startswith("slot "):
-            found[message_of(each.target)].append(position)
+        elif isinstance(each, Move) and each.target.buffer.kind is Kind.SLOT:
+            found[each.target.buffer.number].append(position)
     return found
 
 

@@ -11,12 +11,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mpicoll.programs.instructions import Acknowledge, Instruction, Post, Publish, SharedProgram
-from mpicoll.programs.messages import Combine, Move, Piece, overlaps
+from mpicoll.programs.messages import SCRATCH, STAGING, Combine, Move, Piece, overlaps
 
 MOST = 16
 """Operands of one fold, well below the limit of a kernel's arguments."""
 
-_SCRATCH = ("scratch", "staging")
+_SCRATCH = (SCRATCH, STAGING)
 
 Steps = tuple[tuple[int, int], ...]
 """Pairs of values to fold: operands come first, then the results of the steps before."""

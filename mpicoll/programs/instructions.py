@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mpicoll.programs.messages import Combine, Move, Piece, Transfer
+from mpicoll.programs.messages import Buffer, Combine, Move, Piece, Transfer
 
 
 class Publish(NamedTuple):
@@ -129,7 +129,7 @@ class SharedProgram:
     publications: list[Publication] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     sent: dict[int, list[int]] = field(default_factory=dict)
-    scratch: dict[str, int] = field(default_factory=dict)
+    scratch: dict[Buffer, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,28 +146,8 @@ class Reach:
     """
 
     intra_node: frozenset[int]
-    readable: frozenset[str]
+    readable: frozenset[Buffer]
     least: int
     tile: int
     announces: bool = False
-    private: frozenset[str] = frozenset()
-
-
-def slot(publication: int) -> str:
-    """Return the name of the buffer that holds a publication."""
-    return f"slot {publication}"
-
-
-def source(receipt: int) -> str:
-    """Return the name of the buffer that a receipt is read from."""
-    return f"from {receipt}"
-
-
-def is_remote(piece: Piece) -> bool:
-    """Whether a piece is another rank's memory."""
-    return piece.buffer.startswith("from ")
-
-
-def message_of(piece: Piece) -> int:
-    """Return the number of the publication, or of the receipt, that a piece is a part of."""
-    return int(piece.buffer.partition(" ")[2])
+    private: frozenset[Buffer] = frozenset()

@@ -10,22 +10,56 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from mpicoll.notation.schedule import Block, Copy, Fold, Op, Receive, Round, Send, Temp
 
 
+class Kind(Enum):
+    """What a buffer holds."""
+
+    INPUT = 0
+    OUTPUT = 1
+    SCRATCH = 2
+    STAGING = 3
+    SLOT = 4
+    RECEIPT = 5
+
+
+class Buffer(NamedTuple):
+    """Memory that the pieces of a program lie in.
+
+    Attributes:
+        number: of the publication that a slot holds, or of the receipt that is read.
+    """
+
+    kind: Kind
+    number: int = 0
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is another rank's memory."""
+        return self.kind is Kind.RECEIPT
+
+
+INPUT, OUTPUT = Buffer(Kind.INPUT), Buffer(Kind.OUTPUT)
+"""The arrays of the caller."""
+SCRATCH, STAGING = Buffer(Kind.SCRATCH), Buffer(Kind.STAGING)
+"""Blocks without a place in the output; packed messages of one round."""
+
+
 class Piece(NamedTuple):
     """A run of elements of one buffer."""
 
-    buffer: str
+    buffer: Buffer
     start: int
     length: int
 
 
-def view(buffers: Mapping[str, Any], piece: Piece) -> Any:
-    """Return a piece as an array, of flat buffers by their names."""
+def view(buffers: Mapping[Buffer, Any], piece: Piece) -> Any:
+    """Return a piece as an array, given the flat buffers."""
     return buffers[piece.buffer][piece.start : piece.start + piece.length]
 
 
@@ -66,7 +100,7 @@ class Program:
     """A lowered schedule: its steps and how many scratch elements they need."""
 
     steps: list[Step]
-    scratch: dict[str, int]
+    scratch: dict[Buffer, int]
 
 
 def cut(count: int, blocks: int) -> list[int]:
@@ -120,10 +154,10 @@ class Lowering:
         ]
         homes = offsets(target, sizes)
         self.results = [name for name in homes if sizes[name]]
-        self.home = {name: Piece("output", homes[name], sizes[name]) for name in homes}
+        self.home = {name: Piece(OUTPUT, homes[name], sizes[name]) for name in homes}
         self._add_scratch()
         inputs = offsets(source, sizes)
-        self.where = {name: Piece("input", inputs[name], sizes[name]) for name in inputs}
+        self.where = {name: Piece(INPUT, inputs[name], sizes[name]) for name in inputs}
         if in_place:
             self.where |= {name: self.home[name] for name in self.where if name in homes}
         self.staged = self.most_staged = 0
@@ -149,7 +183,7 @@ class Lowering:
         for blocks in [*sorted(messages, key=len, reverse=True), *local]:
             for block in blocks:
                 if block not in self.home:
-                    self.home[block] = Piece("scratch", used, self.size(block))
+                    self.home[block] = Piece(SCRATCH, used, self.size(block))
                     used += self.size(block)
         self.scratch = used
 
@@ -158,7 +192,7 @@ class Lowering:
         last = Step()
         self._bring_home(self.results, last.after)
         kept = [step for step in [*steps, last] if any(vars(step).values())]
-        return Program(kept, {"scratch": self.scratch, "staging": self.most_staged})
+        return Program(kept, {SCRATCH: self.scratch, STAGING: self.most_staged})
 
     def _step(self, ops: Round) -> Step:
         step, self.staged = Step(), 0
@@ -189,7 +223,7 @@ class Lowering:
 
     def _stage(self, count: int) -> Piece:
         self.staged += count
-        return Piece("staging", self.staged - count, count)
+        return Piece(STAGING, self.staged - count, count)
 
     def _outgoing(self, blocks: tuple[Block, ...], step: Step) -> Piece | None:
         if not blocks:

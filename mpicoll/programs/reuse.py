@@ -14,10 +14,8 @@ from mpicoll.programs.instructions import (
     Publish,
     SharedProgram,
     WaitForReaders,
-    is_remote,
-    message_of,
 )
-from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.messages import Buffer, Combine, Move, Piece
 
 
 def acknowledge(made: SharedProgram) -> None:
@@ -27,8 +25,9 @@ def acknowledge(made: SharedProgram) -> None:
         if isinstance(each, Await):
             last[each.receipt] = position
         elif isinstance(each, Move | Combine):
-            for piece in filter(is_remote, each):
-                last[message_of(piece)] = position
+            for piece in each:
+                if piece.buffer.is_remote:
+                    last[piece.buffer.number] = position
     after: defaultdict[int, list[Instruction]] = defaultdict(list)
     for receipt, position in last.items():
         after[end_of_folds(made.instructions, position) + 1].append(Acknowledge(receipt))
@@ -73,7 +72,7 @@ class ZeroCopy:
     """The zero-copy publications of each buffer, ordered by where they start."""
 
     def __init__(self) -> None:
-        self.found: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        self.found: defaultdict[Buffer, list[tuple[int, int, int]]] = defaultdict(list)
         self.longest = 0
 
     def add(self, number: int, piece: Piece) -> None:

@@ -24,12 +24,14 @@ from mpicoll.programs.instructions import (
     Receipt,
     SharedProgram,
     WaitForSlot,
-    is_remote,
-    slot,
-    source,
 )
 from mpicoll.programs.messages import (
+    INPUT,
+    SCRATCH,
+    STAGING,
+    Buffer,
     Combine,
+    Kind,
     Lowering,
     Move,
     Piece,
@@ -51,7 +53,7 @@ def share(
     return _SharedLowering(rounds, sizes, before, after, in_place, reach).shared()
 
 
-def _used(program: SharedProgram, buffer: str) -> int:
+def _used(program: SharedProgram, buffer: Buffer) -> int:
     """Return how many elements of a buffer a program uses: many blocks stay where they are read."""
     pieces = [each.piece for each in program.publications]
     for instruction in program.instructions:
@@ -97,7 +99,7 @@ class _SharedLowering(Lowering):
         self._bring_home(self.results, last.after)
         self._emit(last)
         self._fill_the_first_wait(last.after)
-        made.scratch = {name: _used(made, name) for name in ("scratch", "staging")}
+        made.scratch = {name: _used(made, name) for name in (SCRATCH, STAGING)}
         acknowledge(made)
         wait_for_readers(made)
         if self.reach.announces:
@@ -115,7 +117,7 @@ class _SharedLowering(Lowering):
             return
         for action in last:
             is_short = action.target.length <= self.reach.tile
-            if not (isinstance(action, Move) and is_short and action.source.buffer == "input"):
+            if not (isinstance(action, Move) and is_short and action.source.buffer == INPUT):
                 continue
             index = into.index(action)
             others = [*into[:index], *into[index + 1 :]]
@@ -167,7 +169,7 @@ class _SharedLowering(Lowering):
             and not (runs[0].buffer in self.reach.private and is_handed(blocks))
         )
         if runs and not zero_copy:
-            whole = Piece(slot(number), 0, length)
+            whole = Piece(Buffer(Kind.SLOT, number), 0, length)
             step.copied += (Move(*pair) for pair in zip(like(whole, runs), runs, strict=True))
             runs = [whole]
         piece = runs[0] if runs else None
@@ -191,7 +193,7 @@ class _SharedLowering(Lowering):
         length = sum(home.length for home in homes)
         receipts.append(Receipt(op.peer, order, length, self._tiles(length)))
         step.awaited.append(number)
-        parts = like(Piece(source(number), 0, length), homes)
+        parts = like(Piece(Buffer(Kind.RECEIPT, number), 0, length), homes)
         if op.side is None:
             # It is copied only when it is needed here: a fold reads it at its sender.
             self.where |= dict(zip(op.blocks, parts, strict=True))
@@ -206,7 +208,7 @@ class _SharedLowering(Lowering):
 
     def _settle(self, step: _SharedStep) -> None:
         """Copy the blocks of this round that were left at their senders and are used again."""
-        away = [block for block in dict.fromkeys(self.away) if is_remote(self.where[block])]
+        away = [block for block in dict.fromkeys(self.away) if self.where[block].buffer.is_remote]
         for block in away:
             if self.last_use[block] <= self.round:
                 del self.where[block]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mpicoll.programs.instructions import SharedProgram
-from mpicoll.programs.messages import Combine, Move, Piece, overlaps
+from mpicoll.programs.messages import Combine, Kind, Move, Piece, overlaps
 
 Action = Move | Combine
 Anchors = Mapping[Action, tuple[int, int]]
@@ -107,10 +107,10 @@ def conflicts(action: Action, others: Iterable[Action]) -> bool:
 
 def _tiles(program: SharedProgram, piece: Piece) -> int:
     """Return the tiles of the message that a piece is part of, 0 for other memory."""
-    kind, _, number = piece.buffer.partition(" ")
-    if kind == "slot":
-        return program.publications[int(number)].tiles
-    return program.receipts[int(number)].tiles if kind == "from" else 0
+    buffer = piece.buffer
+    if buffer.kind is Kind.SLOT:
+        return program.publications[buffer.number].tiles
+    return program.receipts[buffer.number].tiles if buffer.is_remote else 0
 
 
 def _anchors(program: SharedProgram, actions: Sequence[Action]) -> Anchors:

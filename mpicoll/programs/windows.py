@@ -25,7 +25,7 @@ from mpicoll.programs.instructions import (
     WaitForSlot,
     Window,
 )
-from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.messages import Combine, Kind, Move, Piece
 from mpicoll.programs.reuse import end_of_folds
 
 SLOTS = 32
@@ -76,7 +76,7 @@ def ends(program: SharedProgram, tile: int) -> Ends:
     Args:
         tile: the elements of a tile.
     """
-    written, read = _places(program, tile, "slot"), _places(program, tile, "from")
+    written, read = _places(program, tile, Kind.SLOT), _places(program, tile, Kind.RECEIPT)
     raised, awaited = _flags(program, Publish), _flags(program, Await)
     published = [
         _end(program, written.get(number, {}), raised[number], each.tiles, before=True)
@@ -175,7 +175,7 @@ def through_windows(program: SharedProgram, tile: int, receipts: Collection[int]
     publications = [n for n, each in enumerate(program.publications) if each.window]
     before: dict[int, list[Instruction]] = {}
     after: dict[int, list[Instruction]] = {}
-    written, read = _places(program, tile, "slot"), _places(program, tile, "from")
+    written, read = _places(program, tile, Kind.SLOT), _places(program, tile, Kind.RECEIPT)
     awaited = _flags(program, Await)
     for number in publications:
         for t, (first, _) in written[number].items():
@@ -201,14 +201,13 @@ Places = dict[int, dict[int, tuple[int, int]]]
 """For each message, for each of its tiles, the first and the last instruction that uses it."""
 
 
-def _places(program: SharedProgram, tile: int, kind: str) -> Places:
+def _places(program: SharedProgram, tile: int, kind: Kind) -> Places:
     found: Places = {}
     for position, each in enumerate(program.instructions):
         for piece in each if isinstance(each, Move | Combine) else ():
-            name, _, number = piece.buffer.partition(" ")
-            if name != kind:
+            if piece.buffer.kind is not kind:
                 continue
-            tiles = found.setdefault(int(number), {})
+            tiles = found.setdefault(piece.buffer.number, {})
             for t in _tiles(piece, tile):
                 first, _ = tiles.get(t, (position, position))
                 tiles[t] = first, position

@@ -23,7 +23,7 @@ from mpicoll.memory.layout import LaidOut, lay_out
 from mpicoll.notation.elements import itemsize
 from mpicoll.notation.schedule import Block, Round
 from mpicoll.programs.instructions import Reach
-from mpicoll.programs.messages import lower
+from mpicoll.programs.messages import INPUT, OUTPUT, Buffer, lower
 from mpicoll.programs.parting import in_two_parts
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.allocation import Made, empty_like_input, with_memory
@@ -111,8 +111,8 @@ class Binder:
             return self._compiled(call, route, laid_out)
         return self._by_calls(call, route, store, laid_out, tag)
 
-    def _buffers(self, call: _Call) -> dict[str, Array]:
-        given = {"input": call.arguments.x, "output": call.arguments.out}
+    def _buffers(self, call: _Call) -> dict[Buffer, Array]:
+        given = {INPUT: call.arguments.x, OUTPUT: call.arguments.out}
         return {name: self.transport.arrays.flat(x) for name, x in given.items() if x is not None}
 
     # -- by messages of the library ---------------------------------------------------

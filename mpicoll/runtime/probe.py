@@ -24,6 +24,7 @@ from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import reduce_op
 from mpicoll.notation.schedule import Block, Round, copy, recv, send
 from mpicoll.programs.instructions import Reach
+from mpicoll.programs.messages import INPUT, OUTPUT
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.rates import NEVER, PROBED, Costs, Readings, constants, costs_of
 
@@ -140,9 +141,9 @@ def _plan(
     """
     rounds, before, after = schedule
     arrays, count, title, op = transport.arrays, nbytes // 8, "probe", reduce_op("sum")
-    buffers = {name: arrays.empty((count,), _DTYPE) for name in ("input", "output")}
+    buffers = {name: arrays.empty((count,), _DTYPE) for name in (INPUT, OUTPUT)}
     # Pages that were never written are all the same one, in the cache.
-    arrays.copier(buffers["input"], buffers["output"])()
+    arrays.copier(buffers[INPUT], buffers[OUTPUT])()
     tile = tile_of(SYMMETRIC, compiled=executes) // 8
     reach = Reach(shared.others, frozenset(), NEVER, tile)
     program = share(rounds, dict.fromkeys([*before, *after], count), before, after, reach)

@@ -13,6 +13,7 @@ from mpicoll.gpu.ipc import ZERO_COPY
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Reach
+from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH
 from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.natives import FOLDED
 from mpicoll.runtime.rates import NEVER
@@ -186,11 +187,11 @@ class AutoChooser:
             # All ranks must make the same choice, wherever the arrays of each lie.
             width = itemsize(arguments.dtype) if arguments.dtype else 1
             fetches = arguments.bytes_per_row >= self.routes.fetches_from(arguments)
-            private = frozenset(("input", "output", "scratch") if fetches else ())
+            private = frozenset((INPUT, OUTPUT, SCRATCH) if fetches else ())
             tile = tile_of(CMA if fetches else SYMMETRIC, compiled=self.routes.has_executor)
             reach = Reach(frozenset(), private, shared.least_fetched // width, tile // width)
             if on_gpu:
-                everything = frozenset(("input", "output", "scratch"))
+                everything = frozenset((INPUT, OUTPUT, SCRATCH))
                 reach = Reach(frozenset(), everything, ZERO_COPY // width, NEVER)
             prices = {
                 text: price(

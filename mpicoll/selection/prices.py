@@ -20,8 +20,6 @@ from mpicoll.programs.instructions import (
     Reach,
     SharedProgram,
     WaitForReaders,
-    is_remote,
-    message_of,
 )
 from mpicoll.programs.messages import Combine, Move, Piece
 from mpicoll.programs.reuse import goes_on
@@ -99,7 +97,7 @@ def _reading(
     piece: Piece, number: int, program: SharedProgram, width: int, reach: Reach, rates: Rates
 ) -> float:
     """Return the nanoseconds that it takes more to read an operand of another rank."""
-    if not is_remote(piece):
+    if not piece.buffer.is_remote:
         return 0
     fetched = _is_fetched(piece, program, reach)
     rate = rates.clean if fetched and number == 1 else rates.dirty
@@ -108,6 +106,6 @@ def _reading(
 
 def _is_fetched(piece: Piece, program: SharedProgram, reach: Reach) -> bool:
     """Whether an operand lies in another rank's private memory."""
-    if not is_remote(piece) or not reach.readable:
+    if not piece.buffer.is_remote or not reach.readable:
         return False
-    return program.receipts[message_of(piece)].length >= reach.least
+    return program.receipts[piece.buffer.number].length >= reach.least

@@ -13,17 +13,18 @@ from mpicoll import Unavailable
 from mpicoll.backend import Exported
 from mpicoll.gpu.ipc import GpuMemory
 from mpicoll.memory.numpy_arrays import NumpyArrays
+from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer
 
 
 @pytest.mark.parametrize(
     ("pooled", "readable"),
-    [((), {"input", "output", "scratch"}), (("output",), {"input"}), (("input", "output"), set())],
+    [((), {INPUT, OUTPUT, SCRATCH}), ((OUTPUT,), {INPUT}), ((INPUT, OUTPUT), set())],
 )
 def test_others_read_in_place_what_has_a_handle(
-    pooled: tuple[str, ...], readable: set[str]
+    pooled: tuple[Buffer, ...], readable: set[Buffer]
 ) -> None:
     """Scratch memory is a framework's too, and is tried where all else has one."""
-    buffers: dict[str, Any] = {name: np.empty(4) for name in ("input", "output")}
+    buffers: dict[Buffer, Any] = {name: np.empty(4) for name in (INPUT, OUTPUT)}
     without = {buffers[name].ctypes.data for name in pooled}
 
     def export(address: int) -> Exported:

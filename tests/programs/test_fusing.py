@@ -11,9 +11,19 @@ from hypothesis import strategies as st
 
 from mpicoll.programs.fusing import MOST, Fused, formula, fuse
 from mpicoll.programs.instructions import Acknowledge, Await, Instruction, SharedProgram
-from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.messages import (
+    INPUT,
+    OUTPUT,
+    SCRATCH,
+    STAGING,
+    Buffer,
+    Combine,
+    Kind,
+    Move,
+    Piece,
+)
 
-BUFFERS = ("a", "b", "scratch", "staging")
+BUFFERS = (INPUT, OUTPUT, SCRATCH, STAGING)
 pieces = st.builds(Piece, st.sampled_from(BUFFERS), st.sampled_from([0, 2, 4]), st.just(4))
 instructions = st.lists(
     st.one_of(
@@ -26,9 +36,12 @@ instructions = st.lists(
 )
 
 
-def run(program: list[Instruction | Fused]) -> dict[str, np.ndarray]:
+def run(program: list[Instruction | Fused]) -> dict[Buffer, np.ndarray]:
     """Run a program on symbols: folding glues texts together, in order."""
-    memory = {name: np.array([f"{name}{i}" for i in range(8)], dtype=object) for name in BUFFERS}
+    memory = {
+        buffer: np.array([f"{buffer.kind.name}{i}" for i in range(8)], dtype=object)
+        for buffer in BUFFERS
+    }
 
     def view(piece: Piece) -> np.ndarray:
         return memory[piece.buffer][piece.start : piece.start + piece.length]
@@ -59,7 +72,7 @@ def test_fusing_changes_no_value(program: list[Instruction]) -> None:
     assert len(made) == len(numbers)
     assert numbers == sorted(numbers)
     before, after = run(list(program)), run(made)
-    for name in ("a", "b"):
+    for name in (INPUT, OUTPUT):
         assert before[name].tolist() == after[name].tolist()
 
 
@@ -83,21 +96,24 @@ def test_what_is_acknowledged_has_been_read(program: list[Instruction]) -> None:
 
 def test_a_result_on_its_way_is_not_written() -> None:
     """Where the first fold goes to scratch that nobody else reads, the second takes it along."""
-    first, second, own = (Piece(name, 0, 4) for name in ("from 0", "from 1", "input"))
-    scratch, out = Piece("scratch", 0, 4), Piece("output", 0, 4)
+    first, second, own = (
+        Piece(buffer, 0, 4) for buffer in (Buffer(Kind.RECEIPT, 0), Buffer(Kind.RECEIPT, 1), INPUT)
+    )
+    scratch, out = Piece(SCRATCH, 0, 4), Piece(OUTPUT, 0, 4)
     program: list[Instruction] = [Combine(scratch, first, second), Combine(out, scratch, own)]
     (fused,), _ = fuse(shared(program))
     assert isinstance(fused, Fused)
     assert fused.operands == (first, second, own)
     assert fused.target == out
-    made, _ = fuse(shared([*program, Move(Piece("output", 4, 4), scratch)]))
+    made, _ = fuse(shared([*program, Move(Piece(OUTPUT, 4, 4), scratch)]))
     assert not any(isinstance(each, Fused) for each in made)
 
 
 def test_a_long_fold_is_cut() -> None:
-    target = Piece("a", 0, 4)
+    target = Piece(INPUT, 0, 4)
     program: list[Instruction] = [
-        Combine(target, target, Piece(f"from {index}", 0, 4)) for index in range(2 * MOST)
+        Combine(target, target, Piece(Buffer(Kind.RECEIPT, index), 0, 4))
+        for index in range(2 * MOST)
     ]
     made, _ = fuse(shared(program))
     assert [len(each.operands) for each in made if isinstance(each, Fused)] == [MOST, MOST, 3]

@@ -18,6 +18,10 @@ from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import recv, reduce, send
 from mpicoll.programs.messages import (
+    INPUT,
+    OUTPUT,
+    SCRATCH,
+    STAGING,
     Combine,
     Piece,
     Program,
@@ -41,7 +45,7 @@ class Rank:
         self.steps = deque(program.steps)
         self.op = op
         scratch = {name: np.empty(n, "uint8") for name, n in program.scratch.items()}
-        self.memory = {"input": x, "output": out, **scratch}
+        self.memory = {INPUT: x, OUTPUT: out, **scratch}
         self.posted = False
 
     def view(self, piece: Any) -> Any:
@@ -123,7 +127,7 @@ def run_all(
     for rank, (out, want) in enumerate(zip(outputs, wanted, strict=True)):
         if want is not None:
             np.testing.assert_array_equal(out, want, f"rank {rank}")
-        np.testing.assert_array_equal(ranks[rank].memory["input"], inputs[rank], "x was modified")
+        np.testing.assert_array_equal(ranks[rank].memory[INPUT], inputs[rank], "x was modified")
 
 
 @pytest.mark.parametrize("algorithm", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
@@ -161,7 +165,7 @@ def test_neighbours_travel_as_one_message() -> None:
     [transfer] = program.steps[0].sends
     assert transfer.piece is not None
     assert transfer.piece.length == 9
-    assert program.scratch["staging"] == 0
+    assert program.scratch[STAGING] == 0
 
 
 def test_input_is_not_copied_before_it_is_needed() -> None:
@@ -171,20 +175,20 @@ def test_input_is_not_copied_before_it_is_needed() -> None:
     assert not step.before
     [combine] = step.after
     assert isinstance(combine, Combine)
-    assert combine.right.buffer == "input"
-    assert combine.target.buffer == "output"
+    assert combine.right.buffer == INPUT
+    assert combine.target.buffer == OUTPUT
 
 
 def test_a_receive_never_lands_in_memory_being_sent() -> None:
     program = lower([(send(1, 0), recv(1, 0))], {0: 5}, [0], [0], in_place=True)
     received = program.steps[0].receives[0].piece
     assert received is not None
-    assert received.buffer == "staging"
+    assert received.buffer == STAGING
 
 
 def test_only_what_touches_nothing_in_flight_is_done_while_messages_travel() -> None:
     """A fold of what came before need not wait; nor may it run ahead of one that must."""
-    sent, came, old, own = (Piece("scratch", 4 * index, 4) for index in range(4))
+    sent, came, old, own = (Piece(SCRATCH, 4 * index, 4) for index in range(4))
     early, late = Combine(own, old, own), Combine(own, came, own)
     step = Step(sends=[Transfer(1, sent)], receives=[Transfer(1, came)], after=[early, late, early])
     assert overlappable(step) == ([early], [late, early])

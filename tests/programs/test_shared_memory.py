@@ -40,7 +40,17 @@ from mpicoll.programs.instructions import (
     WaitForReaders,
     WaitForSlot,
 )
-from mpicoll.programs.messages import Combine, Move, Piece, overlaps
+from mpicoll.programs.messages import (
+    INPUT,
+    OUTPUT,
+    SCRATCH,
+    Buffer,
+    Combine,
+    Kind,
+    Move,
+    Piece,
+    overlaps,
+)
 from mpicoll.programs.parting import Part, in_two_parts
 from mpicoll.programs.reuse import ZeroCopy
 from mpicoll.programs.shared_memory import share
@@ -48,7 +58,7 @@ from mpicoll.runtime.arguments import check_arguments
 from mpicoll.simulator import is_ordered
 
 ARRAYS = NumpyArrays()
-READABLE = ("input", "output", "scratch")
+READABLE = (INPUT, OUTPUT, SCRATCH)
 """Memory that others may read where it is; else what they need goes through slots."""
 EVERY = [each for name in COLLECTIVES if name != "barrier" for each in algorithms(name)]
 RUNS = 3
@@ -63,11 +73,13 @@ class Rank:
         self.program, self.op = program, op
         scratch = {name: np.full(n, 99, "uint8") for name, n in program.scratch.items()}
         slots = {
-            f"slot {number}": np.full(math.prod(each.window or (each.piece.length,)), 99, "uint8")
+            Buffer(Kind.SLOT, number): np.full(
+                math.prod(each.window or (each.piece.length,)), 99, "uint8"
+            )
             for number, each in enumerate(program.publications)
             if each.piece and not each.zero_copy
         }
-        self.memory = {"input": x, "output": out, **scratch, **slots}
+        self.memory = {INPUT: x, OUTPUT: out, **scratch, **slots}
         self.flags = {
             (number, tile): 0
             for number, each in enumerate(program.publications)
@@ -81,10 +93,10 @@ class Rank:
 
     def view(self, piece: Piece, everyone: list[Rank], me: int) -> Any:
         memory, start, buffer = self.memory, piece.start, piece.buffer
-        kind, _, number = buffer.partition(" ")
-        publication = self.program.publications[int(number)] if kind == "slot" else None
-        if kind == "from":
-            sender, publication = matching(self.program, int(number), everyone, me)
+        is_slot = buffer.kind is Kind.SLOT
+        publication = self.program.publications[buffer.number] if is_slot else None
+        if buffer.is_remote:
+            sender, publication = matching(self.program, buffer.number, everyone, me)
             assert publication.piece is not None
             memory, buffer = everyone[sender].memory, publication.piece.buffer
             start += publication.piece.start
@@ -162,11 +174,11 @@ def execute(everyone: list[Rank], inputs: list[Any], wanted: list[Any], seed: in
     def calls(me: int) -> Iterator[bool]:
         """Between its runs a caller does with its arrays what it likes."""
         for sequence in range(1, RUNS + 1):
-            everyone[me].memory["output"].reshape(-1)[:] = 99
-            everyone[me].memory["input"].reshape(-1)[:] = inputs[sequence - 1][me].reshape(-1)
+            everyone[me].memory[OUTPUT].reshape(-1)[:] = 99
+            everyone[me].memory[INPUT].reshape(-1)[:] = inputs[sequence - 1][me].reshape(-1)
             yield from running(me, everyone, sequence)
             if wanted[sequence - 1][me] is not None:
-                got = everyone[me].memory["output"]
+                got = everyone[me].memory[OUTPUT]
                 np.testing.assert_array_equal(got, wanted[sequence - 1][me].reshape(-1))
 
     alive = {me: calls(me) for me in range(len(everyone))}
@@ -275,8 +287,8 @@ def test_of_a_row_in_parts_the_first_passes_through_slots_unless_memory_is_share
     assert (first.zero_copy, last.zero_copy) == (not private, True)
     assert first.piece is not None
     assert first.piece.length == parting._HANDED * row // TILE * TILE
-    assert last.piece == ("input", row + first.piece.length, row - first.piece.length)
-    own = made.instructions.index(Move(Piece("output", 0, row), Piece("input", 0, row)))
+    assert last.piece == (INPUT, row + first.piece.length, row - first.piece.length)
+    own = made.instructions.index(Move(Piece(OUTPUT, 0, row), Piece(INPUT, 0, row)))
     assert own > made.instructions.index(Publish(1, 0)), "it is fetched while the root copies"
 
 
@@ -411,7 +423,11 @@ def test_a_tile_is_announced_as_soon_as_it_is_there() -> None:
     made = share([(recv(0, 0),), (send(2, 0),)], {0: 10}, [], [0], reach)
     found = [each for each in made.instructions if not isinstance(each, Acknowledge)]
     tiles = [
-        [Await(0, n), Move(Piece("output", at, k), Piece("from 0", at, k)), Publish(0, n)]
+        [
+            Await(0, n),
+            Move(Piece(OUTPUT, at, k), Piece(Buffer(Kind.RECEIPT, 0), at, k)),
+            Publish(0, n),
+        ]
         for n, (at, k) in enumerate([(0, 4), (4, 4), (8, 2)])
     ]
     assert found == [*chain.from_iterable(tiles), WaitForReaders(0)]
@@ -432,9 +448,9 @@ def test_a_tile_is_forwarded_as_soon_as_it_is_made() -> None:
     forward(made)
     parts = [(0, 4), (4, 4), (8, 2)]
     tiles = [
-        [Await(0, n), Move(Piece("output", at, k), Piece("from 0", at, k)),
+        [Await(0, n), Move(Piece(OUTPUT, at, k), Piece(Buffer(Kind.RECEIPT, 0), at, k)),
          *[WaitForSlot(0)] * (n == 0),
-         Move(Piece("slot 0", at, k), Piece("output", at, k)), Publish(0, n)]
+         Move(Piece(Buffer(Kind.SLOT, 0), at, k), Piece(OUTPUT, at, k)), Publish(0, n)]
         for n, (at, k) in enumerate(parts)
     ]  # fmt: skip
     assert made.instructions == [*chain.from_iterable(tiles), Acknowledge(0)]
@@ -455,7 +471,7 @@ def test_what_a_window_holds_stays_in_its_round() -> None:
 
 
 def program(rounds: Any, **changes: Any) -> SharedProgram:
-    reach = Reach(frozenset({1, 2}), frozenset({"output"}), 4, 1000)
+    reach = Reach(frozenset({1, 2}), frozenset({OUTPUT}), 4, 1000)
     sizes = {0: 8, 1: 8}
     return share(rounds, sizes, [], [0, 1], changes.get("reach", reach))
 
@@ -508,7 +524,7 @@ def test_a_message_that_is_only_folded_is_not_copied() -> None:
     rounds = [(recv(1, 0),), (recv(2, Temp("t", 0)), fold(0, Temp("t", 0)), copy(1, 0))]
     made = program(rounds)
     moves = [each for each in made.instructions if isinstance(each, Move)]
-    assert [each.source.buffer for each in moves] == ["from 0", "output"]
+    assert [each.source.buffer for each in moves] == [Buffer(Kind.RECEIPT, 0), OUTPUT]
 
 
 @pytest.mark.parametrize(("tile", "wanted"), [(8, "before"), (7, "after")])
@@ -519,7 +535,7 @@ def test_a_short_part_of_the_input_is_copied_while_the_first_flag_comes(
     reach = Reach(frozenset({1}), frozenset(), 4, tile)
     made = share([(send(1, 0), recv(1, 1))], {0: 8, 1: 7}, [0], [0, 1], reach)
     kinds = [type(each).__name__ for each in made.instructions]
-    own = made.instructions.index(Move(Piece("output", 0, 8), Piece("input", 0, 8)))
+    own = made.instructions.index(Move(Piece(OUTPUT, 0, 8), Piece(INPUT, 0, 8)))
     assert kinds.index("Publish") < own
     assert (own < kinds.index("Await")) == (wanted == "before")
     assert len(made.rounds) == len(made.instructions)
@@ -572,11 +588,11 @@ def test_many_segments_take_no_more_than_their_share(readable: tuple[str, ...]) 
     some.tuples(some.integers(0, 40), some.integers(0, 12)),
 )
 def test_what_a_write_would_change_is_found(pieces: list[tuple[int, int]], at: Any) -> None:
-    zero_copy, written = ZeroCopy(), Piece("output", *at)
+    zero_copy, written = ZeroCopy(), Piece(OUTPUT, *at)
     for number, (start, length) in enumerate(pieces):
-        zero_copy.add(number, Piece("output", start, length))
-        zero_copy.add(100 + number, Piece("input", start, length))
-    hit = [n for n, piece in enumerate(pieces) if overlaps(Piece("output", *piece), [written])]
+        zero_copy.add(number, Piece(OUTPUT, start, length))
+        zero_copy.add(100 + number, Piece(INPUT, start, length))
+    hit = [n for n, piece in enumerate(pieces) if overlaps(Piece(OUTPUT, *piece), [written])]
     assert zero_copy.take(written) == hit
     assert zero_copy.take(written) == []
     left = {*range(len(pieces)), *range(100, 100 + len(pieces))} - {*hit}
