@@ -52,6 +52,6 @@ the others for bandwidth, one way and both ways at once. The matrices show the l
 @options.threads
 @options.ranks_per_node
 @click.pass_obj
-def main(makers: Worlds, /, **given: Any) -> int:
+def main(makers: Worlds, /, **flags: Any) -> int:
     """Measure every pair over these backends; return the exit status."""
-    return run(parse(given, makers), makers)
+    return run(parse(flags, makers), makers)

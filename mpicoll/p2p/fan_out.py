@@ -46,14 +46,14 @@ def fan_out(
     copies: Copies, repeats: int = _REPEATS, now: Callable[[], int] = clock.now
 ) -> list[Spread]:
     """Return the times of copies to 1, 2, ... peers at once, medians over `repeats`."""
-    found = []
+    spreads = []
     for count in range(1, copies.peers + 1):
         times = [_once(copies, count, now) for _ in range(repeats + 1)]
         # The first copy of a pair sets up its path.
         time = median(times[1:])
         total = count * copies.nbytes
-        found.append(Spread(count, copies.nbytes, time / 1000, total / time))
-    return found
+        spreads.append(Spread(count, copies.nbytes, time / 1000, total / time))
+    return spreads
 
 
 def _once(copies: Copies, count: int, now: Callable[[], int]) -> int:
@@ -63,9 +63,9 @@ def _once(copies: Copies, count: int, now: Callable[[], int]) -> int:
     return now() - began
 
 
-def spread_line(spread: Spread, alone: Spread, source: int) -> str:
+def spread_line(spread: Spread, single: Spread, source: int) -> str:
     """Return a sentence that compares several copies at once with one alone."""
-    gain = spread.GBps / alone.GBps
+    gain = spread.GBps / single.GBps
     return (
         f"rank {source} copies to {spread.peers} GPUs at once with {spread.GBps:.3g} GB/s in all, "
         f"{gain:.2g} times one copy alone"
@@ -81,14 +81,14 @@ class CudaCopies:
         import torch
 
         self.torch: Any = torch
-        own = torch.cuda.current_device()
-        others = [each for each in range(torch.cuda.device_count()) if each != own]
-        self.peers = len(others)
-        self.source: Any = torch.empty(self.nbytes, dtype=torch.uint8, device=own)
+        device = torch.cuda.current_device()
+        devices = [number for number in range(torch.cuda.device_count()) if number != device]
+        self.peers = len(devices)
+        self.source: Any = torch.empty(self.nbytes, dtype=torch.uint8, device=device)
         self.targets: list[Any] = [
-            torch.empty(self.nbytes, dtype=torch.uint8, device=each) for each in others
+            torch.empty(self.nbytes, dtype=torch.uint8, device=target) for target in devices
         ]
-        self.streams: list[Any] = [self.torch.cuda.Stream(device=own) for _ in others]
+        self.streams: list[Any] = [self.torch.cuda.Stream(device=device) for _ in devices]
         torch.cuda.synchronize()
 
     def start(self, count: int) -> None:

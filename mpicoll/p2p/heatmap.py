@@ -68,10 +68,10 @@ def panel(
     for place, record in cells.items():
         # The diagonal is another quantity: it would take the colours from the pairs.
         grid[place] = math.nan if record.quantity == COPY else known_value(record)
-    known = grid[~np.isnan(grid)]
-    middle = median(known.tolist())
-    limits = LogNorm(min(known.min(), middle / RANGE), max(known.max(), middle * RANGE))
-    is_latency = any(each.quantity == LATENCY for each in cells.values())
+    values = grid[~np.isnan(grid)]
+    middle = median(values.tolist())
+    limits = LogNorm(min(values.min(), middle / RANGE), max(values.max(), middle * RANGE))
+    is_latency = any(record.quantity == LATENCY for record in cells.values())
     axis.set_facecolor("0.92")
     image = axis.imshow(grid, norm=limits, cmap="viridis_r" if is_latency else "viridis")
     bar = figure.colorbar(image, ax=axis, fraction=0.046, pad=0.03)
@@ -100,15 +100,15 @@ def _plain_numbers(bar: Any) -> None:
 
 def _annotate(axis: Any, cells: Matrix, image: Any) -> None:
     for (source, target), record in cells.items():
-        own = known_value(record)
+        amount = known_value(record)
         if record.quantity == COPY:
             colour, style = "0.45", "italic"
         else:
-            red, green, blue, _ = image.cmap(image.norm(own))
+            red, green, blue, _ = image.cmap(image.norm(amount))
             dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
             colour, style = ("white" if dark else "black"), "normal"
         weight = "bold" if record.outlier else "normal"
-        text = number(own) + ("!" if record.outlier else "")
+        text = number(amount) + ("!" if record.outlier else "")
         axis.text(target, source, text, ha="center", va="center", fontsize=7, color=colour,
                   style=style, weight=weight)  # fmt: skip
 

@@ -68,8 +68,8 @@ def report(
 def measured_transports(pairs: Sequence[PairRecord]) -> list[tuple[str, str]]:
     """Return each backend and transport that has numbers."""
     return list(dict.fromkeys(
-        (each.backend, each.transport) for each in pairs
-        if each.time_us and each.quantity != COPY
+        (record.backend, record.transport) for record in pairs
+        if record.time_us and record.quantity != COPY
     ))  # fmt: skip
 
 
@@ -77,24 +77,24 @@ def matrices(
     pairs: Sequence[PairRecord], backend: str, transport: str
 ) -> Iterator[tuple[str, Matrix]]:
     """Yield the title and the cells of each quantity, bandwidths at the largest size."""
-    most = max(each.bytes for each in pairs)
+    largest = max(record.bytes for record in pairs)
     for quantity, (name, unit) in _UNITS.items():
         rows = [
-            each for each in pairs
-            if (each.backend, each.transport, each.quantity)
+            record for record in pairs
+            if (record.backend, record.transport, record.quantity)
             == (backend, transport, quantity)
-            and each.time_us and (quantity == LATENCY or each.bytes == most)
+            and record.time_us and (quantity == LATENCY or record.bytes == largest)
         ]  # fmt: skip
         if not rows:
             continue
-        cells = {(each.source, each.target): each for each in rows}
+        cells = {(record.source, record.target): record for record in rows}
         if quantity != ONE_WAY:
             # Measured once for both directions.
-            cells |= {(to, source): each for (source, to), each in cells.items()}
+            cells |= {(to, source): record for (source, to), record in cells.items()}
         else:
             cells |= {
-                (each.source, each.source): each for each in pairs
-                if (each.backend, each.quantity, each.bytes) == (backend, COPY, most)
+                (record.source, record.source): record for record in pairs
+                if (record.backend, record.quantity, record.bytes) == (backend, COPY, largest)
             }  # fmt: skip
         yield f"{name} of {bytes_text(rows[0].bytes)}, {unit}", cells
 
@@ -125,17 +125,17 @@ def _table(title: str, cells: Matrix, ranks: int, unicode: bool) -> Table:
 def _cell(record: PairRecord | None) -> Text:
     if record is None:
         return Text("-", style="dim")
-    own = known_value(record)
-    text = number(own) + (_MARK if record.outlier else "")
-    return Text(text, style="dim" if record.quantity == COPY else _style(record, own))
+    amount = known_value(record)
+    text = number(amount) + (_MARK if record.outlier else "")
+    return Text(text, style="dim" if record.quantity == COPY else _style(record, amount))
 
 
-def _style(record: PairRecord, own: float) -> str:
+def _style(record: PairRecord, amount: float) -> str:
     """Return the colour of a pair, by its ratio to the median of its class."""
     if record.correct is False:
         return "bold white on red"
     assert record.typical is not None
-    better = own / record.typical
+    better = amount / record.typical
     if record.quantity == LATENCY:
         better = 1 / better
     if record.outlier:
@@ -145,9 +145,9 @@ def _style(record: PairRecord, own: float) -> str:
 
 def _classes(pairs: Sequence[PairRecord], fits: Sequence[FitRecord], unicode: bool) -> Table:
     """Return the table of classes: medians and fit, by backend and transport."""
-    most = max(each.bytes for each in pairs)
+    largest = max(record.bytes for record in pairs)
     table = Table(
-        title=f"classes of pairs, bandwidths at {bytes_text(most)}", title_justify="left",
+        title=f"classes of pairs, bandwidths at {bytes_text(largest)}", title_justify="left",
         title_style="bold", pad_edge=False, show_edge=False,
         box=SIMPLE_HEAD if unicode else ASCII2,
     )  # fmt: skip
@@ -155,9 +155,9 @@ def _classes(pairs: Sequence[PairRecord], fits: Sequence[FitRecord], unicode: bo
         table.add_column(name, no_wrap=name != "class")
     for name in ("latency us", "one way GB/s", "both GB/s", "alpha us", "beta ns/B", "error"):
         table.add_column(name, justify="right")
-    models = {(each.backend, each.transport, each.link): each for each in fits}
-    for key, medians in typical(pairs, most).items():
-        shown = [number(medians.get(each)) for each in _UNITS]
+    models = {(record.backend, record.transport, record.link): record for record in fits}
+    for key, medians in typical(pairs, largest).items():
+        shown = [number(medians.get(quantity)) for quantity in _UNITS]
         shown += _fitted(models.get(key))
         table.add_row(*key, *shown)
     return table
@@ -171,13 +171,13 @@ def _fitted(model: FitRecord | None) -> list[str]:
 
 
 def typical(
-    pairs: Sequence[PairRecord], most: int
+    pairs: Sequence[PairRecord], largest: int
 ) -> dict[tuple[str, str, str], dict[str, float | None]]:
     """Return the medians of each backend, transport and class, bandwidths at one size."""
-    found: dict[tuple[str, str, str], dict[str, float | None]] = {}
-    for each in pairs:
-        at_size = each.quantity == LATENCY or each.bytes == most
-        if at_size and each.typical is not None and each.quantity != COPY:
-            key = each.backend, each.transport, each.link
-            found.setdefault(key, {})[each.quantity] = each.typical
-    return found
+    medians: dict[tuple[str, str, str], dict[str, float | None]] = {}
+    for record in pairs:
+        at_size = record.quantity == LATENCY or record.bytes == largest
+        if at_size and record.typical is not None and record.quantity != COPY:
+            key = record.backend, record.transport, record.link
+            medians.setdefault(key, {})[record.quantity] = record.typical
+    return medians

@@ -31,18 +31,18 @@ class Options:
     interface: str | None
 
 
-def parse(given: dict[str, Any], makers: Worlds) -> Options:
+def parse(flags: dict[str, Any], makers: Worlds) -> Options:
     """Check the command line; the result is the same on every rank.
 
     Raises:
         ArgumentError: a value is impossible.
     """
-    sizes = given["sizes"] or SIZES
+    sizes = flags["sizes"] or SIZES
     if min(sizes) < 1:
         raise ArgumentError("a message between two ranks has at least one byte: see --sizes")
     checked = {
-        "backends": backend_names(given["backends"], makers, given.pop("threads")),
-        "transports": transport_names(given["transports"]),
+        "backends": backend_names(flags["backends"], makers, flags.pop("threads")),
+        "transports": transport_names(flags["transports"]),
         "sizes": tuple(sorted(set(sizes))),
     }
-    return Options(**given | checked)
+    return Options(**flags | checked)

@@ -23,24 +23,24 @@ from mpicoll.text.sizes import bytes_text
 
 FAR = 1.25
 _SIGMAS = 4 * 1.4826
-_LEAST = 3
+_MIN_CLASS = 3
 _KEYS = ("backend", "transport", "quantity", "bytes")
 
 
 def mark(pairs: Sequence[PairRecord]) -> None:
     """Set in each record the median of its class, and whether it is an outlier."""
     for rows in _grouped(pairs, *_KEYS, "link"):
-        values = [known_value(each) for each in rows]
+        values = [known_value(record) for record in rows]
         middle = median(values)
         limit = _limit(values, middle)
-        for each in rows:
-            each.typical = middle
-            each.outlier = len(rows) >= _LEAST and _distance(each, middle) > limit
+        for record in rows:
+            record.typical = middle
+            record.outlier = len(rows) >= _MIN_CLASS and _distance(record, middle) > limit
 
 
 def _limit(values: Sequence[float], middle: float) -> float:
     """Return the logarithm of the ratio to the median beyond which a number is an outlier."""
-    spread = median(abs(log(each / middle)) for each in values)
+    spread = median(abs(log(amount / middle)) for amount in values)
     return max(log(FAR), _SIGMAS * spread)
 
 
@@ -52,7 +52,7 @@ def _distance(record: PairRecord, middle: float) -> float:
         us if record.quantity == LATENCY else bandwidth(record.quantity, record.bytes, us)
         for us in record.visits_us
     ]
-    ratios = [log(each / middle) for each in (*filter(None, numbers), known_value(record))]
+    ratios = [log(amount / middle) for amount in (*filter(None, numbers), known_value(record))]
     return max(min(ratios), -max(ratios), 0.0)
 
 
@@ -61,26 +61,26 @@ def outlier_lines(pairs: Sequence[PairRecord]) -> list[str]:
 
     A pair that is one at several sizes has one sentence, of the size where it is farthest.
     """
-    outliers = [each for each in pairs if each.outlier]
-    found = _grouped(outliers, "backend", "transport", "quantity", "source", "target")
-    return [_outlier_line(rows, pairs) for rows in found]
+    outliers = [record for record in pairs if record.outlier]
+    groups = _grouped(outliers, "backend", "transport", "quantity", "source", "target")
+    return [_outlier_line(rows, pairs) for rows in groups]
 
 
 def _outlier_line(rows: Sequence[PairRecord], pairs: Sequence[PairRecord]) -> str:
-    record = max(rows, key=lambda each: abs(log(known_value(each) / _typical(each))))
-    also = ", ".join(bytes_text(each.bytes) for each in rows if each is not record)
+    record = max(rows, key=lambda candidate: abs(log(known_value(candidate) / _typical(candidate))))
+    also = ", ".join(bytes_text(row.bytes) for row in rows if row is not record)
     why = f"; {record.link_detail}" if record.link_detail else ""
-    own, typical = known_value(record), _typical(record)
+    amount, typical = known_value(record), _typical(record)
     return (
-        f"{_title(record)}: {ends(record, _has_hosts(pairs))} {_does(record, own)} where its "
-        f"class ({record.link}) {_does(record, typical)}: {_ratio(record, own, typical)}{why}"
+        f"{_title(record)}: {ends(record, _has_hosts(pairs))} {_does(record, amount)} where its "
+        f"class ({record.link}) {_does(record, typical)}: {_ratio(record, amount, typical)}{why}"
         + (f" (also at {also})" if also else "")
     )
 
 
 def rank_lines(pairs: Sequence[PairRecord]) -> list[str]:
     """Return a sentence for each rank whose messages to all others, or from all, stand out."""
-    one_way = [each for each in pairs if each.quantity == ONE_WAY and each.outlier]
+    one_way = [record for record in pairs if record.quantity == ONE_WAY and record.outlier]
     return [
         f"{_title(rows[0])}: rank {getattr(rows[0], side)} stands out {word} every other rank: "
         "look at that rank rather than at its links"
@@ -104,16 +104,16 @@ def _compared(rows: Sequence[PairRecord], pairs: Sequence[PairRecord]) -> Iterat
         if abs(log(middle / middles[best])) <= log(FAR):
             continue
         sample = classes[name][0]
-        own, other = _does(sample, middle), _does(sample, middles[best])
+        amount, best_amount = _does(sample, middle), _does(sample, middles[best])
         yield (
-            f"{_title(sample)}: {name} {own} (as {ends(sample, _has_hosts(pairs))}), {best} "
-            f"{other}: {_ratio(sample, middle, middles[best])}{_details(classes[name])}"
+            f"{_title(sample)}: {name} {amount} (as {ends(sample, _has_hosts(pairs))}), {best} "
+            f"{best_amount}: {_ratio(sample, middle, middles[best])}{_details(classes[name])}"
         )
 
 
 def _details(rows: Sequence[PairRecord]) -> str:
     """Return details of the links of a class, each with the number of links that have it."""
-    counts = Counter(each.link_detail for each in rows if each.link_detail)
+    counts = Counter(record.link_detail for record in rows if record.link_detail)
     return "".join(
         f"; {text}" if count == len(rows) else f"; {count} of {len(rows)}: {text}"
         for text, count in counts.items()
@@ -122,20 +122,20 @@ def _details(rows: Sequence[PairRecord]) -> str:
 
 def _judged(pairs: Sequence[PairRecord]) -> list[PairRecord]:
     """Return the records that classes are compared by: latency, and the largest bandwidths."""
-    most = max((each.bytes for each in pairs), default=0)
+    largest = max((record.bytes for record in pairs), default=0)
     return [
-        each for each in pairs
-        if each.quantity == LATENCY or (each.quantity != COPY and each.bytes == most)
+        record for record in pairs
+        if record.quantity == LATENCY or (record.quantity != COPY and record.bytes == largest)
     ]  # fmt: skip
 
 
 def _grouped(pairs: Sequence[PairRecord], *names: str) -> list[list[PairRecord]]:
     """Return the records that have numbers, by some of their fields, in order of appearance."""
-    key, found = attrgetter(*names), dict[object, list[PairRecord]]()
-    for each in pairs:
-        if value(each) is not None:
-            found.setdefault(key(each), []).append(each)
-    return list(found.values())
+    key, groups = attrgetter(*names), dict[object, list[PairRecord]]()
+    for record in pairs:
+        if value(record) is not None:
+            groups.setdefault(key(record), []).append(record)
+    return list(groups.values())
 
 
 def _typical(record: PairRecord) -> float:
@@ -145,7 +145,7 @@ def _typical(record: PairRecord) -> float:
 
 def _has_hosts(pairs: Sequence[PairRecord]) -> bool:
     """Whether ranks are on several hosts, so that sentences must name these."""
-    return len({each.source_host for each in pairs}) > 1
+    return len({record.source_host for record in pairs}) > 1
 
 
 # -- words ------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def _does(record: PairRecord, amount: float) -> str:
     return f"moves {number(amount)} GB/s"
 
 
-def _ratio(record: PairRecord, own: float, other: float) -> str:
-    times = exp(abs(log(own / other)))
-    is_slower = (own > other) == (record.quantity == LATENCY)
+def _ratio(record: PairRecord, amount: float, reference: float) -> str:
+    times = exp(abs(log(amount / reference)))
+    is_slower = (amount > reference) == (record.quantity == LATENCY)
     return f"{number(times, 2)} times {'slower' if is_slower else 'faster'}"

@@ -39,13 +39,13 @@ class Results:
     def lines(self) -> str:
         """Return all records as JSON lines."""
         records = [self.run, *self.pairs, *self.fits, *self.copies]
-        return "".join(f"{encoded(each)}\n" for each in records)
+        return "".join(f"{encoded(record)}\n" for record in records)
 
 
 def title(context: Context) -> str:
     """Return the title of a run, for people and plots."""
     first = next(iter(context.worlds.values()))
-    libraries = ", ".join(" ".join(each.library.split()) for each in context.worlds.values())
+    libraries = ", ".join(" ".join(world.library.split()) for world in context.worlds.values())
     nodes = len(first.nodes)
     memory = "GPU" if context.device == "cuda" else "host"
     places = f"{nodes} nodes" if nodes > 1 else context.hosts[0]
@@ -66,37 +66,38 @@ def announcement(context: Context, settings: PairSettings) -> list[str]:
     ]  # fmt: skip
 
 
-def publish(options: Options, context: Context, found: Results, remarks: Sequence[str]) -> bool:
+def publish(options: Options, context: Context, results: Results, remarks: Sequence[str]) -> bool:
     """Print the results as asked for, then the findings; write and draw the files.
 
     Records that cannot be written are printed, and why on standard error. Returns whether all files
     are written.
     """
     if options.layout == "table":
-        print_pairs(found.pairs, found.fits, sys.stdout)
+        print_pairs(results.pairs, results.fits, sys.stdout)
     elif options.layout == "csv":
-        write_csv(found.pairs, sys.stdout)
+        write_csv(results.pairs, sys.stdout)
     else:
-        sys.stdout.write(found.lines())
+        sys.stdout.write(results.lines())
     # What a program reads must not be followed by what only people read.
     stream = sys.stdout if options.layout == "table" else sys.stderr
-    for text in [*_findings(found.pairs), *_refusals(found.pairs), *remarks]:
+    for text in [*_findings(results.pairs), *_refusals(results.pairs), *remarks]:
         print(f"# {printable(text)}", file=stream)
     complaints = []
     try:
         if options.output:
-            write_whole(options.output, lambda fresh: fresh.write_text(found.lines()))
+            write_whole(options.output, lambda fresh: fresh.write_text(results.lines()))
     except ArgumentError as error:
         complaints.append(str(error))
         if options.layout != "jsonl":
             print(
-                f"# the records of {printable(str(options.output))}:\n{found.lines()}", file=stream
+                f"# the records of {printable(str(options.output))}:\n{results.lines()}",
+                file=stream,
             )
     try:
         if options.plot:
             nodes = next(iter(context.worlds.values())).nodes
             heading = f"{title(context)}\n{time.strftime('%Y-%m-%d')}, medians"
-            heatmap.draw(found.pairs, nodes, heading, options.plot)
+            heatmap.draw(results.pairs, nodes, heading, options.plot)
     except ArgumentError as error:
         complaints.append(str(error))
     stream.flush()
@@ -109,16 +110,16 @@ def _findings(pairs: Sequence[PairRecord]) -> list[str]:
     """Return the outliers, in sentences."""
     names = outlier_lines(pairs)
     more = [f"and {len(names) - _MOST_LINES} more: see --output"] * (len(names) > _MOST_LINES)
-    found = [*class_lines(pairs), *rank_lines(pairs), *names[:_MOST_LINES], *more]
-    return found or ["no pair stands out from its class, and no class from the others"]
+    sentences = [*class_lines(pairs), *rank_lines(pairs), *names[:_MOST_LINES], *more]
+    return sentences or ["no pair stands out from its class, and no class from the others"]
 
 
 def _refusals(pairs: Sequence[PairRecord]) -> list[str]:
     reasons: dict[tuple[str, str, str], set[frozenset[int]]] = {}
-    for each in pairs:
-        if each.message and not each.time_us:
-            key = each.backend, each.transport, each.message
-            reasons.setdefault(key, set()).add(frozenset((each.source, each.target)))
+    for record in pairs:
+        if record.message and not record.time_us:
+            key = record.backend, record.transport, record.message
+            reasons.setdefault(key, set()).add(frozenset((record.source, record.target)))
     return [
         f"refused, {len(ends)} pairs ({backend}, {transport}): {message}"
         for (backend, transport, message), ends in reasons.items()

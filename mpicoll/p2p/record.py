@@ -47,17 +47,17 @@ class Context(NamedTuple):
         }  # fmt: skip
 
 
-def pair_records(found: PairFindings, context: Context) -> list[PairRecord]:
+def pair_records(findings: PairFindings, context: Context) -> list[PairRecord]:
     """Return one record for each case, by backend and transport in their usual order."""
     order = {name: index for index, name in enumerate((*context.worlds, *TRANSPORTS, SELF))}
-    cases = sorted(found, key=lambda case: (order[case.backend], order[case.transport], case))
-    return [_pair(case, found[case], context) for case in cases]
+    cases = sorted(findings, key=lambda case: (order[case.backend], order[case.transport], case))
+    return [_pair(case, findings[case], context) for case in cases]
 
 
-def _pair(case: PairCase, found: PairSamples, context: Context) -> PairRecord:
+def _pair(case: PairCase, samples: PairSamples, context: Context) -> PairRecord:
     ends = min(case.source, case.target), max(case.source, case.target)
     link = context.links[ends] if ends[0] != ends[1] else LinkClass(SELF)
-    times = distribution(found.samples)
+    times = distribution(samples.samples)
     return PairRecord(
         **context.common(case.backend, case.transport),
         quantity=case.quantity,
@@ -70,14 +70,14 @@ def _pair(case: PairCase, found: PairSamples, context: Context) -> PairRecord:
         link=link.name,
         link_detail=link.detail or None,
         bytes=case.nbytes,
-        visits_us=[round(median(each), 4) for each in found.visits],
-        samples=len(found.samples),
-        samples_us=[round(us, 4) for us in found.samples],
-        calls_per_sample=found.calls,
+        visits_us=[round(median(visit), 4) for visit in samples.visits],
+        samples=len(samples.samples),
+        samples_us=[round(us, 4) for us in samples.samples],
+        calls_per_sample=samples.calls,
         time_us=times,
         GBps=bandwidth(case.quantity, case.nbytes, times.median) if times else None,
-        correct=found.wrong is None if found.checked else None,
-        message=found.message or (str(found.wrong) if found.wrong else None),
+        correct=samples.wrong is None if samples.checked else None,
+        message=samples.message or (str(samples.wrong) if samples.wrong else None),
     )
 
 
@@ -101,9 +101,9 @@ def value(record: PairRecord) -> float | None:
 
 def known_value(record: PairRecord) -> float:
     """Return the same of a record that was measured."""
-    found = value(record)
-    assert found is not None
-    return found
+    amount = value(record)
+    assert amount is not None
+    return amount
 
 
 def fit_records(pairs: Sequence[PairRecord], context: Context) -> list[FitRecord]:
@@ -113,9 +113,9 @@ def fit_records(pairs: Sequence[PairRecord], context: Context) -> list[FitRecord
     of a window at the others.
     """
     classes: dict[tuple[str, str, str], list[PairRecord]] = {}
-    for each in pairs:
-        if each.quantity in (LATENCY, ONE_WAY) and each.time_us:
-            classes.setdefault((each.backend, each.transport, each.link), []).append(each)
+    for pair in pairs:
+        if pair.quantity in (LATENCY, ONE_WAY) and pair.time_us:
+            classes.setdefault((pair.backend, pair.transport, pair.link), []).append(pair)
     return [
         record for (backend, transport, link), rows in classes.items()
         if (record := _fit(rows, link, context.common(backend, transport)))
@@ -123,20 +123,20 @@ def fit_records(pairs: Sequence[PairRecord], context: Context) -> list[FitRecord
 
 
 def _fit(rows: Sequence[PairRecord], link: str, common: Mapping[str, Any]) -> FitRecord | None:
-    found = fit([(each.bytes, each.time_us.median) for each in rows if each.time_us])
-    if found is None:
+    model = fit([(row.bytes, row.time_us.median) for row in rows if row.time_us])
+    if model is None:
         return None
-    sizes = {each.bytes for each in rows}
-    ends = {(each.source, each.target) for each in rows if each.quantity == ONE_WAY}
+    sizes = {row.bytes for row in rows}
+    ends = {(row.source, row.target) for row in rows if row.quantity == ONE_WAY}
     return FitRecord(
         **common,
         link=link,
-        alpha_us=found.alpha_us,
-        beta_ns_per_byte=found.beta_ns_per_byte,
-        GBps=found.GBps,
-        error=found.error,
-        worst_error=found.worst,
-        points=found.points,
+        alpha_us=model.alpha_us,
+        beta_ns_per_byte=model.beta_ns_per_byte,
+        GBps=model.GBps,
+        error=model.error,
+        worst_error=model.worst,
+        points=model.points,
         pairs=len(ends),
         sizes=[min(sizes), max(sizes)],
     )

@@ -38,17 +38,19 @@ def run(options: Options, makers: Worlds) -> int:
     )  # fmt: skip
     worlds, everyone = ranks.worlds, ranks.everyone
     ranks.check_alike(options)
-    known = _transports(ranks)
-    _refuse(options, everyone, known)
+    transports = _transports(ranks)
+    _refuse(options, everyone, transports)
     remarks = [*ranks.left_out, *ranks.busy]
     for remark in remarks:
         ranks.log(f"warning: {remark}")
     context = _context(options, ranks)
-    names = options.transports or tuple(known)
+    names = options.transports or tuple(transports)
     settings = PairSettings(options.sizes, names, options.device, options.budget, options.seed)
     # A buffer for two messages, and the slots of shared memory that they pass through.
-    own = 4 * options.sizes[-1] * len(worlds)
-    if options.device == "cpu" and (why := weigh_bytes(own, everyone, options.sizes[-1]).refusal):
+    nbytes = 4 * options.sizes[-1] * len(worlds)
+    if options.device == "cpu" and (
+        why := weigh_bytes(nbytes, everyone, options.sizes[-1]).refusal
+    ):
         raise ArgumentError(f"messages of {size_text(options.sizes[-1])}: {why}")
     if options.dry:
         ranks.print("\n".join(announcement(context, settings)))
@@ -58,11 +60,11 @@ def run(options: Options, makers: Worlds) -> int:
     signal.signal(signal.SIGTERM, survey.end)
     everyone.barrier()  # what is announced then holds on every rank
     ranks.log(f"{title(context)}: measuring for about {options.budget:g} s")
-    found = survey.measure()
-    pairs = pair_records(found, context)
+    findings = survey.measure()
+    pairs = pair_records(findings, context)
     mark(pairs)
     copies, of_copies = _fan_outs(options, context, everyone, survey)
-    failed, is_written = wrongs(found), True
+    failed, is_written = wrongs(findings), True
     if ranks.is_root:
         early = ["ended early by SIGTERM"] * survey.is_ended
         remarks += [*early, *of_copies, f"every pair was visited {survey.blocks} times"]
@@ -81,39 +83,39 @@ def _transports(ranks: Ranks) -> list[str]:
         else world.transports
         for backend, world in ranks.worlds.items()
     ]
-    return list(dict.fromkeys(name for each in every for name in each))
+    return list(dict.fromkeys(name for transports in every for name in transports))
 
 
 # -- what cannot be measured ----------------------------------------------------------------
 
 
-def _refuse(options: Options, everyone: Collectives, known: Sequence[str]) -> None:
+def _refuse(options: Options, everyone: Collectives, transports: Sequence[str]) -> None:
     """Raise the error of any rank on every rank.
 
     Raises:
         ArgumentError: too few ranks, no such transport, or a file that cannot be written.
     """
-    own = ""
+    message = ""
     try:
-        _check_transports(options, everyone, known)
+        _check_transports(options, everyone, transports)
         # Files are written by rank 0 alone.
         if everyone.rank == 0:
             _check_files(options)
     except ArgumentError as error:
-        own = str(error)
-    for rank, text in enumerate(everyone.exchange(own)):
+        message = str(error)
+    for rank, text in enumerate(everyone.exchange(message)):
         if text:
             raise ArgumentError(text if everyone.size == 1 else f"rank {rank}: {text}")
 
 
-def _check_transports(options: Options, everyone: Collectives, known: Sequence[str]) -> None:
+def _check_transports(options: Options, everyone: Collectives, transports: Sequence[str]) -> None:
     if everyone.size < 2:
         raise ArgumentError("a pair needs two ranks: start it with mpirun -n 2 or more")
     for name in options.transports:
-        if name in known:
+        if name in transports:
             continue
         if options.device == "cuda" or name in (IPC, DIRECT, STAGED):
-            there_is = ", ".join(known)
+            there_is = ", ".join(transports)
             raise ArgumentError(f"no {name} transport for these buffers: there is {there_is}")
         transport = everyone.transport
         why = transport.shared.no_cma if transport.shared else transport.unshared
@@ -143,11 +145,11 @@ def _context(options: Options, ranks: Ranks) -> Context:
         gpu = own_gpu(ranks.worlds)
         numbers = everyone.exchange(str(gpu.number))
         identities = everyone.exchange(gpu.identity)
-        own = gpu_links(everyone.nodes, everyone.rank, identities)
-        parts = everyone.exchange(own, LinkClasses)
+        local_links = gpu_links(everyone.nodes, everyone.rank, identities)
+        parts = everyone.exchange(local_links, LinkClasses)
         links = {pair: link for part in parts for pair, link in part.items()}
     described = describe_run(options.seed, ranks)
-    hosts = [each.host for each in ranks.processes]
+    hosts = [process.host for process in ranks.processes]
     return Context(described, ranks.worlds, options.device, hosts, numbers, links)
 
 
@@ -162,16 +164,16 @@ def _fan_outs(
         return [], []
     if "torch" not in context.worlds:
         return [], ["no copies to several GPUs at once: they need torch"]
-    own: list[Spread] = []
+    local_spreads: list[Spread] = []
     # One rank after the other, the others asleep.
     for rank in range(everyone.size):
         if rank == everyone.rank:
-            own = fan_out(CudaCopies())
+            local_spreads = fan_out(CudaCopies())
         survey.assemble()
     records, remarks = [], []
-    for rank, spreads in enumerate(everyone.exchange(own, list[Spread])):
-        records += [_fan_out_record(context, rank, each) for each in spreads]
-        remarks += [spread_line(each, spreads[0], rank) for each in spreads[1:]]
+    for rank, spreads in enumerate(everyone.exchange(local_spreads, list[Spread])):
+        records += [_fan_out_record(context, rank, spread) for spread in spreads]
+        remarks += [spread_line(spread, spreads[0], rank) for spread in spreads[1:]]
         if not spreads:
             remarks.append(f"rank {rank} sees one GPU: no copies to several at once from it")
     return records, remarks

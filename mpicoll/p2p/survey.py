@@ -60,10 +60,10 @@ class Survey:
         self.barrier = self.control.plan("barrier", algorithm="dissemination")
         self.synchroniser = StartSynchroniser(self.control, oversubscribed=True)
         room = 2 * settings.sizes[-1]
-        self.memory = {name: buffer(each, room, settings.device) for name, each in worlds.items()}
-        self.kept: dict[tuple[str, tuple[int, int]], Collectives | None] = {}
+        self.memory = {name: buffer(world, room, settings.device) for name, world in worlds.items()}
+        self.groups: dict[tuple[str, tuple[int, int]], Collectives | None] = {}
         self.calls: dict[PairCase, int] = {}
-        self.found: PairFindings = {}
+        self.samples: PairFindings = {}
         self.latest: PairFindings = {}
         self.repeats, self.blocks = 1, 0
         self.is_ended = False
@@ -86,15 +86,15 @@ class Survey:
             last = self.synchroniser.time
             is_over = self.blocks >= _LEAST_BLOCKS and used + block > budget
             self.is_ended = any(self.control.exchange(self.is_ended))
-            if is_over or self.is_ended or all(map(_is_known, self.found.values())):
+            if is_over or self.is_ended or all(map(_is_known, self.samples.values())):
                 break
-        for group in filter(None, self.kept.values()):
+        for group in filter(None, self.groups.values()):
             group.free()
-        self.kept.clear()
+        self.groups.clear()
         gc.enable()
         gc.unfreeze()
         self.watchdog.step("")
-        return self.found
+        return self.samples
 
     def end(self, *_signal: object) -> None:
         """Stop after this block; a signal handler."""
@@ -124,12 +124,12 @@ class Survey:
 
     def _group(self, name: str, pair: tuple[int, int]) -> Collectives | None:
         """Return the group of a pair, None on other ranks; collective."""
-        if (name, pair) in self.kept:
-            return self.kept[name, pair]
+        if (name, pair) in self.groups:
+            return self.groups[name, pair]
         self.watchdog.step(f"forming the group of ranks {pair[0]} and {pair[1]} ({name})")
         group = self.worlds[name].split(0 if self.rank in pair else None, self.rank)
         if self._keeps_groups(name):
-            self.kept[name, pair] = group
+            self.groups[name, pair] = group
         return group
 
     def _keeps_groups(self, name: str) -> bool:
@@ -164,8 +164,8 @@ class Survey:
         self, group: Collectives, pair: tuple[int, int], transport: str, message: str
     ) -> None:
         """Record why the cases of a pair over a transport have no numbers."""
-        for each in quantities(self.settings):
-            case = pair_case(group.backend, transport, pair, *each)
+        for quantity in quantities(self.settings):
+            case = pair_case(group.backend, transport, pair, *quantity)
             self.latest[case] = PairSamples(message=message)
 
     def _sample(self, ping_pong: PingPong) -> None:
@@ -173,18 +173,18 @@ class Survey:
         trials, rank = ping_pong.trials, ping_pong.group.rank
         is_first = trials[0].case not in self.calls
         wrong = ping_pong.check() if is_first else None
-        for each in trials:
-            ping_pong.sample(each, 3)
+        for trial in trials:
+            ping_pong.sample(trial, 3)
         if is_first:
-            for each, calls in zip(trials, ping_pong.calibrate(), strict=True):
-                self.calls[each.case] = calls
+            for trial, calls in zip(trials, ping_pong.calibrate(), strict=True):
+                self.calls[trial.case] = calls
         times: list[list[float]] = [[] for _ in trials]
         for _ in range(self.repeats):
-            for each, samples in zip(trials, times, strict=True):
-                samples.append(ping_pong.sample(each, self.calls[each.case]))
-        for each, samples in zip(trials, times, strict=True):
-            visits = [samples] if each.timer == rank else []
-            self.latest[each.case] = PairSamples(self.calls[each.case], visits, is_first, wrong)
+            for trial, samples in zip(trials, times, strict=True):
+                samples.append(ping_pong.sample(trial, self.calls[trial.case]))
+        for trial, samples in zip(trials, times, strict=True):
+            visits = [samples] if trial.timer == rank else []
+            self.latest[trial.case] = PairSamples(self.calls[trial.case], visits, is_first, wrong)
 
     def _copy(self, name: str) -> None:
         """Time copies within this rank's own memory."""
@@ -210,25 +210,25 @@ class Survey:
     def _gather(self) -> None:
         """Merge the samples of this block from all ranks."""
         for part in self.control.exchange(self.latest, PairFindings):
-            for case, found in part.items():
-                self.found.setdefault(case, PairSamples()).add(found)
+            for case, samples in part.items():
+                self.samples.setdefault(case, PairSamples()).add(samples)
         self.latest = {}
 
 
-def _is_known(found: PairSamples) -> bool:
+def _is_known(samples: PairSamples) -> bool:
     """Whether the median is known well enough."""
-    if found.message or len(found.visits) >= _MOST_VISITS:
+    if samples.message or len(samples.visits) >= _MOST_VISITS:
         return True
-    if len(found.visits) < _BLOCKS or not is_enough(len(found.samples)):
+    if len(samples.visits) < _BLOCKS or not is_enough(len(samples.samples)):
         return False
-    return median_interval(found.samples).half_width < _PRECISION
+    return median_interval(samples.samples).half_width < _PRECISION
 
 
-def wrongs(found: PairFindings) -> Sequence[str]:
+def wrongs(findings: PairFindings) -> Sequence[str]:
     """Return one line for each pair and transport that moved wrong bytes."""
     lines = {
-        (case.backend, case.transport, *sorted((case.source, case.target))): each.wrong
-        for case, each in found.items() if each.wrong
+        (case.backend, case.transport, *sorted((case.source, case.target))): samples.wrong
+        for case, samples in findings.items() if samples.wrong
     }  # fmt: skip
     return [
         f"WRONG between ranks {low} and {high} ({backend}, {transport}): {wrong}"

@@ -38,33 +38,44 @@ def candidates(
     natives = ["native"]
     if on_gpu:
         transports = [IPC]
-        natives += (f"native:{each}" for each in world.transport.other_natives(name))
+        natives += (f"native:{native}" for native in world.transport.other_natives(name))
     else:
-        transports = [each for each in world.transports if each != world.transport.name]
+        transports = [
+            transport for transport in world.transports if transport != world.transport.name
+        ]
         transports = transports if nbytes >= _CMA_FROM else transports[:1]
-    usual = [f"{each}@{way}" for each in auto.CANDIDATES[name] for way in transports]
-    known = world.algorithms(name)
-    asked = (each for each in with_all(more, known) if is_known(collective(name), each, known))
-    return [*dict.fromkeys([*natives, *(usual if is_shared else auto.between(name)), *asked])]
+    usual = [f"{algorithm}@{way}" for algorithm in auto.CANDIDATES[name] for way in transports]
+    known_names = world.algorithms(name)
+    extra = (
+        algorithm
+        for algorithm in with_all(more, known_names)
+        if is_known(collective(name), algorithm, known_names)
+    )
+    return [*dict.fromkeys([*natives, *(usual if is_shared else auto.between(name)), *extra])]
 
 
 def ranges(by_size: dict[int, list[Candidate]]) -> list[dict[str, Any]]:
     """Return the fewest ranges of sizes that candidates good enough can serve."""
     sizes = sorted(by_size)
     good = [good_enough(by_size[size]) for size in sizes]
-    found: list[dict[str, Any]] = []
+    decisions: list[dict[str, Any]] = []
     start = 0
     while start < len(sizes):
         common, stop = good[start], start + 1
-        while stop < len(sizes) and (both := {k: v for k, v in common.items() if k in good[stop]}):
-            common, stop = both, stop + 1
-        total = {each: sum(good[index][each] for index in range(start, stop)) for each in common}
+        while stop < len(sizes) and (
+            shared := {k: v for k, v in common.items() if k in good[stop]}
+        ):
+            common, stop = shared, stop + 1
+        total = {
+            candidate: sum(good[index][candidate] for index in range(start, stop))
+            for candidate in common
+        }
         name = "native" if "native" in total else min(total, key=total.__getitem__)
         upto = None if stop == len(sizes) else round(sqrt(sizes[stop - 1] * sizes[stop]))
-        found.append({"upto": upto, "algorithm": name,
+        decisions.append({"upto": upto, "algorithm": name,
                       "ratio": _ratio(by_size[sizes[start]], name)})  # fmt: skip
         start = stop
-    return found
+    return decisions
 
 
 def good_enough(measured: Sequence[Candidate]) -> dict[str, float]:
@@ -87,4 +98,7 @@ def _ratio(measured: Sequence[Candidate], name: str) -> float | None:
 
 
 def _times(measured: Sequence[Candidate]) -> dict[str, Interval]:
-    return {each.case.algorithm: median_interval(list(each.samples.values())) for each in measured}
+    return {
+        candidate.case.algorithm: median_interval(list(candidate.samples.values()))
+        for candidate in measured
+    }

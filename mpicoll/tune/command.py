@@ -53,27 +53,27 @@ table for that library instead; see its --help (--ranks, --collectives, --sizes,
 @option("--resume", is_flag=True, help="Leave out the collectives that the table has.")
 @options.ranks_per_node
 @click.pass_obj
-def main(makers: Worlds, /, **given: Any) -> int:
+def main(makers: Worlds, /, **flags: Any) -> int:
     """Measure over these backends and write the table; return the exit status."""
-    return run(parse(given, makers), makers)
+    return run(parse(flags, makers), makers)
 
 
-def parse(given: dict[str, Any], makers: Worlds) -> Options:
+def parse(flags: dict[str, Any], makers: Worlds) -> Options:
     """Check the command line; the result is the same on every rank.
 
     Raises:
         ArgumentError: a value is impossible.
     """
-    names = collective_names(*given["collectives"])
-    sizes = given["sizes"] or DEFAULT_SIZES
-    more = swept_names(given["algorithms"] or "")
-    backends = backend_names(given["backends"], makers, given["threads"])
+    names = collective_names(*flags["collectives"])
+    sizes = flags["sizes"] or DEFAULT_SIZES
+    more = swept_names(flags["algorithms"] or "")
+    backends = backend_names(flags["backends"], makers, flags["threads"])
     if open_names := set(tables.OPEN).intersection(more):
         raise ArgumentError(
             f"{min(open_names)} is what this command decides: name other algorithms"
         )
     return Options(
-        Wanted(names, more, tuple(sorted(set(sizes))), device=given["device"]), backends,
-        given["budget"], given["output"] or tables.default_path(), given["timeout"],
-        given["interface"], given["resume"],
+        Wanted(names, more, tuple(sorted(set(sizes))), device=flags["device"]), backends,
+        flags["budget"], flags["output"] or tables.default_path(), flags["timeout"],
+        flags["interface"], flags["resume"],
     )  # fmt: skip

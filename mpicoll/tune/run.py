@@ -53,14 +53,16 @@ def run(options: Options, makers: Worlds) -> int:
     bench = Bench(worlds, _PRECISE, ranks.watchdog, bool(ranks.oversubscribed))
     spent = everyone.exchange(time.monotonic() - began)[0]
     until = bench.synchroniser.time + int((options.budget - spent) * 1e9)
-    done = everyone.exchange(_decided(worlds, options) if is_root else None, set[str] | None)[0]
+    decided = everyone.exchange(_decided(worlds, options) if is_root else None, set[str] | None)[0]
     groups = [
-        each for each in cases.groups(options.wanted, bench.size) if each.what.name not in done
+        group
+        for group in cases.groups(options.wanted, bench.size)
+        if group.what.name not in decided
     ]
-    if done:
-        ranks.print(f"{options.output} has {', '.join(sorted(done))} already")
-    asked = [_asked(bench, each, options.wanted.algorithms) for each in groups]
-    for remark in remarks_on_memory(asked, worlds, ranks.watchdog):
+    if decided:
+        ranks.print(f"{options.output} has {', '.join(sorted(decided))} already")
+    all_cases = [_cases_of(bench, group, options.wanted.algorithms) for group in groups]
+    for remark in remarks_on_memory(all_cases, worlds, ranks.watchdog):
         ranks.print(f"warning: {remark}")
     count, unsaved = 0, list[dict[str, Any]]()
     for name, measured in _measure(bench, groups, options.wanted.algorithms, until):
@@ -105,7 +107,7 @@ def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
     """Return the collectives that the table to resume has for all backends."""
     if not options.resume or not options.output.exists():
         return set()
-    found = [
+    decisions = [
         tables.load(
             name,
             world.library,
@@ -115,7 +117,7 @@ def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
         )
         for name, world in worlds.items()
     ]
-    return set.intersection(*map(set, found))
+    return set.intersection(*map(set, decisions))
 
 
 def _measure(
@@ -123,24 +125,24 @@ def _measure(
 ) -> Iterator[tuple[str, Measured]]:
     """Yield each collective with the candidates that ran."""
     position = 0
-    for name, same in groupby(groups, lambda group: group.what.name):
-        found: Measured = {}
-        for group in same:
+    for name, name_groups in groupby(groups, lambda group: group.what.name):
+        results: Measured = {}
+        for group in name_groups:
             share = (until - bench.synchroniser.time) / 1e9 / (len(groups) - position)
             position += 1
-            asked = _asked(bench, group, more)
-            for each in filter(_is_good, bench.measure(asked, max(share, 0.0))):
-                by_size = found.setdefault(each.case.backend, {})
-                by_size.setdefault(group.bytes_total, []).append(each)
-        yield name, found
+            cases_of_group = _cases_of(bench, group, more)
+            for candidate in filter(_is_good, bench.measure(cases_of_group, max(share, 0.0))):
+                by_size = results.setdefault(candidate.case.backend, {})
+                by_size.setdefault(group.bytes_total, []).append(candidate)
+        yield name, results
 
 
-def _asked(bench: Bench, group: Group, more: Sequence[str]) -> list[Case]:
+def _cases_of(bench: Bench, group: Group, more: Sequence[str]) -> list[Case]:
     """Return the cases of a group."""
     return [
-        Case(group, backend, each)
+        Case(group, backend, algorithm)
         for backend, world in bench.worlds.items()
-        for each in candidates(
+        for algorithm in candidates(
             world, group.what.name, group.bytes_total, more, on_gpu=group.device == cases.CUDA
         )
     ]
@@ -153,9 +155,9 @@ def _gpu(world: Collectives, wanted: Wanted) -> str:
     return world.transport.arrays.gpu_name(world.gpu())
 
 
-def _is_good(each: Candidate) -> bool:
+def _is_good(candidate: Candidate) -> bool:
     """Whether a candidate ran, with right results."""
-    return not each.message and not each.wrong and bool(each.samples)
+    return not candidate.message and not candidate.wrong and bool(candidate.samples)
 
 
 def _entries(ranks: Ranks, name: str, measured: Measured, wanted: Wanted) -> list[dict[str, Any]]:
@@ -176,8 +178,8 @@ def _entries(ranks: Ranks, name: str, measured: Measured, wanted: Wanted) -> lis
     return entries
 
 
-def _listed(found: Sequence[dict[str, Any]]) -> str:
+def _listed(entries: Sequence[dict[str, Any]]) -> str:
     return ", ".join(
-        each["algorithm"] + ("" if each["upto"] is None else f" to {each['upto']} B")
-        for each in found
+        part["algorithm"] + ("" if part["upto"] is None else f" to {part['upto']} B")
+        for part in entries
     )

@@ -30,12 +30,12 @@ class Wire:
 @pytest.mark.parametrize(("wires", "gain"), [(1, 1), (3, 3)])
 def test_the_bandwidth_of_all_shows_shared_wires(wires: int, gain: int) -> None:
     device = Wire(3, wires)
-    found = fan_out(device, repeats=2, now=lambda: device.clock)
-    assert [each.peers for each in found] == [1, 2, 3]
+    spreads = fan_out(device, repeats=2, now=lambda: device.clock)
+    assert [spread.peers for spread in spreads] == [1, 2, 3]
     assert device.log == [1, 1, 1, 2, 2, 2, 3, 3, 3]
-    assert found[0].GBps == pytest.approx(1)
-    assert found[-1].GBps == pytest.approx(gain)
-    assert f"{gain} times one copy" in spread_line(found[-1], found[0], 5)
+    assert spreads[0].GBps == pytest.approx(1)
+    assert spreads[-1].GBps == pytest.approx(gain)
+    assert f"{gain} times one copy" in spread_line(spreads[-1], spreads[0], 5)
 
 
 def test_no_peers_no_fan_out() -> None:

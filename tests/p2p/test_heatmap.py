@@ -16,8 +16,8 @@ from mpicoll.p2p import heatmap
 def test_a_plot_shows_its_cells(tmp_path: Path, size: int) -> None:
     image = pytest.importorskip("matplotlib.image")
     file = tmp_path / "pairs.png"
-    made = records(size, findings(size, usual))
-    heatmap.draw(made, [range(size // 2), range(size // 2, size)], "title", file)
+    pairs = records(size, findings(size, usual))
+    heatmap.draw(pairs, [range(size // 2), range(size // 2, size)], "title", file)
     seen = image.imread(file)
     assert min(seen.shape[:2]) > 200
     assert len(np.unique(seen.reshape(-1, seen.shape[2]), axis=0)) > 100

@@ -14,10 +14,10 @@ from mpicoll.p2p.record import fit_records
 
 
 def printed(size: int, encoding: str = "utf-8") -> str:
-    made = records(size, findings(size, lambda a, b, n: usual(a, b, n) * (9 if a == 1 < n else 1)))
+    pairs = records(size, findings(size, lambda a, b, n: usual(a, b, n) * (9 if a == 1 < n else 1)))
     raw = BytesIO()
     stream = TextIOWrapper(raw, encoding)
-    matrix.print_pairs(made, fit_records(made, context(size, alike(size))), stream)
+    matrix.print_pairs(pairs, fit_records(pairs, context(size, alike(size))), stream)
     stream.flush()
     return raw.getvalue().decode(encoding)
 
@@ -33,13 +33,13 @@ def test_matrices_fit_the_terminal(size: int, encoding: str) -> None:
 
 
 def test_cells_are_where_they_belong() -> None:
-    made = records(3, findings(3, lambda a, b, n: n / (1000 * (10 * a + b + 1))))
-    (_, latency), (_, one_way), (_, both) = matrix.matrices(made, "mpi4py", "symmetric")
+    pairs = records(3, findings(3, lambda a, b, n: n / (1000 * (10 * a + b + 1))))
+    (_, latency), (_, one_way), (_, both_ways) = matrix.matrices(pairs, "mpi4py", "symmetric")
     assert latency[2, 0] is latency[0, 2]
     assert one_way[2, 1].GBps == pytest.approx(22, rel=0.02)
     assert one_way[1, 2].GBps == pytest.approx(13, rel=0.02)
     assert one_way[1, 1].quantity == COPY
-    assert set(both) == {(a, b) for a in range(3) for b in range(3) if a != b}
+    assert set(both_ways) == {(a, b) for a in range(3) for b in range(3) if a != b}
 
 
 def test_many_ranks_are_summarised() -> None:
@@ -55,5 +55,5 @@ def test_outliers_are_marked_and_red() -> None:
     matrix.report(slow, [], console, unicode=True)
     assert "\x1b[1;31m" in out.getvalue()
     one_way = dict(matrix.matrices(slow, "mpi4py", "symmetric"))["one way of 1M, GB/s"]
-    marked = {ends for ends, each in one_way.items() if each.outlier}
+    marked = {ends for ends, record in one_way.items() if record.outlier}
     assert marked == {(0, 2)}

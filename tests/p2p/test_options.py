@@ -10,13 +10,13 @@ from mpicoll.errors import ArgumentError
 from mpicoll.p2p.options import Options, parse
 
 
-def parsed(**given: Any) -> Options:
+def parsed(**flags: Any) -> Options:
     plain = dict.fromkeys(("backends", "transports", "sizes", "output", "plot", "interface")) | {
         "device": "cpu", "budget": 30.0, "layout": "table", "seed": 0, "timeout": 60.0,
         "dry": False, "threads": None,
     }  # fmt: skip
     worlds: Any = {"mpi4py": None, "torch": None}
-    return parse(plain | given, worlds)
+    return parse(plain | flags, worlds)
 
 
 def test_sizes_are_sorted_and_unique() -> None:
@@ -24,8 +24,8 @@ def test_sizes_are_sorted_and_unique() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"sizes": (0, 8)}, {"transports": "smymetric"}, {"backends": "x"}], ids=str
+    "flags", [{"sizes": (0, 8)}, {"transports": "smymetric"}, {"backends": "x"}], ids=str
 )  # fmt: skip
-def test_bad_flags_are_refused(given: dict[str, Any]) -> None:
+def test_bad_flags_are_refused(flags: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
-        parsed(**given)
+        parsed(**flags)

@@ -20,10 +20,12 @@ def published(path: Path, layout: str, plot: Path | None = None) -> tuple[bool, 
     options = Options(
         ("mpi4py",), (), (8, 65536), "cpu", 1.0, path, plot, layout, False, 0, 0.0, None
     )
-    where = context(2, alike(2))
+    ranks_context = context(2, alike(2))
     pairs = records(2, findings(2, usual))
-    found = Results(RunRecord(run=where.run), pairs, fit_records(pairs, where), [])
-    return publish(options, where, found, []), found
+    results = Results(
+        RunRecord(run=ranks_context.run), pairs, fit_records(pairs, ranks_context), []
+    )
+    return publish(options, ranks_context, results, []), results
 
 
 @pytest.mark.parametrize("layout", ["table", "csv", "jsonl"])
@@ -31,12 +33,12 @@ def test_records_that_cannot_be_written_are_printed(
     layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The folder was there when the run began."""
-    is_written, found = published(tmp_path / "gone" / "pairs.jsonl", layout)
+    is_written, results = published(tmp_path / "gone" / "pairs.jsonl", layout)
     assert not is_written
     output, errors = capsys.readouterr()
     assert re.search("^Error: .*cannot write .* is not a folder", errors, re.MULTILINE)
     whole = errors if layout == "csv" else output
-    assert whole.count(found.lines()) == 1
+    assert whole.count(results.lines()) == 1
 
 
 def test_a_plot_that_cannot_be_drawn_loses_no_records(
@@ -44,7 +46,7 @@ def test_a_plot_that_cannot_be_drawn_loses_no_records(
 ) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "pairs.jsonl"
-    is_written, found = published(path, "table", tmp_path / "gone" / "pairs.png")
+    is_written, results = published(path, "table", tmp_path / "gone" / "pairs.png")
     assert not is_written
     assert re.search(r"^Error: .*pairs\.png", capsys.readouterr().err, re.MULTILINE)
-    assert only(type(found.pairs[0]), load(path)) == found.pairs
+    assert only(type(results.pairs[0]), load(path)) == results.pairs

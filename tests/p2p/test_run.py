@@ -35,15 +35,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
         pytest.skip("no mpirun here")
     pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("pairs")
-    done = ranks(
+    result = ranks(
         3, *P2P, *TINY, "-o", str(folder / "pairs.jsonl"), "--plot", str(folder / "pairs.png"),
         environment={"MPICOLL_RANKS_PER_NODE": "2"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout
+    assert result.returncode == 0, result.stdout
     described, *records = load(folder / "pairs.jsonl")
     assert isinstance(described, RunRecord)
     return SimpleNamespace(
-        text=done.stdout, folder=folder, run=described.run, records=records,
+        text=result.stdout, folder=folder, run=described.run, records=records,
         pairs=only(PairRecord, records), fits=only(FitRecord, records),
     )  # fmt: skip
 
@@ -51,58 +51,58 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize("backend", ["mpi4py", "torch"])
 @pytest.mark.parametrize("transport", ["point-to-point", "symmetric", "cma"])
 def test_every_pair_is_measured_over_each_transport(run: Any, backend: str, transport: str) -> None:
-    own = [
-        each for each in run.pairs if (each.backend, each.transport) == (backend, transport)
+    pairs_of_transport = [
+        record for record in run.pairs if (record.backend, record.transport) == (backend, transport)
     ]  # fmt: skip
-    assert len(own) == 3 * (1 + 2 * 3)
-    refused = [each for each in own if each.message]
-    measured = [each for each in own if each.time_us]
+    assert len(pairs_of_transport) == 3 * (1 + 2 * 3)
+    refused = [record for record in pairs_of_transport if record.message]
+    measured = [record for record in pairs_of_transport if record.time_us]
     if transport == "cma" and not measured:
         pytest.skip("this kernel refuses cross-memory attach")
-    assert len(refused) + len(measured) == len(own)
-    assert all(each.correct is True and each.samples >= 3 for each in measured)
-    assert all(each.GBps > 0 for each in measured if each.quantity != LATENCY)
-    between = [each for each in own if each.link == NETWORK]
+    assert len(refused) + len(measured) == len(pairs_of_transport)
+    assert all(record.correct is True and record.samples >= 3 for record in measured)
+    assert all(record.GBps > 0 for record in measured if record.quantity != LATENCY)
+    between = [record for record in pairs_of_transport if record.link == NETWORK]
     assert {frozenset((e.source, e.target)) for e in between} == {pair(0, 2), pair(1, 2)}
     everywhere = transport == "point-to-point"
-    assert {each.link == NETWORK for each in refused} == (set() if everywhere else {True})
+    assert {record.link == NETWORK for record in refused} == (set() if everywhere else {True})
 
 
 def test_a_run_has_its_own_copies_and_fits(run: Any) -> None:
-    copies = [each for each in run.pairs if each.quantity == COPY]
-    assert {(each.source, each.backend) for each in copies} == {
+    copies = [record for record in run.pairs if record.quantity == COPY]
+    assert {(record.source, record.backend) for record in copies} == {
         (rank, name) for rank in range(3) for name in ("mpi4py", "torch")
     }
     fits = run.fits
-    assert {(each.backend, each.link) for each in fits} >= {
+    assert {(record.backend, record.link) for record in fits} >= {
         ("mpi4py", "network"), ("torch", "network"),
     }  # fmt: skip
     # A pair has one latency, and two sizes in either direction.
     pairs = {"network": 2}
-    assert all(each.points == 5 * pairs.get(each.link, 1) for each in fits)
-    assert all(each.alpha_us >= 0 and each.error >= 0 for each in fits)
-    assert all(each.run.versions["numpy"] for each in run.records)
+    assert all(record.points == 5 * pairs.get(record.link, 1) for record in fits)
+    assert all(record.alpha_us >= 0 and record.error >= 0 for record in fits)
+    assert all(record.run.versions["numpy"] for record in run.records)
 
 
 def test_a_run_prints_and_draws(run: Any) -> None:
     assert run.text.count("one way of 64K, GB/s") >= 4
     assert " times\n" in run.text.split("# every pair was visited")[1]
-    assert {each.name for each in run.folder.iterdir()} == {"pairs.jsonl", "pairs.png"}
+    assert {file.name for file in run.folder.iterdir()} == {"pairs.jsonl", "pairs.png"}
     assert (run.folder / "pairs.png").stat().st_size > 20_000
 
 
 @needs_mpi
 def test_bad_usage_is_printed_once() -> None:
-    done = ranks(2, *P2P, "--backends", "mpi4py", "--transports", "symmetric",
+    result = ranks(2, *P2P, "--backends", "mpi4py", "--transports", "symmetric",
                  environment={"MPICOLL_SYMMETRIC": "0"})  # fmt: skip
-    assert done.returncode == 2, done.stdout
-    assert done.stdout.count("Error:") == 1
-    assert "no symmetric transport: rank 0: MPICOLL_SYMMETRIC" in done.stdout
+    assert result.returncode == 2, result.stdout
+    assert result.stdout.count("Error:") == 1
+    assert "no symmetric transport: rank 0: MPICOLL_SYMMETRIC" in result.stdout
 
 
 # Wrong bytes and a pair that hangs, as in test_survey, but of the command: what it prints, and how
 # it ends.
-BROKEN = """
+BROKEN_PING_PONG = """
 import time
 from mpicoll.measurement.checking import Wrong
 from mpicoll.measurement.worlds import BOTH
@@ -119,25 +119,27 @@ WRONG = "check(self):\n        return Wrong(0, 1, 5, 7, 255, 'message')"
 HUNG = "check(self):\n        time.sleep(1000 if self.pair == (0, 2) else 0)"
 
 
-def broken(tmp_path: Path, method: str, count: int, *arguments: str) -> Any:
+def run_broken(tmp_path: Path, method: str, count: int, *arguments: str) -> Any:
     script = tmp_path / "broken.py"
-    script.write_text(BROKEN.format(method=method))
+    script.write_text(BROKEN_PING_PONG.format(method=method))
     return ranks(count, str(script), "--backends", "mpi4py", "--transports", "symmetric",
                  "--sizes", "8,4K", "--budget", "1", *arguments)  # fmt: skip
 
 
 @needs_mpi
 def test_wrong_bytes_fail_the_run(tmp_path: Path) -> None:
-    done = broken(tmp_path, WRONG, 2)
-    assert done.returncode == 1, done.stdout
-    assert "WRONG between ranks 0 and 1 (mpi4py, symmetric): rank 0, message index 5" in done.stdout
+    result = run_broken(tmp_path, WRONG, 2)
+    assert result.returncode == 1, result.stdout
+    assert (
+        "WRONG between ranks 0 and 1 (mpi4py, symmetric): rank 0, message index 5" in result.stdout
+    )
 
 
 @needs_mpi
 def test_a_pair_that_hangs_is_named(tmp_path: Path) -> None:
-    done = broken(tmp_path, HUNG, 3, "-T", "6")
-    assert done.returncode not in (0, 1, 2)
-    assert "HUNG" in done.stdout and "ranks 0 and 2 (mpi4py, symmetric)" in done.stdout
+    result = run_broken(tmp_path, HUNG, 3, "-T", "6")
+    assert result.returncode not in (0, 1, 2)
+    assert "HUNG" in result.stdout and "ranks 0 and 2 (mpi4py, symmetric)" in result.stdout
 
 
 @needs_mpi
@@ -154,23 +156,23 @@ def test_a_run_that_is_terminated_writes_what_it_has(tmp_path: Path) -> None:
         # The first line on standard error announces the measurement.
         while "measuring for" not in process.stderr.readline():
             assert process.poll() is None
-        for each in psutil.Process(process.pid).children(recursive=True):
-            if str(file) in each.cmdline() and "python" in each.name():
-                each.terminate()
+        for child in psutil.Process(process.pid).children(recursive=True):
+            if str(file) in child.cmdline() and "python" in child.name():
+                child.terminate()
         _, errors = process.communicate(timeout=LIMIT)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode != 0, errors
     pairs = only(PairRecord, load(file))
-    assert {(0, 1), (1, 0)} <= {(each.source, each.target) for each in pairs}
+    assert {(0, 1), (1, 0)} <= {(record.source, record.target) for record in pairs}
 
 
 def test_torch_alone_needs_no_mpi() -> None:
     pytest.importorskip("torch")
-    done = python("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "torchcoll.p2p",
+    result = python("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "torchcoll.p2p",
                   "--sizes", "8,4K", "--budget", "0.5", "--format", "csv")  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    lines = done.stdout.splitlines()
+    assert result.returncode == 0, result.stdout
+    lines = result.stdout.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("schema,backend,"))
     assert any(line.startswith("1,torch,") for line in lines[head:])

@@ -49,12 +49,12 @@ def test_pairs_keep_a_group_that_is_costly_to_form(
     formed: list[Any] = []
     split = Collectives.split
 
-    def counted(self: Collectives, color: Any, key: Any = None) -> Any:
+    def count_split(self: Collectives, color: Any, key: Any = None) -> Any:
         formed.append(split(self, color, key))
         return formed[-1]
 
     monkeypatch.setattr(Survey, "_keeps_groups", lambda self, name: keeps)
-    monkeypatch.setattr(Collectives, "split", counted)
+    monkeypatch.setattr(Collectives, "split", count_split)
     mpicoll.threads(2)(lambda c: measure(c, (8, 64)))
     assert (len(formed) == 2) is keeps
 
@@ -64,24 +64,26 @@ def test_all_ranks_find_the_same(everywhere: list[PairFindings]) -> None:
 
 
 def test_every_case_is_measured_or_refused(everywhere: list[PairFindings]) -> None:
-    found = everywhere[0]
+    samples = everywhere[0]
     ways = [(s, t) for s in range(3) for t in range(3) if s != t]
-    both = [(s, t) for s, t in ways if s < t]
+    pairs = [(s, t) for s, t in ways if s < t]
     for transport in ("point-to-point", "symmetric"):
-        cases = {case[2:] for case in found if case.transport == transport}
+        cases = {case[2:] for case in samples if case.transport == transport}
         assert cases == {
-            *((LATENCY, *ends, 8) for ends in both),
+            *((LATENCY, *ends, 8) for ends in pairs),
             *((ONE_WAY, *ends, nbytes) for ends in ways for nbytes in SIZES[1:]),
-            *((BOTH_WAYS, *ends, nbytes) for ends in both for nbytes in SIZES[1:]),
+            *((BOTH_WAYS, *ends, nbytes) for ends in pairs for nbytes in SIZES[1:]),
         }
-    assert {case[2:] for case in found if case.transport == SELF} == {
+    assert {case[2:] for case in samples if case.transport == SELF} == {
         (COPY, rank, rank, nbytes) for rank in range(3) for nbytes in SIZES[1:]
     }
-    refused = {(c.transport, *sorted((c.source, c.target))) for c in found if found[c].message}
+    refused = {(c.transport, *sorted((c.source, c.target))) for c in samples if samples[c].message}
     assert refused == {("symmetric", 0, 2), ("symmetric", 1, 2)}
-    measured = [each for each in found.values() if not each.message]
-    assert all(len(each.visits) >= 3 and min(each.samples) > 0 for each in measured)
-    assert wrongs(found) == []
+    measured = [pair_samples for pair_samples in samples.values() if not pair_samples.message]
+    assert all(
+        len(pair_samples.visits) >= 3 and min(pair_samples.samples) > 0 for pair_samples in measured
+    )
+    assert wrongs(samples) == []
 
 
 class Lossy(PingPong):
@@ -92,10 +94,10 @@ class Lossy(PingPong):
         plan, regions = self.plans.pop()
 
         def lossy() -> None:
-            before = np.array(view)
+            content = np.array(view)
             run()
             if self.group.rank != root:
-                view[:] = before
+                view[:] = content
 
         methods = {"run": staticmethod(lossy), "free": plan.free}
         self.plans.append((type("Plan", (), methods), regions))  # type: ignore[arg-type]
@@ -104,8 +106,8 @@ class Lossy(PingPong):
 
 def test_wrong_bytes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "PingPong", Lossy)
-    found, _ = mpicoll.threads(2)(measure)
-    lines = wrongs(found)
+    samples, _ = mpicoll.threads(2)(measure)
+    lines = wrongs(samples)
     assert {line.partition(":")[0] for line in lines} == {
         f"WRONG between ranks 0 and 1 (threads, {name})" for name in ("point-to-point", "symmetric")
     }
@@ -124,8 +126,8 @@ class Slow(PingPong):
 @pytest.mark.exhaustive
 def test_times_are_of_one_message_in_its_direction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "PingPong", Slow)
-    found = mpicoll.threads(4)(measure, SIZES[:2])[0]
-    times = {case[2:]: min(each.samples) / 1000 for case, each in found.items()}
+    samples = mpicoll.threads(4)(measure, SIZES[:2])[0]
+    times = {case[2:]: min(pair_samples.samples) / 1000 for case, pair_samples in samples.items()}
     # Of a message of 50 ms: a sender waits for all of it, half a round trip is half of it, and
     # none of it goes the other way. An error is a factor of two at least.
     assert 50 <= times[ONE_WAY, 0, 2, 4096] < 100
@@ -136,24 +138,24 @@ def test_times_are_of_one_message_in_its_direction(monkeypatch: pytest.MonkeyPat
 # -- what is refused, and what is announced ---------------------------------------------------
 
 
-def options(**given: Any) -> Options:
+def options(**flags: Any) -> Options:
     plain: dict[str, Any] = {
         "backends": ("threads",), "transports": (), "sizes": SIZES, "device": "cpu", "budget": 0.3,
         "output": None, "plot": None, "layout": "table", "dry": False, "seed": 0, "timeout": 0.0,
         "interface": None,
     }  # fmt: skip
-    return Options(**plain | given)
+    return Options(**plain | flags)
 
 
-def run_on(size: int, **given: Any) -> list[int]:
-    def one(c: Collectives) -> int:
-        return run(options(**given), {"threads": lambda interface: c})
+def run_on(size: int, **flags: Any) -> list[int]:
+    def run_rank(c: Collectives) -> int:
+        return run(options(**flags), {"threads": lambda interface: c})
 
-    return mpicoll.threads(size, ranks_per_node=2)(one)
+    return mpicoll.threads(size, ranks_per_node=2)(run_rank)
 
 
 @pytest.mark.parametrize(
-    ("size", "given", "text"),
+    ("size", "flags", "text"),
     [
         (2, {"transports": ("ipc",)}, "no ipc transport for these buffers"),
         (1, {}, "two ranks"),
@@ -164,10 +166,10 @@ def run_on(size: int, **given: Any) -> list[int]:
     ids=str,
 )
 def test_impossible_runs_are_refused_on_all_ranks(
-    size: int, given: dict[str, Any], text: str
+    size: int, flags: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(ArgumentError, match=text):
-        run_on(size, **given)
+        run_on(size, **flags)
 
 
 def test_a_dry_run_names_what_joins_the_ranks(capsys: pytest.CaptureFixture[str]) -> None:

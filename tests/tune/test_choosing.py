@@ -17,12 +17,12 @@ from mpicoll.tune.command import DEFAULT_SIZES
 
 def measured(**times: float) -> list[Candidate]:
     """Return candidates of these medians, their samples within a per cent of it."""
-    found = []
+    members = []
     for name, time in times.items():
-        each = Candidate(SimpleNamespace(algorithm=name))  # type: ignore[arg-type]
-        each.samples = {block: time * (0.99 + block / 1000) for block in range(20)}
-        found.append(each)
-    return found
+        candidate = Candidate(SimpleNamespace(algorithm=name))  # type: ignore[arg-type]
+        candidate.samples = {block: time * (0.99 + block / 1000) for block in range(20)}
+        members.append(candidate)
+    return members
 
 
 def test_candidates_within_the_noise_are_good_enough() -> None:
@@ -35,9 +35,9 @@ def test_equals_do_not_alternate() -> None:
         4: measured(a=1.0, b=1.01), 16: measured(a=1.01, b=1.0), 64: measured(a=1.0, b=1.02),
         256: measured(a=3.0, b=2.0), 1024: measured(a=9.0, b=4.0),
     }  # fmt: skip
-    assert [(each["upto"], each["algorithm"]) for each in ranges(by_size)] == [(None, "b")]
+    assert [(part["upto"], part["algorithm"]) for part in ranges(by_size)] == [(None, "b")]
     by_size[4] = measured(a=1.0, b=2.0)
-    assert [(each["upto"], each["algorithm"]) for each in ranges(by_size)] == [
+    assert [(part["upto"], part["algorithm"]) for part in ranges(by_size)] == [
         (128, "a"), (None, "b")
     ]  # fmt: skip
 
@@ -50,10 +50,10 @@ def test_equals_do_not_alternate() -> None:
     )
 )
 def test_no_range_holds_a_loser(times: dict[int, dict[str, float]]) -> None:
-    by_size = {size: measured(**each) for size, each in times.items()}
+    by_size = {size: measured(**medians) for size, medians in times.items()}
     decision = tables.Decision(ranges(by_size))
-    for size, each in times.items():
-        assert each[decision.lookup(size)] <= min(each.values()) * 1.1
+    for size, medians in times.items():
+        assert medians[decision.lookup(size)] <= min(medians.values()) * 1.1
 
 
 def test_sweeps_and_names_asked_for_are_candidates() -> None:
@@ -68,12 +68,14 @@ def test_sweeps_and_names_asked_for_are_candidates() -> None:
 
 def test_on_gpus_the_calls_of_other_libraries_are_candidates() -> None:
     """As nobody knows beforehand which of them wins."""
-    others = {"symm_one_shot": None, "symm_two_shot": None}
-    transport = SimpleNamespace(shared=1, name="point-to-point", other_natives=lambda name: others)
+    natives_of_others = {"symm_one_shot": None, "symm_two_shot": None}
+    transport = SimpleNamespace(
+        shared=1, name="point-to-point", other_natives=lambda name: natives_of_others
+    )
     world: Any = SimpleNamespace(
         transport=transport, nodes=((0, 1),), transports=["point-to-point", "symmetric", "cma"],
         algorithms=lambda name: ["native"],
     )  # fmt: skip
-    found = candidates(world, "allreduce", 1 << 30, [], on_gpu=True)
+    names = candidates(world, "allreduce", 1 << 30, [], on_gpu=True)
     natives = ["native", "native:symm_one_shot", "native:symm_two_shot"]
-    assert found == [*natives, *(f"{each}@ipc" for each in CANDIDATES["allreduce"])]
+    assert names == [*natives, *(f"{name}@ipc" for name in CANDIDATES["allreduce"])]

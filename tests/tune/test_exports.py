@@ -32,7 +32,7 @@ def table_of(
     return choices(measurements(records, library, takes, environment), says_own=says_own)
 
 
-OWN = Range(1000, None, {})
+LIBRARY_CHOICE = Range(1000, None, {})
 BASE = {
     "collective=allreduce": {"comm_type=intra": {"algorithm=MPIR_Allreduce_intra_smp": {}}},
     "collective=alltoall": {"comm_type=intra": {"algorithm=MPIR_Alltoall_intra_brucks": {}}},
@@ -40,11 +40,14 @@ BASE = {
 
 
 def case(run: str, algorithm: str, nbytes: int, us: float, **more: object) -> CaseRecord:
-    given: dict[str, object] = {"library": "MPICH Version: 5.0.2", "environment": "mpich"} | more
+    library_fields: dict[str, object] = {
+        "library": "MPICH Version: 5.0.2",
+        "environment": "mpich",
+    } | more
     return CaseRecord(
         run=Run(id=run), collective="allreduce", algorithm=algorithm, backend="mpi4py",
         dtype="float32", op="sum", root=None, in_place=False, ranks=4, bytes_total=nbytes,
-        time_us=Times(us, us, us), correct=True, **given,
+        time_us=Times(us, us, us), correct=True, **library_fields,
     )  # fmt: skip
 
 
@@ -57,35 +60,35 @@ def launch(run: str, algorithm: str, **more: object) -> LaunchRecord:
 
 def study() -> list[Record]:
     """Return launches in which ring wins 10 times as slow a native from 4 KiB on."""
-    found: list[Record] = []
+    records: list[Record] = []
     for number, factor in enumerate((1.0, 1.1, 0.9, 1.05)):
-        own, forced = f"own{number}", f"ring{number}"
-        found.append(launch(forced, "ring"))
+        native_run, forced = f"own{number}", f"ring{number}"
+        records.append(launch(forced, "ring"))
         for nbytes, native, ring in ((64, 2.0, 1.99), (4096, 100.0, 10.0), (65536, 200.0, 20.0)):
-            found.append(case(own, "native", nbytes, native * factor))
-            found.append(case(forced, "native(algorithm=ring)", nbytes, ring * factor))
-    return found
+            records.append(case(native_run, "native", nbytes, native * factor))
+            records.append(case(forced, "native(algorithm=ring)", nbytes, ring * factor))
+    return records
 
 
 # -- the choice ---------------------------------------------------------------------------
 
 
 def test_what_is_faster_by_more_than_three_per_cent_is_taken() -> None:
-    (found,) = table_of(study(), "MPICH", mpich.takes)
-    assert found[:3] == ("allreduce", 4, 1)
-    assert [each[:2] for each in found.ranges] == [(4095, None), (None, "ring")]
+    (choice,) = table_of(study(), "MPICH", mpich.takes)
+    assert choice[:3] == ("allreduce", 4, 1)
+    assert [part[:2] for part in choice.ranges] == [(4095, None), (None, "ring")]
 
 
 def test_between_sizes_the_library_s_choice_stays_and_algorithms_change_half_way() -> None:
     records = study()
     for number in range(4):
-        forced, own = f"doubling{number}", f"own{number}"
+        forced, native_run = f"doubling{number}", f"own{number}"
         records.append(launch(forced, "recursive_doubling"))
         for nbytes, us in ((4096, 30.0), (65536, 10.0)):
             records.append(case(forced, "native(algorithm=recursive_doubling)", nbytes, us))
-        records.append(case(own, "native", 1 << 20, 1.0))
-    (found,) = table_of(records, "MPICH", mpich.takes)
-    assert [each[:2] for each in found.ranges] == [
+        records.append(case(native_run, "native", 1 << 20, 1.0))
+    (choice,) = table_of(records, "MPICH", mpich.takes)
+    assert [part[:2] for part in choice.ranges] == [
         (4095, None), (16384, "ring"), (65536, "recursive_doubling"), (None, None)
     ]  # fmt: skip
 
@@ -98,8 +101,8 @@ def test_what_one_launch_contradicts_is_not_taken() -> None:
 
 def test_what_few_launches_say_is_not_taken() -> None:
     """Three of each are in the extreme order by chance one time in ten."""
-    few = [each for each in study() if "3" not in getattr(each.run, "id", each.run)]
-    assert table_of(few, "MPICH", mpich.takes) == []
+    records = [record for record in study() if "3" not in getattr(record.run, "id", record.run)]
+    assert table_of(records, "MPICH", mpich.takes) == []
 
 
 @pytest.mark.parametrize("target", ["ucc", "nccl"])
@@ -107,15 +110,15 @@ def test_a_library_below_the_environment_s_is_named(target: str, tmp_path: Path)
     """Where several environments were measured, and none of them forced it."""
     path = tmp_path / "records.jsonl"
     records = [*study(), case("x", "native", 64, 1.0, environment="openmpi")]
-    path.write_text("".join(f"{encoded(each)}\n" for each in records))
-    done = CliRunner().invoke(main, [str(path), "--to", target, "-o", str(tmp_path / "table")])
-    assert done.exit_code == 2
-    assert f"no native calls of {target.upper()} were measured" in done.output
+    path.write_text("".join(f"{encoded(record)}\n" for record in records))
+    result = CliRunner().invoke(main, [str(path), "--to", target, "-o", str(tmp_path / "table")])
+    assert result.exit_code == 2
+    assert f"no native calls of {target.upper()} were measured" in result.output
 
 
 def test_a_library_that_cannot_be_left_the_choice_gets_all_sizes_or_none() -> None:
-    (found,) = table_of(study(), "MPICH", mpich.takes, says_own=False)
-    assert [each[:2] for each in found.ranges] == [(None, "ring")]
+    (choice,) = table_of(study(), "MPICH", mpich.takes, says_own=False)
+    assert [part[:2] for part in choice.ranges] == [(None, "ring")]
     # At one size it is slower in three launches of four: not surely, but likely.
     ring = "native(algorithm=ring)"
     likely = [case(f"ring{n}", ring, 16, us) for n, us in enumerate((9, 2, 3, 9))]
@@ -129,8 +132,10 @@ def test_a_library_that_cannot_be_left_the_choice_gets_all_sizes_or_none() -> No
 def relaunched(**more: object) -> list[Record]:
     """Return the study with launches in which the library said more."""
     return [
-        launch(each.run, "ring", **more) if isinstance(each, LaunchRecord) and each.run else each
-        for each in study()
+        launch(record.run, "ring", **more)
+        if isinstance(record, LaunchRecord) and record.run
+        else record
+        for record in study()
     ]
 
 
@@ -151,7 +156,7 @@ def test_several_environments_need_one_to_be_named() -> None:
 
 
 def test_the_library_s_own_choice_must_have_been_measured() -> None:
-    records = [each for each in study() if getattr(each, "algorithm", "") != "native"]
+    records = [record for record in study() if getattr(record, "algorithm", "") != "native"]
     with pytest.raises(ArgumentError, match="MPICH's own choice was not measured"):
         table_of(records, "MPICH", mpich.takes)
 
@@ -165,7 +170,7 @@ def test_another_library_has_no_records() -> None:
 
 
 def chosen(algorithm: str, of: str = "allreduce", **variables: str) -> list[Choice]:
-    return [Choice(of, 4, 1, [OWN, Range(None, algorithm, variables)])]
+    return [Choice(of, 4, 1, [LIBRARY_CHOICE, Range(None, algorithm, variables)])]
 
 
 HOSTILE = ["'; touch owned; '", "$(touch owned)", "a\nb", "", "8'", "8 9", "a,b"]
@@ -191,24 +196,24 @@ def test_a_library_with_another_tree_is_refused(tree: str, tmp_path: Path) -> No
 
 
 def test_mpich_keeps_its_tree_for_other_ranks_sizes_and_operators() -> None:
-    found = json.loads(mpich.tree(chosen("ring"), BASE))
-    own = BASE["collective=allreduce"]["comm_type=intra"]
-    sizes = found["collective=allreduce"]["comm_type=intra"]
+    tree = json.loads(mpich.tree(chosen("ring"), BASE))
+    default = BASE["collective=allreduce"]["comm_type=intra"]
+    sizes = tree["collective=allreduce"]["comm_type=intra"]
     assert [*sizes] == ["comm_size<=3", "comm_size<=4", "comm_size=any"]
-    assert sizes["comm_size<=3"] == sizes["comm_size=any"] == own
+    assert sizes["comm_size<=3"] == sizes["comm_size=any"] == default
     assert sizes["comm_size<=4"] == {
         "is_commutative=yes": {
-            "avg_msg_size<=1000": own,
+            "avg_msg_size<=1000": default,
             "avg_msg_size=any": {"algorithm=MPIR_Allreduce_intra_ring": {}},
         },
-        "is_commutative=no": own,
+        "is_commutative=no": default,
     }
-    assert found["collective=alltoall"] == BASE["collective=alltoall"]
+    assert tree["collective=alltoall"] == BASE["collective=alltoall"]
 
 
 DEVICE = {"collective=allreduce": {"comm_type=intra": {"composition=X": {}}}, "collective=scan": {}}
 FLAGS = {"collective=allreduce": {"comm_type=intra": {"is_multi_threaded=no": {"algorithm=X": {}}}}}
-BOTH = {mpich.CH4: DEVICE, mpich.POSIX: FLAGS}
+LAYERS = {mpich.CH4: DEVICE, mpich.POSIX: FLAGS}
 
 
 def branch(text: str, ranks: int) -> dict[str, object]:
@@ -221,18 +226,18 @@ def branch(text: str, ranks: int) -> dict[str, object]:
 
 def test_the_device_of_mpich_has_a_gap_where_an_algorithm_was_chosen() -> None:
     """There MPIR decides for the same ranks, by its own tree."""
-    (text,) = mpich.layers(chosen("ring"), BOTH).values()
-    own = DEVICE["collective=allreduce"]["comm_type=intra"]
-    assert branch(text, 4) == {"comm_type=inter": own}
-    assert json.loads(text)["collective=allreduce"]["comm_type=intra"]["comm_size=any"] == own
+    (text,) = mpich.layers(chosen("ring"), LAYERS).values()
+    default = DEVICE["collective=allreduce"]["comm_type=intra"]
+    assert branch(text, 4) == {"comm_type=inter": default}
+    assert json.loads(text)["collective=allreduce"]["comm_type=intra"]["comm_size=any"] == default
     assert json.loads(text)["collective=scan"] == {}
 
 
 def test_mpich_takes_a_composition_from_the_tree_of_its_device() -> None:
-    (text,) = mpich.layers(chosen("composition_beta"), BOTH).values()
+    (text,) = mpich.layers(chosen("composition_beta"), LAYERS).values()
     assert branch(text, 4) == {"composition=MPIDI_Allreduce_intra_composition_beta": {}}
-    own = BASE["collective=allreduce"]["comm_type=intra"]
-    assert branch(mpich.tree(chosen("composition_beta"), BASE), 4) == own
+    default = BASE["collective=allreduce"]["comm_type=intra"]
+    assert branch(mpich.tree(chosen("composition_beta"), BASE), 4) == default
 
 
 @pytest.mark.parametrize(
@@ -245,29 +250,29 @@ def test_mpich_takes_a_composition_from_the_tree_of_its_device() -> None:
 )  # fmt: skip
 def test_mpich_chooses_within_a_node_by_its_ranks(algorithm: str, leaf: dict[str, object]) -> None:
     (choice,) = chosen(algorithm)
-    found = mpich.layers([choice._replace(nodes=2)], BOTH)
-    assert branch(found[mpich.POSIX], 2) == leaf
-    assert branch(found[mpich.CH4], 4) == DEVICE["collective=allreduce"]["comm_type=intra"]
+    texts = mpich.layers([choice._replace(nodes=2)], LAYERS)
+    assert branch(texts[mpich.POSIX], 2) == leaf
+    assert branch(texts[mpich.CH4], 4) == DEVICE["collective=allreduce"]["comm_type=intra"]
 
 
 def test_mpich_without_a_tree_of_its_device_leaves_the_device_out() -> None:
-    given = mpich.variables(chosen("ring"), {mpich.MPIR: Path("a")})
-    assert given["MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE"] == "0"
-    given = mpich.variables(chosen("ring"), {mpich.MPIR: Path("a"), mpich.CH4: Path("b")})
-    assert sorted(given) == [
+    variables = mpich.variables(chosen("ring"), {mpich.MPIR: Path("a")})
+    assert variables["MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE"] == "0"
+    variables = mpich.variables(chosen("ring"), {mpich.MPIR: Path("a"), mpich.CH4: Path("b")})
+    assert sorted(variables) == [
         "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
         "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
     ]
 
 
 def test_mpich_counts_the_bytes_of_a_row_in_alltoall() -> None:
-    found = json.loads(mpich.tree(chosen("pairwise", "alltoall"), BASE))
-    assert "avg_msg_size<=250" in str(found)
+    tree = json.loads(mpich.tree(chosen("pairwise", "alltoall"), BASE))
+    assert "avg_msg_size<=250" in str(tree)
 
 
 def test_mpich_needs_enough_elements_for_rabenseifner() -> None:
-    found = json.loads(mpich.tree(chosen("reduce_scatter_allgather"), BASE))
-    assert "count<pow2" in str(found)
+    tree = json.loads(mpich.tree(chosen("reduce_scatter_allgather"), BASE))
+    assert "count<pow2" in str(tree)
 
 
 def test_a_file_without_a_tree_is_refused(tmp_path: Path) -> None:
@@ -278,7 +283,7 @@ def test_a_file_without_a_tree_is_refused(tmp_path: Path) -> None:
 
 def test_open_mpi_decides_itself_for_other_ranks() -> None:
     numbers = [line.split("#")[0].split() for line in openmpi.rules(chosen("ring")).splitlines()]
-    assert [" ".join(each) for each in numbers] == [
+    assert [" ".join(words) for words in numbers] == [
         "1", "2", "3",
         "0", "1", "0 0 0 0",
         "4", "2", "0 0 0 0", "1001 4 0 0",
@@ -287,29 +292,31 @@ def test_open_mpi_decides_itself_for_other_ranks() -> None:
 
 
 def test_open_mpi_is_told_of_requests_in_version_2() -> None:
-    most = {"OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests": "2"}
-    found = chosen("linear_sync_2", "alltoall", **most)
-    lines = openmpi.rules(found).splitlines()
+    requests = {"OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests": "2"}
+    decisions = chosen("linear_sync_2", "alltoall", **requests)
+    lines = openmpi.rules(decisions).splitlines()
     assert lines[0] == "rule-file-version-2"
     assert "0 0 0 0 # its own choice" in lines and "1001 4 0 0 2 # linear_sync_2" in lines
-    assert '"alg": 4,' in openmpi.json_rules(found) and '"reqs": 2' in openmpi.json_rules(found)
-    assert openmpi.takes("alltoall", "linear_sync_2", most)
-    assert not openmpi.takes("alltoall", "linear_sync_2", {next(iter(most)): "2 # x"})
+    assert '"alg": 4,' in openmpi.json_rules(decisions) and '"reqs": 2' in openmpi.json_rules(
+        decisions
+    )
+    assert openmpi.takes("alltoall", "linear_sync_2", requests)
+    assert not openmpi.takes("alltoall", "linear_sync_2", {next(iter(requests)): "2 # x"})
 
 
 def test_open_mpi_is_told_the_fan_of_a_chain_and_the_radix_of_bruck() -> None:
     """A fan of 0 is 1, and the variables that force a chain leave it at 4; a radix of 0 hangs."""
-    found = chosen("chain", "reduce")
-    assert "1001 2 4 0 # chain" in openmpi.rules(found).splitlines()
-    assert '"faninout": 4' in openmpi.json_rules(found)
+    chain = chosen("chain", "reduce")
+    assert "1001 2 4 0 # chain" in openmpi.rules(chain).splitlines()
+    assert '"faninout": 4' in openmpi.json_rules(chain)
     bruck = chosen("bruck", "allgather")
     assert "1001 2 0 0 # bruck" in openmpi.rules(bruck).splitlines()
     assert '"faninout": 2' in openmpi.json_rules(bruck)
 
 
 def test_open_mpi_6_gets_json() -> None:
-    found = json.loads(openmpi.json_rules(chosen("binomial", "broadcast")))
-    (rule,) = found["collectives"]["bcast"]
+    document = json.loads(openmpi.json_rules(chosen("binomial", "broadcast")))
+    (rule,) = document["collectives"]["bcast"]
     assert (rule["comm_size_min"], rule["comm_size_max"]) == (4, 4)
     assert rule["rules"] == [{"msg_size_min": 1001, "msg_size_max": "inf", "alg": 6}]
 
@@ -327,38 +334,38 @@ def test_open_mpi_6_gets_json() -> None:
 )  # fmt: skip
 def test_other_libraries_are_told_in_a_line(write, variables: dict[str, str], text: str) -> None:
     ranges = [Range(None, "ring", variables)]
-    given = [OWN, *ranges] if write is not settings.intel else ranges
-    assert write([Choice("allreduce", 4, 1, given)]) == text
+    parts = [LIBRARY_CHOICE, *ranges] if write is not settings.intel else ranges
+    assert write([Choice("allreduce", 4, 1, parts)]) == text
 
 
 def test_nccl_s_plugin_has_names_of_its_own() -> None:
     """An unknown one would be taken for ring, without a word."""
     text = settings.nccl(chosen("x", NCCL_ALGO="CollNetDirect", NCCL_PROTO="Simple"))
     assert text.split(",")[3:5] == ["collnet_direct", "simple"]
-    given = {"NCCL_ALGO": "^Ring", "NCCL_PROTO": "LL"}
-    assert not settings.nccl_takes("allreduce", "x", given)
+    variables = {"NCCL_ALGO": "^Ring", "NCCL_PROTO": "LL"}
+    assert not settings.nccl_takes("allreduce", "x", variables)
     assert not settings.nccl_takes("allreduce", "x", {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL64"})
 
 
 def test_ucc_counts_what_a_rank_has_of_a_reduce_scatter() -> None:
-    ranges = [OWN, Range(4000, "knomial", {}), Range(None, "ring", {})]
+    ranges = [LIBRARY_CHOICE, Range(4000, "knomial", {}), Range(None, "ring", {})]
     text = settings.ucc([Choice("reduce_scatter", 4, 1, ranges)])
     assert "reduce_scatter:251-1000:[4-4]:inf:@knomial" in text
     assert "reduce_scatter:1001-inf:[4-4]:inf:@ring" in text
 
 
 def test_intel_mpi_has_one_table_for_all_numbers_of_ranks() -> None:
-    (one,) = chosen("ring", I_MPI_ADJUST_ALLREDUCE="8")
+    (choice,) = chosen("ring", I_MPI_ADJUST_ALLREDUCE="8")
     with pytest.raises(ArgumentError, match="give records of one of 4, 8"):
-        settings.intel([one, one._replace(ranks=8)])
+        settings.intel([choice, choice._replace(ranks=8)])
 
 
 def test_han_hands_on_what_was_chosen_on_several_nodes() -> None:
-    (one,) = chosen("binomial", "broadcast")
-    assert openmpi.han_rules([one]) is None
-    ranges = [OWN, Range(2000, "ring", {}), Range(None, "han_simple", {})]
+    (choice,) = chosen("binomial", "broadcast")
+    assert openmpi.han_rules([choice]) is None
+    ranges = [LIBRARY_CHOICE, Range(2000, "ring", {}), Range(None, "han_simple", {})]
     wide = Choice("allgather", 4, 2, ranges)
-    lines = str(openmpi.han_rules([one, wide])).splitlines()
+    lines = str(openmpi.han_rules([choice, wide])).splitlines()
     assert [line.split("#")[0].strip() for line in lines] == [
         "1", "allgather", "1", "global_communicator", "3",
         "1", "1", "0 han",
@@ -369,8 +376,8 @@ def test_han_hands_on_what_was_chosen_on_several_nodes() -> None:
     assert "2001 0 0 0 # han_simple" in openmpi.rules([wide])
     assert openmpi.takes("allgather", "han_simple", {})
     assert not openmpi.takes("alltoall", "han_simple", {})
-    given = openmpi.variables({"": Path("a"), openmpi.HAN_RULES: Path("b")})
-    assert given["OMPI_MCA_coll_han_use_dynamic_file_rules"] == "1"
+    variables = openmpi.variables({"": Path("a"), openmpi.HAN_RULES: Path("b")})
+    assert variables["OMPI_MCA_coll_han_use_dynamic_file_rules"] == "1"
 
 
 # -- the command --------------------------------------------------------------------------
@@ -379,13 +386,13 @@ def test_han_hands_on_what_was_chosen_on_several_nodes() -> None:
 def command(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     with pytest.raises(SystemExit) as ended:
         main([*words])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out + said.err
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out + printed.err
 
 
 def saved(folder: Path, records: Sequence[Record]) -> str:
     path = folder / "study.jsonl"
-    path.write_text("".join(f"{encoded(each)}\n" for each in records))
+    path.write_text("".join(f"{encoded(record)}\n" for record in records))
     return str(path)
 
 
@@ -422,16 +429,16 @@ def test_records_without_an_answer_are_refused(
 
 def of_launches(count: int, ring: Sequence[float] = (9.0,)) -> list[Record]:
     """Return so many launches of the library's choice, of 10 us, and of ring."""
-    found: list[Record] = []
+    records: list[Record] = []
     for number in range(count):
-        own, forced = f"own{number}", f"ring{number}"
-        found += [launch(forced, "ring"), case(own, "native", 64, 10.0 + number / 100)]
-        found.append(case(forced, "native(algorithm=ring)", 64, ring[number % len(ring)]))
-    return found
+        native_run, forced = f"own{number}", f"ring{number}"
+        records += [launch(forced, "ring"), case(native_run, "native", 64, 10.0 + number / 100)]
+        records.append(case(forced, "native(algorithm=ring)", 64, ring[number % len(ring)]))
+    return records
 
 
 @pytest.mark.parametrize(
-    ("count", "ring", "said", "launches"),
+    ("count", "ring", "message", "launches"),
     [
         (3, (9.0,), "ring 1.11 times as fast [(]3 launches; 4 are needed[)]", 4),
         (6, (9.0, 10.5, 8.9), "ring 1.11 times as fast, 0.95.* to 1.1.* [(]6 launches[)]", 20),
@@ -439,7 +446,7 @@ def of_launches(count: int, ring: Sequence[float] = (9.0,)) -> list[Record]:
 )
 @pytest.mark.parametrize("limit", [None, 3.0])
 def test_a_table_that_is_not_written_says_how_many_launches_are_lacking(
-    count: int, ring: Sequence[float], said: str, launches: int, limit: float | None,
+    count: int, ring: Sequence[float], message: str, launches: int, limit: float | None,
     tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """And the command that makes them, in the folder of the study."""
@@ -451,10 +458,10 @@ def test_a_table_that_is_not_written_says_how_many_launches_are_lacking(
     code, text = command(records, "--to", "mpich", "-o", str(table), capsys=capsys)
     assert code == 2 and not table.exists()
     assert "no algorithm is surely faster than its own choice, so no table is written" in text
-    assert re.search(f"allreduce of 64 B on 4 ranks: {said}", " ".join(text.split()))
+    assert re.search(f"allreduce of 64 B on 4 ranks: {message}", " ".join(text.split()))
     order = f"python -m mpicoll.study -o {folder} --launches {launches}"
     assert order + (" --minutes " if limit else "") in text.replace("\n", " ")
-    assert Description(launches=launches).least >= (4 if count < 4 else 2 * count)
+    assert Description(launches=launches).min_launches >= (4 if count < 4 else 2 * count)
 
 
 def test_records_of_no_folder_name_what_to_set(
@@ -474,7 +481,7 @@ def test_where_nothing_may_be_faster_no_launch_is_lacking(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ("a.jsonl", "--to", "mpich", "--ranks", "4"),
@@ -490,10 +497,10 @@ def test_where_nothing_may_be_faster_no_launch_is_lacking(
     ],
 )
 def test_what_no_study_can_be_made_of_is_refused(
-    arguments: Sequence[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: Sequence[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, text = command(*arguments, "-o", str(tmp_path / "table"), capsys=capsys)
-    assert code == 2 and said in " ".join(text.split()), text
+    assert code == 2 and message in " ".join(text.split()), text
     assert not [*tmp_path.iterdir()]
 
 
@@ -513,7 +520,7 @@ def test_one_command_measures_and_writes_the_table(
     table = tmp_path / "table"
     launches = folder_of(table) / "launches"
     launches.mkdir(parents=True)
-    names = [name for name, ours in algorithms_of(vendor, "reduce").items() if ours]
+    names = [name for name, counterpart in algorithms_of(vendor, "reduce").items() if counterpart]
     for index, name in enumerate(["choice", *names]):
         file = "choice" if name == "choice" else f"forced{index}"
         for number in range(4):
@@ -521,21 +528,21 @@ def test_one_command_measures_and_writes_the_table(
             more = {"library": library, "environment": target, "launch": number}
             algorithm = "native" if name == "choice" else f"native(algorithm={name})"
             how = {} if name == "choice" else {"reduce": forced(vendor, "reduce", name)}
-            made = case(run, algorithm, 64, us, **more)
-            made.collective, made.ranks, made.root = "reduce", 2, 0
+            native = case(run, algorithm, 64, us, **more)
+            native.collective, native.ranks, native.root = "reduce", 2, 0
             record = LaunchRecord(
                 configuration=f"{target}-2-{file}", launch=number, run=run, environment=target,
                 ranks=2, forced=how,
             )  # fmt: skip
-            lines = [f"{encoded(each)}\n" for each in (record, made)]
+            lines = [f"{encoded(line_record)}\n" for line_record in (record, native)]
             (launches / f"{target}-2-{file}-{number:03}.jsonl").write_text("".join(lines))
-    before = sorted(launches.iterdir())
-    asked = ("--collectives", "reduce", "--sizes", "64", "--ranks", "2", "--launches", "4")
-    code, text = command("--to", target, "-o", str(table), *asked, capsys=capsys)
+    files = sorted(launches.iterdir())
+    flags = ("--collectives", "reduce", "--sizes", "64", "--ranks", "2", "--launches", "4")
+    code, text = command("--to", target, "-o", str(table), *flags, capsys=capsys)
     assert code == 0, text
     assert "reduce, 2 ranks: binomial" in text and table.exists()
     assert f"export {'MPIR_CVAR' if vendor == 'MPICH' else 'OMPI_MCA'}" in text
-    assert sorted(launches.iterdir()) == before
+    assert sorted(launches.iterdir()) == files
 
 
 # -- the library --------------------------------------------------------------------------
@@ -555,8 +562,8 @@ def test_mpich_takes_what_the_file_says(tmp_path: Path) -> None:
         pytest.skip("not MPICH")
     base, bases = mpich.built_in(_library()), mpich.built_in_layers(_library())
 
-    def written(name: str, *found: Range) -> dict[str, str]:
-        table = [Choice("allreduce", 6, 1, [OWN, *found, Range(None, None, {})])]
+    def written(name: str, *parts: Range) -> dict[str, str]:
+        table = [Choice("allreduce", 6, 1, [LIBRARY_CHOICE, *parts, Range(None, None, {})])]
         texts = {mpich.MPIR: mpich.tree(table, base), **mpich.layers(table, bases)}
         paths = {end: tmp_path / f"{name}{end or '.json'}" for end in texts}
         for end, text in texts.items():
@@ -570,16 +577,16 @@ def test_mpich_takes_what_the_file_says(tmp_path: Path) -> None:
     nodes = {"MPIR_CVAR_NUM_CLIQUES": "2"}
     flat = written("flat", Range(32768, "composition_beta", {}))
     program = "tests/support/fingerprints.py", "128", "4096", "65536"
-    tuned, flagged, asked, composed, asked_flat = (
-        json.loads(ranks(6, *program, environment=each).stdout.splitlines()[-1])
-        for each in (
+    tuned, flagged, forced_run, composed, asked_flat = (
+        json.loads(ranks(6, *program, environment=environment).stdout.splitlines()[-1])
+        for environment in (
             ring, ring | single, forced_("ring"), flat | nodes, forced_("composition_beta") | nodes
         )
     )  # fmt: skip
-    assert tuned["allreduce 4096"] == flagged["allreduce 4096"] == asked["allreduce 4096"]
+    assert tuned["allreduce 4096"] == flagged["allreduce 4096"] == forced_run["allreduce 4096"]
     assert composed["allreduce 4096"] == asked_flat["allreduce 4096"]
     for name in ("allreduce 128", "allreduce 65536"):
-        assert len({each[name] for each in (tuned, flagged, asked)}) == 3
+        assert len({result[name] for result in (tuned, flagged, forced_run)}) == 3
         assert composed[name] != asked_flat[name]
 
 
@@ -591,18 +598,18 @@ def test_open_mpi_takes_what_the_file_says(tmp_path: Path) -> None:
     if MPI.get_vendor()[0] != "Open MPI":
         pytest.skip("not Open MPI")
     table = tmp_path / "openmpi.rules"
-    ranges = [OWN, Range(32768, "ring", {}), Range(None, None, {})]
+    ranges = [LIBRARY_CHOICE, Range(32768, "ring", {}), Range(None, None, {})]
     table.write_text(openmpi.rules([Choice("allreduce", 6, 1, ranges)]))
     program = "tests/support/fingerprints.py", "128", "4096", "65536"
-    tuned, asked, own = (
-        json.loads(ranks(6, *program, environment=each).stdout.splitlines()[-1])
-        for each in (
+    tuned, forced_run, default = (
+        json.loads(ranks(6, *program, environment=environment).stdout.splitlines()[-1])
+        for environment in (
             openmpi.variables({"": table}), forced("Open MPI", "allreduce", "ring").variables, {}
         )
     )  # fmt: skip
-    assert tuned["allreduce 4096"] == asked["allreduce 4096"] != own["allreduce 4096"]
+    assert tuned["allreduce 4096"] == forced_run["allreduce 4096"] != default["allreduce 4096"]
     for name in ("allreduce 128", "allreduce 65536"):
-        assert tuned[name] == own[name] != asked[name]
+        assert tuned[name] == default[name] != forced_run[name]
 
 
 def forced_(algorithm: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from mpicoll.tune.command import parse
 from mpicoll.tune.run import Options
 
 
-def parsed(*collectives: str, **given: Any) -> Options:
+def parsed(*collectives: str, **values: Any) -> Options:
     names = ("backends", "algorithms", "sizes", "output", "interface", "threads")
     plain = dict.fromkeys(names) | {
         "budget": 240.0,
@@ -22,7 +22,7 @@ def parsed(*collectives: str, **given: Any) -> Options:
         "device": CPU,
     }
     worlds: Any = {"mpi4py": None, "torch": None}
-    return parse(plain | {"collectives": collectives} | given, worlds)
+    return parse(plain | {"collectives": collectives} | values, worlds)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_sizes_are_sorted_and_unique() -> None:
 
 
 @pytest.mark.parametrize(
-    ("collectives", "given", "message"),
+    ("collectives", "values", "message"),
     [
         (["allredcue"], {}, "did you mean 'allreduce'"),
         ([], {"algorithms": "auto"}, "auto is what this command decides"),
@@ -45,14 +45,14 @@ def test_sizes_are_sorted_and_unique() -> None:
         ([], {"backends": "x"}, "mpi4py"),
     ],
 )
-def test_bad_usage_is_refused(collectives: list[str], given: dict[str, str], message: str) -> None:
+def test_bad_usage_is_refused(collectives: list[str], values: dict[str, str], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        parsed(*collectives, **given)
+        parsed(*collectives, **values)
 
 
 @pytest.mark.launches
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_bad_usage_is_printed_once() -> None:
-    done = ranks(2, "-m", "mpicoll.tune", "--backends", "mpi4py", "--algorithms", "rnig")
-    assert done.returncode == 2 and done.stdout.count("Error:") == 1
-    assert "did you mean 'ring'?" in done.stdout
+    result = ranks(2, "-m", "mpicoll.tune", "--backends", "mpi4py", "--algorithms", "rnig")
+    assert result.returncode == 2 and result.stdout.count("Error:") == 1
+    assert "did you mean 'ring'?" in result.stdout

@@ -22,38 +22,38 @@ def run_on(size: int, output: Path, *collectives: str) -> list[int]:
     wanted = Wanted(collectives or ("allreduce",), (), (64,))
     options = tuning.Options(wanted, ("threads",), 1.0, output, 0.0, None, resume=False)
 
-    def one(c: Collectives) -> int:
+    def run_rank(c: Collectives) -> int:
         return tuning.run(options, {"threads": lambda interface: c})
 
-    return mpicoll.threads(size)(one)
+    return mpicoll.threads(size)(run_rank)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"wanted": Wanted(("allreduce",), (), (128,))}, r"sizes is \(128,\) there, not \(64,\)"),
         ({"budget": 2.0}, r"rank 1 was started with other .*: budget is 2.0 there, not 1.0"),
         ({"output": Path("/proc/x.json"), "interface": "lo"}, "cannot write /proc/table.json"),
     ],
 )
-def test_ranks_are_started_alike(change: dict[str, Any], said: str) -> None:
+def test_ranks_are_started_alike(change: dict[str, Any], message: str) -> None:
     """But for files, which only rank 0 writes, and interfaces of hosts."""
     output, wanted = Path("/proc/table.json"), Wanted(("allreduce",), (), (64,))
     options = tuning.Options(wanted, ("threads",), 1.0, output, 0.0, None, resume=False)
 
-    def one(c: Collectives) -> None:
-        own = replace(options, **change) if c.rank else options
-        with pytest.raises(ArgumentError, match=said):
-            tuning.run(own, {"threads": lambda interface: c})
+    def run_rank(c: Collectives) -> None:
+        rank_options = replace(options, **change) if c.rank else options
+        with pytest.raises(ArgumentError, match=message):
+            tuning.run(rank_options, {"threads": lambda interface: c})
 
-    mpicoll.threads(2)(one)
+    mpicoll.threads(2)(run_rank)
 
 
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail where anything is measured."""
 
-    def fail(*given: Any) -> Any:
+    def fail(*arguments: Any) -> Any:
         raise AssertionError("something is measured")
 
     monkeypatch.setattr(tuning, "Bench", fail)
@@ -71,7 +71,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(
-    ("content", "name", "said"),
+    ("content", "name", "message"),
     [
         (None, "/proc/table.json", "cannot write /proc/table.json"),
         (None, "/dev/full", "no regular file"),
@@ -80,11 +80,11 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
-    content: str | None, name: str, said: str, tmp_path: Path
+    content: str | None, name: str, message: str, tmp_path: Path
 ) -> None:
     if content:
         (tmp_path / "notes.txt").write_text(content)
-    with pytest.raises(ArgumentError, match=said):
+    with pytest.raises(ArgumentError, match=message):
         run_on(2, tmp_path / name)
     assert not content or (tmp_path / "notes.txt").read_text() == content
 
@@ -95,9 +95,9 @@ def test_a_table_is_written_and_its_folder_made(
     path = tmp_path / "new" / "table.json"
     assert run_on(2, path, "allreduce", "broadcast") == [0, 0]
     entries = tables.read(path)["entries"]
-    assert [each["collective"] for each in entries] == ["allreduce", "broadcast"]
+    assert [entry["collective"] for entry in entries] == ["allreduce", "broadcast"]
     assert f"wrote 2 decisions to {path}" in capsys.readouterr().out
-    assert [each.name for each in path.parent.iterdir()] == ["table.json"]
+    assert [file.name for file in path.parent.iterdir()] == ["table.json"]
 
 
 @pytest.mark.usefixtures("full")
@@ -113,4 +113,4 @@ def test_nothing_measured_is_lost_where_the_disk_is_full(
     path.write_text(last)
     assert json.loads(last) == tables.read(path)
     entries = tables.read(path)["entries"]
-    assert [each["collective"] for each in entries] == ["allreduce", "broadcast"]
+    assert [entry["collective"] for entry in entries] == ["allreduce", "broadcast"]

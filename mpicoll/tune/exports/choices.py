@@ -40,9 +40,9 @@ class Range(NamedTuple):
 def starts(ranges: Iterable[Range]) -> Iterator[tuple[int, Range]]:
     """Yield ranges with the bytes at which they begin."""
     start = 0
-    for each in ranges:
-        yield start, each
-        start = (each.upto or 0) + 1
+    for part in ranges:
+        yield start, part
+        start = (part.upto or 0) + 1
 
 
 class Choice(NamedTuple):
@@ -56,7 +56,7 @@ class Choice(NamedTuple):
     @property
     def changes(self) -> bool:
         """Whether anything else than the library's choice is taken."""
-        return any(each.algorithm is not None for each in self.ranges)
+        return any(part.algorithm is not None for part in self.ranges)
 
 
 class _Group(NamedTuple):
@@ -101,16 +101,16 @@ class Undecided(NamedTuple):
     needed: int
 
     def __str__(self) -> str:
-        few = f"; {LEAST} are needed" if self.launches < LEAST else ""
-        interval = f", {number(self.low)} to {number(self.high)}" if not few else ""
+        shortage = f"; {MIN_LAUNCHES} are needed" if self.launches < MIN_LAUNCHES else ""
+        interval = f", {number(self.low)} to {number(self.high)}" if not shortage else ""
         return (
             f"{self.collective} of {bytes_text(self.nbytes)} on {counted(self.ranks, 'rank')}: "
             f"{self.algorithm} {number(self.ratio)} times as fast{interval} "
-            f"({counted(self.launches, 'launch')}{few})"
+            f"({counted(self.launches, 'launch')}{shortage})"
         )
 
 
-LEAST = next(count for count in range(1, 100) if can_differ(count, count))
+MIN_LAUNCHES = next(count for count in range(1, 100) if can_differ(count, count))
 """Launches of each side from which on they can tell a difference."""
 
 
@@ -130,35 +130,39 @@ def measurements(
         ArgumentError: nothing was measured, or in several environments.
     """
     records, called = list(records), called or library
-    launches = {each.run: each for each in only(LaunchRecord, records) if each.run}
-    cases = [each for each in only(CaseRecord, records) if _counts(each, library)]
+    launches = {launch.run: launch for launch in only(LaunchRecord, records) if launch.run}
+    cases = [case for case in only(CaseRecord, records) if _counts(case, library)]
     if not library:
-        own = {each.environment for each in launches.values() if _forces(each, takes)}
-        cases = [each for each in cases if each.environment in own]
+        environments = {
+            launch.environment for launch in launches.values() if _forces(launch, takes)
+        }
+        cases = [case for case in cases if case.environment in environments]
     cases = _of_one_environment(cases, called, environment)
     times: dict[_Group, dict[int, Times]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     variables: dict[tuple[str, str], dict[str, str]] = {}
-    for each in cases:
-        assert each.time_us is not None
-        group = _Group(each.collective, each.ranks, each.nodes)
-        if each.algorithm == _NATIVE:
-            times[group][each.bytes_total][_NATIVE].append(each.time_us.median)
+    for case in cases:
+        assert case.time_us is not None
+        group = _Group(case.collective, case.ranks, case.nodes)
+        if case.algorithm == _NATIVE:
+            times[group][case.bytes_total][_NATIVE].append(case.time_us.median)
             continue
-        launch = launches.get(each.run.id)
-        forced = launch.forced.get(each.collective) if launch else None
-        if forced is None or forced.obeyed is False or each.bytes_total in forced.refused:
+        launch = launches.get(case.run.id)
+        forced = launch.forced.get(case.collective) if launch else None
+        if forced is None or forced.obeyed is False or case.bytes_total in forced.refused:
             continue
-        if takes(each.collective, forced.algorithm, forced.variables):
-            times[group][each.bytes_total][forced.algorithm].append(each.time_us.median)
-            variables[each.collective, forced.algorithm] = forced.variables
+        if takes(case.collective, forced.algorithm, forced.variables):
+            times[group][case.bytes_total][forced.algorithm].append(case.time_us.median)
+            variables[case.collective, forced.algorithm] = forced.variables
     if not variables:
         raise ArgumentError(
             f"no launch forced an algorithm of {called} that its table can name: make a study "
             "whose environments list algorithms"
         )
-    if not any(_NATIVE in each for sizes in times.values() for each in sizes.values()):
+    if not any(
+        _NATIVE in times_of_size for sizes in times.values() for times_of_size in sizes.values()
+    ):
         raise ArgumentError(
             f"{called}'s own choice was not measured: there is nothing to be faster than"
         )
@@ -173,22 +177,22 @@ def choices(measured: Measurements, *, says_own: bool = True) -> list[Choice]:
             at all sizes or at none.
     """
     best = _best if says_own else _fastest
-    found = [
+    all_choices = [
         Choice(*group, _ranges(group, sizes, measured.variables, best))
         for group, sizes in measured.times.items()
         if says_own or _is_worth_it(sizes.values())
     ]
-    return sorted(each for each in found if each.changes)
+    return sorted(choice for choice in all_choices if choice.changes)
 
 
 def undecided(measured: Measurements) -> list[Undecided]:
     """Return the algorithms that may be faster than the library's choice, the fastest first."""
-    found = [
+    cases = [
         _undecided(group, nbytes, times)
         for group, sizes in measured.times.items()
         for nbytes, times in sizes.items()
     ]
-    return sorted(filter(None, found), key=lambda each: -each.ratio)
+    return sorted(filter(None, cases), key=lambda case: -case.ratio)
 
 
 def _undecided(group: _Group, nbytes: int, times: Times) -> Undecided | None:
@@ -201,7 +205,7 @@ def _undecided(group: _Group, nbytes: int, times: Times) -> Undecided | None:
     if ratio.ratio <= _MARGIN or _gain(times, name) != 1.0:
         return None
     launches = min(len(native), len(forced))
-    needed = LEAST if launches < LEAST else 2 * launches
+    needed = MIN_LAUNCHES if launches < MIN_LAUNCHES else 2 * launches
     bounds = ratio.ratio, ratio.low, ratio.high
     return Undecided(group.collective, group.ranks, nbytes, name, *bounds, launches, needed)
 
@@ -221,18 +225,18 @@ def _counts(case: CaseRecord, library: str) -> bool:
 
 
 def _of_one_environment(
-    cases: Sequence[CaseRecord], library: str, asked: str | None
+    cases: Sequence[CaseRecord], library: str, wanted: str | None
 ) -> list[CaseRecord]:
-    names = sorted({each.environment or "" for each in cases})
-    if asked is None and len(names) > 1:
+    names = sorted({case.environment or "" for case in cases})
+    if wanted is None and len(names) > 1:
         raise ArgumentError(
             f"{library} was measured in several environments: choose one of {', '.join(names)}"
         )
-    kept = [each for each in cases if asked is None or each.environment == asked]
-    if not kept:
-        known = f" in {asked!r}, but in {', '.join(names)}" if names else ""
-        raise ArgumentError(f"no native calls of {library} were measured{known}")
-    return kept
+    selected = [case for case in cases if wanted is None or case.environment == wanted]
+    if not selected:
+        places = f" in {wanted!r}, but in {', '.join(names)}" if names else ""
+        raise ArgumentError(f"no native calls of {library} were measured{places}")
+    return selected
 
 
 def _ranges(
@@ -240,14 +244,14 @@ def _ranges(
     chosen: Callable[[Times], str | None],
 ) -> list[Range]:  # fmt: skip
     best = [(size, chosen(times)) for size, times in sorted(sizes.items())]
-    found: list[Range] = []
+    ranges: list[Range] = []
     for index, (size, name) in enumerate(best):
         last = index + 1 == len(best)
         if not last and best[index + 1][1] == name:
             continue
         upto = None if last else _end((size, name), best[index + 1])
-        found.append(Range(upto, name, variables.get((group.collective, name or ""), {})))
-    return found
+        ranges.append(Range(upto, name, variables.get((group.collective, name or ""), {})))
+    return ranges
 
 
 def _end(last: tuple[int, str | None], following: tuple[int, str | None]) -> int:
@@ -273,23 +277,25 @@ def _gain(times: Times, name: str, *, likely: bool = False) -> float:
     """
     if _NATIVE not in times:
         return 1.0
-    own, others = times[_NATIVE], times[name]
-    found = shift(own, others)
-    is_sure = can_differ(len(own), len(others)) and (found.low > 1 or found.high < 1)
-    return found.ratio if likely or is_sure else 1.0
+    native_times, times_of_name = times[_NATIVE], times[name]
+    estimate = shift(native_times, times_of_name)
+    is_sure = can_differ(len(native_times), len(times_of_name)) and (
+        estimate.low > 1 or estimate.high < 1
+    )
+    return estimate.ratio if likely or is_sure else 1.0
 
 
 def _fastest(times: Times) -> str | None:
     """Return the algorithm of the least median, None without any."""
-    others = {name: median(each) for name, each in times.items() if name != _NATIVE}
-    return min(others, key=others.__getitem__, default=None)
+    medians = {name: median(values) for name, values in times.items() if name != _NATIVE}
+    return min(medians, key=medians.__getitem__, default=None)
 
 
 def _is_worth_it(sizes: Iterable[Times]) -> bool:
     """Whether the fastest algorithms surely gain over all sizes, and are likely to lose at none."""
-    found = [(times, _fastest(times)) for times in sizes]
-    gains = [_gain(times, name) for times, name in found if name]
-    is_whole = len(gains) == len(found) and geometric_mean(gains) > _MARGIN
+    fastest = [(times, _fastest(times)) for times in sizes]
+    gains = [_gain(times, name) for times, name in fastest if name]
+    is_whole = len(gains) == len(fastest) and geometric_mean(gains) > _MARGIN
     return is_whole and all(
-        name and _gain(times, name, likely=True) * _MARGIN > 1 for times, name in found
+        name and _gain(times, name, likely=True) * _MARGIN > 1 for times, name in fastest
     )

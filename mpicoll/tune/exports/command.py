@@ -32,7 +32,7 @@ from mpicoll.text.numbers import counted
 from mpicoll.text.printable import printable
 from mpicoll.tune.exports import mpich, openmpi, settings
 from mpicoll.tune.exports.choices import (
-    LEAST,
+    MIN_LAUNCHES,
     Choice,
     Takes,
     Undecided,
@@ -64,20 +64,20 @@ class _Target(NamedTuple):
     library: str
     takes: Takes
     written: Callable[[Sequence[Choice], Path, Path | None], str]
-    beside: Callable[[Sequence[Choice], Path | None], dict[str, str]] = lambda *_: {}
+    more_tables: Callable[[Sequence[Choice], Path | None], dict[str, str]] = lambda *_: {}
     says_own: bool = True
     called: str = ""
     vendor: str = ""
 
 
-def _layers(found: Sequence[Choice], library: Path | None) -> dict[str, str]:
+def _layers(decisions: Sequence[Choice], library: Path | None) -> dict[str, str]:
     """Return the trees of MPICH's device that have to change."""
-    return mpich.layers(found, mpich.built_in_layers(library or _library()))
+    return mpich.layers(decisions, mpich.built_in_layers(library or _library()))
 
 
-def _mpich(found: Sequence[Choice], path: Path, library: Path | None) -> str:
+def _mpich(decisions: Sequence[Choice], path: Path, library: Path | None) -> str:
     """Return the tree of `library`, else of the MPICH of `mpirun`, with the choices."""
-    return mpich.tree(found, mpich.built_in(library or _library()))
+    return mpich.tree(decisions, mpich.built_in(library or _library()))
 
 
 def _library(name: str = "mpirun") -> Path:
@@ -87,29 +87,33 @@ def _library(name: str = "mpirun") -> Path:
     files = [*folder.glob("libmpi.so*")]
     if not files:
         raise ArgumentError("no libmpi.so is beside mpirun: give MPICH's by --library")
-    return max(files, key=lambda each: each.stat().st_size)
+    return max(files, key=lambda file: file.stat().st_size)
 
 
-def _han(found: Sequence[Choice], library: Path | None) -> dict[str, str]:
+def _han(decisions: Sequence[Choice], library: Path | None) -> dict[str, str]:
     """Return the rules of Open MPI's coll_han, where some are for several nodes."""
-    text = openmpi.han_rules(found)
+    text = openmpi.han_rules(decisions)
     return {openmpi.HAN_RULES: text} if text else {}
 
 
-def _openmpi(found: Sequence[Choice], path: Path, library: Path | None) -> str:
+def _openmpi(decisions: Sequence[Choice], path: Path, library: Path | None) -> str:
     """Return JSON for a file that ends so, else the older format."""
-    return (openmpi.json_rules if path.suffix == ".json" else openmpi.rules)(found)
+    return (openmpi.json_rules if path.suffix == ".json" else openmpi.rules)(decisions)
 
 
 _TARGETS = {
     "mpich": _Target(mpich.LIBRARY, mpich.takes, _mpich, _layers, vendor="MPICH"),
     "openmpi": _Target(openmpi.LIBRARY, openmpi.takes, _openmpi, _han, vendor="Open MPI"),
     "intel": _Target(
-        settings.INTEL, settings.intel_takes, lambda found, *_: settings.intel(found),
+        settings.INTEL, settings.intel_takes, lambda decisions, *_: settings.intel(decisions),
         says_own=False, vendor="Intel MPI",
     ),
-    "ucc": _Target("", settings.ucc_takes, lambda found, *_: settings.ucc(found), called="UCC"),
-    "nccl": _Target("", settings.nccl_takes, lambda found, *_: settings.nccl(found), called="NCCL"),
+    "ucc": _Target(
+        "", settings.ucc_takes, lambda decisions, *_: settings.ucc(decisions), called="UCC"
+    ),
+    "nccl": _Target(
+        "", settings.nccl_takes, lambda decisions, *_: settings.nccl(decisions), called="NCCL"
+    ),
 }  # fmt: skip
 
 
@@ -118,8 +122,8 @@ _TARGETS = {
 @click.option("--to", "target", type=click.Choice([*_TARGETS]), required=True)
 @click.option("-o", "--output", type=FILE, required=True, help="The table.")
 @option("--ranks", type=RANKS, metavar="N", help="Of the launches (default: one for each core).")
-@option("--launches", type=Whole(LEAST, MOST_LAUNCHES), metavar="N", default=LAUNCHES, shown=True,
-        help="Of each algorithm.")  # fmt: skip
+@option("--launches", type=Whole(MIN_LAUNCHES, MOST_LAUNCHES), metavar="N", default=LAUNCHES,
+        shown=True, help="Of each algorithm.")  # fmt: skip
 @list_option("--collectives", metavar="A,B", help="By default all that the table can name.")
 @option("--sizes", type=SIZES, metavar="4,1K,1M", help="Total bytes (default 64 to 1M).")
 @click.option("--environment", help="Of the study, where several have this library.")
@@ -149,7 +153,7 @@ def main(
     writable(output)
     if files:
         _refuse_options(context)
-        records = [each for path in files for each in load(path)]
+        records = [record for path in files for record in load(path)]
     else:
         names = collective_names(collectives or "")
         wanted = Wanted(ranks, launches, names, sizes or SIZES_OF_TABLE)
@@ -157,11 +161,11 @@ def main(
         if target == "mpich":
             library = library or _library(launcher)
     times = measurements(records, to.library, to.takes, environment, to.called)
-    found, open_cases = choices(times, says_own=to.says_own), undecided(times)
+    table_choices, open_cases = choices(times, says_own=to.says_own), undecided(times)
     advice = _more(context, files, records, open_cases)
-    if not found:
+    if not table_choices:
         raise ArgumentError(f"{target}: {_NONE_FASTER}, so no table is written{advice}")
-    _write(to, target, found, output, library)
+    _write(to, target, table_choices, output, library)
     if open_cases:
         click.echo(printable(f"# {counted(len(open_cases), 'case')} undecided{advice}"))
 
@@ -188,16 +192,16 @@ def _measured(target: str, wanted: Wanted, folder: Path) -> tuple[list[Record], 
 
 def _more(
     context: click.Context, files: Sequence[Path], records: Sequence[Record],
-    found: Sequence[Undecided],
+    cases: Sequence[Undecided],
 ) -> str:  # fmt: skip
     """Return the cases that more launches may decide, and the command that makes these."""
-    if not found:
+    if not cases:
         return ""
-    names = "; ".join(map(str, found[:_MOST_CASES]))
-    rest = f"; and {len(found) - _MOST_CASES} more" if len(found) > _MOST_CASES else ""
-    launches, minutes = more_launches(records, found)
+    names = "; ".join(map(str, cases[:_MOST_CASES]))
+    remainder = f"; and {len(cases) - _MOST_CASES} more" if len(cases) > _MOST_CASES else ""
+    launches, minutes = more_launches(records, cases)
     return (
-        f": {names}{rest}. {launches} launches of each may tell: "
+        f": {names}{remainder}. {launches} launches of each may tell: "
         f"{_command(context, files, launches, minutes)}"
     )
 
@@ -219,8 +223,8 @@ def _command(context: click.Context, files: Sequence[Path], launches: int, minut
 def _again(context: click.Context, launches: int) -> str:
     """Return this command with another number of launches."""
     words = ["python", "-m", "mpicoll.tune", "export"]
-    given = context.params | {"launches": launches}
-    flags = {"to": given["target"], **{name: given[name] for name in ("output", *_OF_STUDY)}}
+    values = context.params | {"launches": launches}
+    flags = {"to": values["target"], **{name: values[name] for name in ("output", *_OF_STUDY)}}
     for name, value in flags.items():
         if value is not None:
             text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
@@ -229,30 +233,30 @@ def _again(context: click.Context, launches: int) -> str:
 
 
 def _write(
-    to: _Target, target: str, found: Sequence[Choice], output: Path, library: Path | None
+    to: _Target, target: str, decisions: Sequence[Choice], output: Path, library: Path | None
 ) -> None:
     """Write the tables of a library; print their choices, and what to set."""
-    texts = {"": to.written(found, output, library), **to.beside(found, library)}
+    texts = {"": to.written(decisions, output, library), **to.more_tables(decisions, library)}
     paths = {end: output.with_suffix(end) if end else output for end in texts}
     for path in paths.values():
         writable(path)
     for end, text in texts.items():
         write_whole(paths[end], partial(Path.write_text, data=text, encoding="utf-8"))
-    for each in found:
-        click.echo(printable(_line(each)))
-    click.echo(printable(_advice(target, found, paths)))
+    for choice in decisions:
+        click.echo(printable(_line(choice)))
+    click.echo(printable(_advice(target, decisions, paths)))
 
 
 def _line(choice: Choice) -> str:
     """Return the ranges of a choice in words."""
     parts = [
-        f"{each.algorithm or 'its own choice'}{'' if each.upto is None else f' to {each.upto} B'}"
-        for each in choice.ranges
+        f"{part.algorithm or 'its own choice'}{'' if part.upto is None else f' to {part.upto} B'}"
+        for part in choice.ranges
     ]
     return f"{choice.collective}, {choice.ranks} ranks: {', '.join(parts)}"
 
 
-def _advice(target: str, found: Sequence[Choice], paths: Mapping[str, Path]) -> str:
+def _advice(target: str, decisions: Sequence[Choice], paths: Mapping[str, Path]) -> str:
     """Return how the library is told of the tables."""
     path = paths[""]
     if target in ("intel", "ucc"):
@@ -260,5 +264,5 @@ def _advice(target: str, found: Sequence[Choice], paths: Mapping[str, Path]) -> 
     if target == "nccl":
         return f"export NCCL_TUNER_CONFIG_FILE={shlex.quote(str(path.resolve()))}"
     is_mpich = target == "mpich"
-    given = mpich.variables(found, paths) if is_mpich else openmpi.variables(paths)
-    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())
+    variables = mpich.variables(decisions, paths) if is_mpich else openmpi.variables(paths)
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())

@@ -23,7 +23,7 @@ from mpicoll.study.libraries import algorithms_of, forced, libraries
 from mpicoll.study.planning import plan
 from mpicoll.study.running import Runner, store, stored, taken
 from mpicoll.text.printable import printable
-from mpicoll.tune.exports.choices import LEAST, Takes, Undecided
+from mpicoll.tune.exports.choices import MIN_LAUNCHES, Takes, Undecided
 
 SIZES = (64, 1024, 16384, 131072, 1048576)
 LAUNCHES = 6
@@ -65,7 +65,7 @@ def measure(vendor: str, takes: Takes, wanted: Wanted, folder: Path) -> tuple[li
     algorithms = _algorithms(vendor, takes, wanted.collectives)
     environment = replace(_environment(vendor), algorithms=algorithms, backends=["mpi4py"])
     factors = Factors(
-        collectives=list(dict.fromkeys(each.partition("=")[0] for each in algorithms)),
+        collectives=list(dict.fromkeys(name.partition("=")[0] for name in algorithms)),
         sizes=list(wanted.sizes), ranks=[wanted.ranks or usual_ranks()], algorithms=["native"],
         pairs=False,
     )  # fmt: skip
@@ -105,16 +105,16 @@ def _algorithms(vendor: str, takes: Takes, collectives: Sequence[str]) -> list[s
     return names
 
 
-def more_launches(records: Sequence[Record], found: Sequence[Undecided]) -> tuple[int, float]:
+def more_launches(records: Sequence[Record], cases: Sequence[Undecided]) -> tuple[int, float]:
     """Return the launches of each algorithm that may decide, and the minutes of all of them.
 
     A study makes at least six of ten launches, of six and fewer all of them.
     """
-    needed = max((each.needed for each in found), default=LEAST)
+    needed = max((case.needed for case in cases), default=MIN_LAUNCHES)
     launches = needed if needed <= 6 else ceil(needed / 0.6)
-    made = only(LaunchRecord, records)
-    configurations = {launch.configuration for launch in made}
-    mean = sum(launch.seconds for launch in made) / max(1, len(made))
+    launch_records = only(LaunchRecord, records)
+    configurations = {launch.configuration for launch in launch_records}
+    mean = sum(launch.seconds for launch in launch_records) / max(1, len(launch_records))
     return launches, launches * len(configurations) * mean / 60
 
 

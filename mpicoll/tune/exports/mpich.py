@@ -71,17 +71,19 @@ def built_in(library: Path) -> Tree:
     Raises:
         ArgumentError: it cannot be read, or there is none.
     """
-    found = _tree_with(b"algorithm=MPIR_Allreduce_intra_", content_of(library))
-    if found is None:
+    branches = _tree_with(b"algorithm=MPIR_Allreduce_intra_", content_of(library))
+    if branches is None:
         raise ArgumentError(f"{library} has no tree of algorithms: give the libmpi.so of an MPICH")
-    return found
+    return branches
 
 
 def built_in_layers(library: Path) -> dict[str, Tree]:
     """Return the trees of the device and of its POSIX layer, where the library has them."""
     content = content_of(library)
     words = {CH4: b"composition=MPIDI_", POSIX: b"algorithm=MPIDI_POSIX_mpi_"}
-    return {layer: own for layer, word in words.items() if (own := _tree_with(word, content))}
+    return {
+        layer: branches for layer, word in words.items() if (branches := _tree_with(word, content))
+    }
 
 
 def _tree_with(word: bytes, content: bytes) -> Tree | None:
@@ -104,7 +106,7 @@ def tree(choices: Sequence[Choice], base: Tree) -> str:
     Raises:
         ArgumentError: the built-in tree has no such collective.
     """
-    for name in dict.fromkeys(_NAMES[each.collective] for each in choices):
+    for name in dict.fromkeys(_NAMES[choice.collective] for choice in choices):
         branch = base.get(f"collective={name}")
         if not isinstance(branch, dict) or "comm_type=intra" not in branch:
             raise ArgumentError(f"the library's tree has no {name}")
@@ -113,34 +115,36 @@ def tree(choices: Sequence[Choice], base: Tree) -> str:
 
 def layers(choices: Sequence[Choice], bases: Mapping[str, Tree]) -> dict[str, str]:
     """Return the trees of the other layers that have to change."""
-    found = {}
+    trees = {}
     if CH4 in bases:
-        found[CH4] = _changed(choices, bases[CH4], _composition)
-    within = [each for each in choices if any(part.algorithm in _WITHIN for part in each.ranges)]
+        trees[CH4] = _changed(choices, bases[CH4], _composition)
+    within = [
+        choice for choice in choices if any(part.algorithm in _WITHIN for part in choice.ranges)
+    ]
     if within and POSIX in bases:
-        found[POSIX] = _changed(within, bases[POSIX], _flags)
-    return found
+        trees[POSIX] = _changed(within, bases[POSIX], _flags)
+    return trees
 
 
 def _changed(choices: Sequence[Choice], base: Tree, leaf: Leaf) -> str:
-    found = deepcopy(base)
-    for name in dict.fromkeys(each.collective for each in choices):
-        branch = found.get(f"collective={_NAMES[name]}", {})
-        own = branch.get("comm_type=intra")
-        if own is None:
+    changed = deepcopy(base)
+    for name in dict.fromkeys(choice.collective for choice in choices):
+        branch = changed.get(f"collective={_NAMES[name]}", {})
+        default = branch.get("comm_type=intra")
+        if default is None:
             continue
         by_size: Tree = {}
-        for each in (each for each in choices if each.collective == name):
-            ranks = each.ranks // each.nodes if leaf is _flags else each.ranks
+        for choice in (choice for choice in choices if choice.collective == name):
+            ranks = choice.ranks // choice.nodes if leaf is _flags else choice.ranks
             # When it looks a size up in a tree with gaps, 5.0 takes < for <=.
-            by_size.setdefault(f"comm_size<={ranks - 1}", own)
-            by_size[f"comm_size<={ranks}"] = _chosen(each, own, leaf)
-        by_size["comm_size=any"] = own
+            by_size.setdefault(f"comm_size<={ranks - 1}", default)
+            by_size[f"comm_size<={ranks}"] = _chosen(choice, default, leaf)
+        by_size["comm_size=any"] = default
         branch["comm_type=intra"] = by_size
-    return json.dumps(found, indent=1) + "\n"
+    return json.dumps(changed, indent=1) + "\n"
 
 
-def _chosen(choice: Choice, own: Tree, leaf: Leaf) -> Tree:
+def _chosen(choice: Choice, default: Tree, leaf: Leaf) -> Tree:
     """Return the branch of one number of ranks."""
     total = choice.collective in _TOTAL
     rows = choice.ranks if choice.collective == "alltoall" else 1
@@ -148,32 +152,32 @@ def _chosen(choice: Choice, own: Tree, leaf: Leaf) -> Tree:
     ranges: Tree = {}
     for upto, algorithm, _ in choice.ranges:
         key = f"{condition}=any" if upto is None else f"{condition}<={upto // rows}"
-        ranges[key] = own if algorithm is None else leaf(choice.collective, algorithm, own)
+        ranges[key] = default if algorithm is None else leaf(choice.collective, algorithm, default)
     if choice.collective in _REDUCING:
-        return {"is_commutative=yes": ranges, "is_commutative=no": own}
+        return {"is_commutative=yes": ranges, "is_commutative=no": default}
     return ranges
 
 
-def _algorithm(collective: str, algorithm: str, own: Tree) -> Tree:
+def _algorithm(collective: str, algorithm: str, default: Tree) -> Tree:
     if algorithm not in _PLAIN:
-        return own
+        return default
     leaf: Tree = {f"algorithm=MPIR_{_function(collective)}_intra_{algorithm}": {}}
-    return {"count<pow2": own, "count=any": leaf} if algorithm in _FROM_POWER else leaf
+    return {"count<pow2": default, "count=any": leaf} if algorithm in _FROM_POWER else leaf
 
 
-def _composition(collective: str, algorithm: str, own: Tree) -> Tree:
+def _composition(collective: str, algorithm: str, default: Tree) -> Tree:
     if algorithm in _PLAIN:
-        return {"comm_type=inter": own}  # which it is not: a gap
+        return {"comm_type=inter": default}  # which it is not: a gap
     if collective == "broadcast" and algorithm in _WITHIN:
         algorithm = "composition_beta"  # the others may pass by the POSIX layer
     if not algorithm.startswith(_COMPOSITION):
-        return own
+        return default
     return {f"composition=MPIDI_{_function(collective)}_intra_{algorithm}": {}}
 
 
-def _flags(collective: str, algorithm: str, own: Tree) -> Tree:
+def _flags(collective: str, algorithm: str, default: Tree) -> Tree:
     if algorithm not in _WITHIN:
-        return own
+        return default
     flags = algorithm == "release_gather"
     name = _NAMES[collective] if flags else _function(collective)
     leaf: Tree = {f"algorithm={_WITHIN[algorithm].format(name)}": {}}
@@ -189,6 +193,6 @@ def variables(choices: Sequence[Choice], paths: Mapping[str, Path]) -> dict[str,
 
     A device without a tree leaves the choice to MPIR.
     """
-    found = {_VARIABLES[layer]: str(path.resolve()) for layer, path in paths.items()}
-    names = [] if CH4 in paths else [_NAMES[each.collective].upper() for each in choices]
-    return found | {f"MPIR_CVAR_{name}_DEVICE_COLLECTIVE": "0" for name in names}
+    settings = {_VARIABLES[layer]: str(path.resolve()) for layer, path in paths.items()}
+    names = [] if CH4 in paths else [_NAMES[choice.collective].upper() for choice in choices]
+    return settings | {f"MPIR_CVAR_{name}_DEVICE_COLLECTIVE": "0" for name in names}

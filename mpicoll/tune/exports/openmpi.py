@@ -80,32 +80,32 @@ def _number(collective: str, algorithm: str | None) -> int:
 
 def rules(choices: Sequence[Choice]) -> str:
     """Return a file of rules for Open MPI 4 and 5."""
-    names = [*dict.fromkeys(each.collective for each in choices)]
-    has_requests = any(_REQUESTS in part.variables for each in choices for part in each.ranges)
+    names = [*dict.fromkeys(choice.collective for choice in choices)]
+    has_requests = any(_REQUESTS in part.variables for choice in choices for part in choice.ranges)
     lines = ["rule-file-version-2"] if has_requests else []
     lines.append(f"{len(names)} # collectives")
     for name in names:
-        sizes = _sizes([each for each in choices if each.collective == name])
+        sizes = _sizes([choice for choice in choices if choice.collective == name])
         lines += [f"{_IDS[name]} # {name}", f"{len(sizes)} # numbers of ranks"]
         for ranks, choice in sizes.items():
             ranges = choice.ranges if choice else [Range(None, None, {})]
             lines += [f"{ranks} # ranks and more", f"{len(ranges)} # sizes"]
-            for start, each in starts(ranges):
-                fan = _FAN.get((name, each.algorithm or ""), 0)
-                number = _number(name, each.algorithm)
-                parts = (start, number, fan, 0, each.variables.get(_REQUESTS))
+            for start, entry in starts(ranges):
+                fan = _FAN.get((name, entry.algorithm or ""), 0)
+                number = _number(name, entry.algorithm)
+                parts = (start, number, fan, 0, entry.variables.get(_REQUESTS))
                 numbers = " ".join(str(part) for part in parts if part is not None)
-                lines.append(f"{numbers} # {each.algorithm or 'its own choice'}")
+                lines.append(f"{numbers} # {entry.algorithm or 'its own choice'}")
     return "\n".join(lines) + "\n"
 
 
 def han_rules(choices: Sequence[Choice]) -> str | None:
     """Return a file of rules for coll_han, None where nothing is chosen for several nodes."""
-    wide = [each for each in choices if each.nodes > 1 and each.collective in _HAN]
-    names = [*dict.fromkeys(each.collective for each in wide)]
+    wide = [choice for choice in choices if choice.nodes > 1 and choice.collective in _HAN]
+    names = [*dict.fromkeys(choice.collective for choice in wide)]
     lines = [f"{len(names)} # collectives"]
     for name in names:
-        sizes = _sizes([each for each in wide if each.collective == name])
+        sizes = _sizes([choice for choice in wide if choice.collective == name])
         lines += [_NAMES.get(name, name), "1 # level", "global_communicator"]
         lines += [f"{len(sizes)} # numbers of ranks"]
         for ranks, choice in sizes.items():
@@ -113,8 +113,8 @@ def han_rules(choices: Sequence[Choice]) -> str | None:
             # Of an allgather HAN counts the bytes of one rank.
             parts = ranks if name == "allgather" else 1
             lines += [f"{max(1, ranks)} # ranks and more", f"{len(ranges)} # sizes"]
-            lines += [f"{-(-start // max(1, parts))} {_module(each)}"
-                      for start, each in starts(ranges)]  # fmt: skip
+            lines += [f"{-(-start // max(1, parts))} {_module(part)}"
+                      for start, part in starts(ranges)]  # fmt: skip
     return "\n".join(lines) + "\n" if names else None
 
 
@@ -128,10 +128,10 @@ def _module(chosen: Range) -> str:
 
 def _sizes(choices: Sequence[Choice]) -> dict[int, Choice | None]:
     """Return the numbers of ranks at which rules change, None where the library decides."""
-    found: dict[int, Choice | None] = {0: None}
-    for each in sorted(choices, key=lambda each: each.ranks):
-        found |= {each.ranks: each, each.ranks + 1: None}
-    return found
+    by_ranks: dict[int, Choice | None] = {0: None}
+    for choice in sorted(choices, key=lambda choice: choice.ranks):
+        by_ranks |= {choice.ranks: choice, choice.ranks + 1: None}
+    return by_ranks
 
 
 def json_rules(choices: Sequence[Choice]) -> str:
@@ -141,41 +141,41 @@ def json_rules(choices: Sequence[Choice]) -> str:
     """
     collectives: dict[str, list[object]] = {}
     for choice in choices:
-        found = [
+        entries = [
             {
                 "msg_size_min": start,
-                "msg_size_max": "inf" if each.upto is None else each.upto,
-                **_asked(choice.collective, each),
+                "msg_size_max": "inf" if part.upto is None else part.upto,
+                **_parameters(choice.collective, part),
             }
-            for start, each in starts(choice.ranges)
-            if _number(choice.collective, each.algorithm)
+            for start, part in starts(choice.ranges)
+            if _number(choice.collective, part.algorithm)
         ]
         name = _NAMES.get(choice.collective, choice.collective)
         collectives.setdefault(name, []).append(
-            {"comm_size_min": choice.ranks, "comm_size_max": choice.ranks, "rules": found}
+            {"comm_size_min": choice.ranks, "comm_size_max": choice.ranks, "rules": entries}
         )
     document = {"rule_file_version": 3, "module": "tuned", "collectives": collectives}
     return json.dumps(document, indent=1) + "\n"
 
 
-def _asked(collective: str, chosen: Range) -> dict[str, int]:
+def _parameters(collective: str, chosen: Range) -> dict[str, int]:
     """Return the number of an algorithm and its parameters, as a rule of JSON has them."""
     place = collective, chosen.algorithm or ""
     parameters = {"faninout": _FAN.get(place) or _RADIX.get(place),
                   "reqs": chosen.variables.get(_REQUESTS)}  # fmt: skip
-    given = {name: int(value) for name, value in parameters.items() if value}
-    return {"alg": _number(collective, chosen.algorithm), **given}
+    present = {name: int(value) for name, value in parameters.items() if value}
+    return {"alg": _number(collective, chosen.algorithm), **present}
 
 
 def variables(paths: Mapping[str, Path]) -> dict[str, str]:
     """Return the variables by which Open MPI reads the rules of coll_tuned and coll_han."""
-    found = {
+    settings = {
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
         "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(paths[""].resolve()),
     }
     if HAN_RULES in paths:
-        found |= {
+        settings |= {
             "OMPI_MCA_coll_han_use_dynamic_file_rules": "1",
             "OMPI_MCA_coll_han_dynamic_rules_filename": str(paths[HAN_RULES].resolve()),
         }
-    return found
+    return settings

@@ -25,7 +25,7 @@ _NCCL_ALGORITHMS = {
 }  # fmt: skip
 """The plugin's names by those of `NCCL_ALGO`: it takes any other one for ring."""
 _NCCL_PROTOCOLS = {"ll", "ll128", "simple"}
-_MOST = (1 << 31) - 1
+_LARGEST = (1 << 31) - 1
 _ADJUST, _TUNE, _ALGORITHM, _PROTOCOL = (
     "I_MPI_ADJUST_", "UCC_TL_UCP_TUNE", "NCCL_ALGO", "NCCL_PROTO"
 )  # fmt: skip
@@ -33,13 +33,17 @@ _ADJUST, _TUNE, _ALGORITHM, _PROTOCOL = (
 
 def intel_takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
     """Whether `I_MPI_ADJUST` can name an algorithm for ranges of bytes."""
-    own = {name: number for name, number in variables.items() if name.startswith(_ADJUST)}
-    return collective in _VECTORS and bool(own) and _are_words(*own, *own.values())
+    adjustments = {name: number for name, number in variables.items() if name.startswith(_ADJUST)}
+    return (
+        collective in _VECTORS
+        and bool(adjustments)
+        and _are_words(*adjustments, *adjustments.values())
+    )
 
 
 def _are_words(*texts: str) -> bool:
     """Whether texts of a record may stand in a file that a shell or a library reads."""
-    return all(re.fullmatch("[A-Za-z0-9_]{1,100}", each) for each in texts)
+    return all(re.fullmatch("[A-Za-z0-9_]{1,100}", text) for text in texts)
 
 
 def intel(choices: Sequence[Choice]) -> str:
@@ -52,7 +56,7 @@ def intel(choices: Sequence[Choice]) -> str:
     Raises:
         ArgumentError: the choices are for several numbers of ranks.
     """
-    if len(counts := sorted({each.ranks for each in choices})) > 1:
+    if len(counts := sorted({choice.ranks for choice in choices})) > 1:
         raise ArgumentError(
             "Intel MPI takes one table for all numbers of ranks: give records of one of "
             f"{', '.join(map(str, counts))}"
@@ -61,8 +65,9 @@ def intel(choices: Sequence[Choice]) -> str:
     for choice in choices:
         name = _variable(choice)
         rules = [
-            f"{each.variables.get(name, '0')}:{start}-{_MOST if each.upto is None else each.upto}"
-            for start, each in starts(choice.ranges)
+            f"{part.variables.get(name, '0')}:{start}-"
+            f"{_LARGEST if part.upto is None else part.upto}"
+            for start, part in starts(choice.ranges)
         ]
         lines.append(f"export {name}='{';'.join(rules)}'\n")
     return "".join(lines)
@@ -70,7 +75,7 @@ def intel(choices: Sequence[Choice]) -> str:
 
 def _variable(choice: Choice) -> str:
     """Return the name of the variable of a collective."""
-    names = (name for each in choice.ranges for name in each.variables)
+    names = (name for part in choice.ranges for name in part.variables)
     return next(name for name in names if name.startswith(_ADJUST))
 
 
@@ -88,11 +93,11 @@ def ucc(choices: Sequence[Choice]) -> str:
     tokens = []
     for choice in choices:
         parts = choice.ranks if choice.collective == "reduce_scatter" else 1
-        for start, each in _forced(choice):
-            upto = "inf" if each.upto is None else each.upto // parts
+        for start, part in _forced(choice):
+            upto = "inf" if part.upto is None else part.upto // parts
             tokens.append(
                 f"{_UCC[choice.collective]}:{-(-start // parts)}-{upto}"
-                f":[{choice.ranks}-{choice.ranks}]:inf:@{each.algorithm}"
+                f":[{choice.ranks}-{choice.ranks}]:inf:@{part.algorithm}"
             )
     return f"export {_TUNE}='{'#'.join(tokens)}'\n"
 
@@ -115,16 +120,16 @@ def nccl(choices: Sequence[Choice]) -> str:
     it, bytes are those of all ranks, and -1 is any.
     """
     lines = [
-        f"{_NCCL[choice.collective]},{start},{(1 << 62) if each.upto is None else each.upto},"
-        f"{_NCCL_ALGORITHMS[_of_nccl(each.variables, _ALGORITHM)]},"
-        f"{_of_nccl(each.variables, _PROTOCOL)},"
+        f"{_NCCL[choice.collective]},{start},{(1 << 62) if part.upto is None else part.upto},"
+        f"{_NCCL_ALGORITHMS[_of_nccl(part.variables, _ALGORITHM)]},"
+        f"{_of_nccl(part.variables, _PROTOCOL)},"
         f"-1,{choice.nodes},{choice.ranks},-1,-1\n"
         for choice in choices
-        for start, each in _forced(choice)
+        for start, part in _forced(choice)
     ]
     return "".join(lines)
 
 
 def _forced(choice: Choice) -> Iterator[tuple[int, Range]]:
     """Yield the ranges that do not leave the choice to the library, with their first bytes."""
-    return ((start, each) for start, each in starts(choice.ranges) if each.algorithm is not None)
+    return ((start, part) for start, part in starts(choice.ranges) if part.algorithm is not None)
