@@ -419,16 +419,12 @@ class SharedMemory(Store, Protocol):
         notes: the `Notes` that say why a rank of this node has left an operation.
         leave: tells the other ranks that this one has left an operation, and why.
         no_cma: why cross-memory attach cannot be used; empty where it can.
-        least_fetched: bytes of the smallest message that is fetched from private memory.
         releases: whether the memory of free areas is given back to the system.
         before_reuse: waits for the GPUs on which plans in this memory have work under way.
         processes: the process of each rank of this node.
-        cores: how many cores these may use together.
     """
 
     processes: dict[int, int]
-    cores: float
-    least_fetched: int
     releases: bool
     before_reuse: list[Thunk]
     rank: int

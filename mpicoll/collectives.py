@@ -78,7 +78,7 @@ class Collectives(PointToPoint):
     def __init__(self, transport: Transport, name: str = "world") -> None:
         self.process, self.name, self.parts = os.getpid(), name, 0
         self.routes = Routes(transport)
-        self.chooser = AutoChooser(transport, self.routes)
+        self.chooser = AutoChooser(transport)
         self.planner = Planner(transport, self.routes, self.chooser)
         from mpicoll.flight.groups import join  # importing mpicoll is quicker without
 

@@ -246,8 +246,10 @@ def _software(records: Sequence[CaseRecord]) -> Iterable[str]:
     yield f"native calls by {', '.join(libraries)}"
     if run.executor:
         yield f"schedules over host memory by {run.executor}"
-    for backend, line in (run.probe or {}).items():
-        yield f"probe, {backend}: {line}"
+    for backend, table in (run.choice or {}).items():
+        yield f"auto, {backend}: {table}"
+    for backend, readings in (run.probe or {}).items():
+        yield f"auto, {backend}: by a probe: {readings}"
 
 
 def _differences(records: Sequence[CaseRecord]) -> Iterable[str]:

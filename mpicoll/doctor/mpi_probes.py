@@ -13,9 +13,7 @@ from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.nccl import version, why_not_shared
 from mpicoll.machine.launchers import find_launch, singletons
 from mpicoll.machine.variables import thread_level
-from mpicoll.runtime.rates import NEVER
 from mpicoll.selection import tables
-from mpicoll.text.sizes import size_text
 
 
 def _mpi() -> str:
@@ -75,19 +73,6 @@ def _cma() -> str:
         return f"no: {shared.no_cma}" if shared.no_cma else "yes: process_vm_readv works"
 
 
-def _probe() -> str:
-    """Return the cost of moving bytes among the ranks of this job, as `auto` takes it."""
-    import mpicoll
-
-    with mpicoll.world() as group:
-        if group.transport.shared is None:
-            return f"none, as ranks share no memory: {group.transport.unshared}"
-        found = group.routes.costs()
-        least = found.fetched.own(group.size)
-        start = "never" if least == NEVER else f"from {size_text(least)} on"
-        return f"{found.origin}; CMA moves rows {start}"
-
-
 def _gpu_transports(package: str) -> Probe:
     """Return a probe of how arrays on this job's GPUs travel, by either package."""
 
@@ -130,7 +115,7 @@ def _sharing(group: Collectives) -> str:
 def _table() -> str:
     path = tables.default_path()
     if not path.exists():
-        return f"none at {path}: auto uses its built-in rule; mpicoll.tune measures one"
+        return f"none at {path}: auto reads the shipped table; mpicoll.tune measures one"
     entries = tables.read(path)["entries"]
     known = sorted({(each["backend"], *each["ranks_per_node"]) for each in entries})
     shown = ", ".join(f"{backend} on {'+'.join(map(str, n))} ranks" for backend, *n in known)
@@ -143,7 +128,6 @@ MPI_PROBES: dict[str, Probe] = {
     "GPU-aware MPI": _gpu_aware,
     "symmetric memory": _symmetric,
     "CMA": _cma,
-    "probe": _probe,
     "GPUs, mpi4py": _gpu_transports("mpicoll"),
     "GPUs, torch": _gpu_transports("torchcoll"),
     "decision table": _table,

@@ -52,7 +52,10 @@ def describe_run(seed: int, ranks: Ranks) -> Run:
         transports={name: list(world.transports) for name, world in worlds.items()},
         threads=thread_level(),
         executor="; ".join(sorted(set(everyone.exchange(executor())))),
-        probe={name: world.routes.costs().origin for name, world in worlds.items()},
+        choice={
+            name: world.chooser.source(world.gpu() if ranks.gpu_ways else None)
+            for name, world in worlds.items()
+        },
         hosts=[each.host for each in processes],
         cores=[list(each.cores.allowed) for each in processes],
         quota=processes[0].cores.quota,

@@ -19,7 +19,7 @@ from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer, Combine, l
 from mpicoll.programs.parting import in_two_parts
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.rates import NEVER
+from mpicoll.runtime.routes import NEVER
 from mpicoll.selection.auto import CHOOSERS
 
 _ZERO_COPY = 512 * 1024

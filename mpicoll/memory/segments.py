@@ -27,7 +27,7 @@ from mpicoll.backend import (
     WaitPolicy,
 )
 from mpicoll.errors import CollectiveError, Unavailable, first_error, on_all
-from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores, usable_cores
+from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.forks import FORKED
 from mpicoll.memory import cma
 from mpicoll.memory.allocator import Area, FirstFit, whole_lines
@@ -49,8 +49,6 @@ _LARGE, _LARGE_TILE = 4 << 20, 256 * 1024
 way, which were measured to take longer in them."""
 _ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
 """The smallest zero-copy message in bytes, by whether ranks share cores."""
-_ZERO_COPY_BY_CMA = 512 * 1024
-"""The smallest zero-copy message in private memory, over the transport ``cma``, from Python."""
 FIRST = 15 << 16
 """Bytes of the first segment. A later one has a power of two times as many."""
 _STREAMED = 64 * 1024
@@ -82,9 +80,7 @@ class MappedMemory:
     Attributes:
         wait_policy: how its ranks wait; its `deadline` may be set.
         processes: the process of each rank of this node.
-        cores: how many cores these may use together.
         leave: tells the other ranks that this one has left an operation, and why.
-        least_fetched: bytes of the smallest message that is fetched from private memory.
         releases: whether the memory of free areas is given back to the system.
         maps: False, as private memory of other ranks can only be fetched.
         orders: False, as no stream of a GPU works in it.
@@ -120,12 +116,10 @@ class MappedMemory:
         everyone = exchange(first_error(filter(None, refused)))
         self.no_cma = first_error(everyone)
         cores = [found[each].cores for each in intra_node]
-        self.cores, oversubscribed = usable_cores(cores), is_oversubscribed(cores)
         self.wait_policy: WaitPolicy = SpinYieldSleep(
-            rank, self.processes, oversubscribed, progress
+            rank, self.processes, is_oversubscribed(cores), progress
         )
         self.needs_fence = _needs_fence()
-        self.least_fetched = _ZERO_COPY_BY_CMA
         self.grow(FIRST)
         self.notes = Notes(self)
         self.wait_policy.tell = self.notes.wait_for
@@ -238,17 +232,14 @@ class MappedMemory:
     ) -> Reach:  # fmt: skip
         width = itemsize(dtype)
         tile = tile_of(transport, compiled=compiled, block=block, one_way=one_way) // width
+        least = _ZERO_COPY[self.wait_policy.oversubscribed] // width
         if unbound:
             private = frozenset((INPUT, OUTPUT, SCRATCH) if transport == CMA else ())
-            least = self.least_fetched // width
             return Reach(self.others, private, least, tile, private=private)
         inside = {name for name, array in buffers.items() if self.find(array)}
-        readable, least = inside, _ZERO_COPY[self.wait_policy.oversubscribed]
-        if transport == CMA:
-            readable = set(buffers) | {SCRATCH}
-            least = least if inside == set(buffers) else self.least_fetched
+        readable = set(buffers) | {SCRATCH} if transport == CMA else inside
         private = frozenset(readable - inside)
-        return Reach(self.others, frozenset(readable), least // width, tile, private=private)
+        return Reach(self.others, frozenset(readable), least, tile, private=private)
 
     def enter(self, plan: SharedResources) -> int:
         self.entered += 1

@@ -16,7 +16,8 @@ class Run(Struct, kw_only=True):
         threads: the thread level that MPI has given, None without MPI.
         executor: what ran schedules over host memory: ``compiled (avx512)``. Older records have
             ``closures:`` and a reason where the extension was not built.
-        probe: what `auto` and the choice of transports know of the machine, for each backend.
+        choice: the tables that `auto` reads, for each backend.
+        probe: what older versions measured for `auto`, for each backend.
         hosts, cores: by rank; `quota`: the cores that a container allows; `load`: before the run.
         oversubscribed: more ranks than cores.
         gpu_transports: for each backend why a transport does not serve GPU arrays, "" if it does.
@@ -33,6 +34,7 @@ class Run(Struct, kw_only=True):
     transports: dict[str, list[str]] = field(default_factory=dict)
     threads: Name | None = None
     executor: str | None = None
+    choice: dict[str, str] | UnsetType = UNSET
     probe: dict[str, str] | UnsetType = UNSET
     hosts: list[Name] = field(default_factory=list)
     cores: list[list[Count]] = field(default_factory=list)

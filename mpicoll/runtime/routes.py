@@ -16,15 +16,21 @@ from mpicoll.backend import (
 )
 from mpicoll.errors import Unavailable, first_error
 from mpicoll.gpu.ipc import GpuMemory, open_gpu_memory
-from mpicoll.runtime import probe
 from mpicoll.runtime.allocation import own_gpu
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.rates import NEVER, PARTED, Costs, constants
 
-_MAY_FETCH = range(4096, 32 << 20)
-"""Bytes of a vector or row for which the probe decides whether CMA is the default."""
-_MOST_SINGLE = 512 * 1024
-"""Bytes from which a message of a program over CMA is fetched at the latest."""
+NEVER = 1 << 62
+"""More bytes than any message has."""
+_FETCHED_FROM = {
+    False: {"alltoall": 2 << 20, "scatter": 2 << 20},
+    True: {"alltoall": 256 << 10, "scatter": 256 << 10},
+}
+"""By whether ranks share cores, the bytes of a row from which CMA is the default.
+
+Each rank fetches rows of its own. Two copies cost more than one once caches do not hold a row
+beside its slots, and earlier where ranks share a core, as the work of all ranks counts there.
+Schedules of the other collectives, in which one rank fetches for all or folds, never do by default.
+"""
 
 
 class Routes:
@@ -37,79 +43,32 @@ class Routes:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._gpus: dict[tuple[int, ...], tuple[GpuMemory | None, str]] = {}
-        self._costs: Costs | None = None
         self.has_executor = False
 
     def use_executor(self) -> None:
         """Choose transports for the compiled executor."""
         self.has_executor = True
-        self._use(self._constants())
 
     def may_compile(self, arguments: Arguments) -> bool:
         """Whether it runs a schedule over shared memory of the host, on all ranks alike."""
         return self.has_executor and arguments.op.function is None
 
-    def _constants(self) -> Costs:
-        shared = self.transport.shared
-        oversubscribed = shared is not None and shared.wait_policy.oversubscribed
-        return constants(compiled=self.has_executor, oversubscribed=oversubscribed)
-
-    def _use(self, found: Costs) -> None:
-        shared = self.transport.shared
-        if shared is not None and (self.has_executor or self._costs):
-            shared.least_fetched = min(found.fetched.rows, found.fetched.others, _MOST_SINGLE)
-
-    def costs(self) -> Costs:
-        """Return the cost of moving bytes, by a probe where ranks share a node; collective.
-
-        Measured at the first call.
-        """
-        if self._costs is None:
-            transport = self.transport
-            shared, found = transport.shared, self._constants()
-            if shared is not None and shared.mailbox is not None:
-                with shared.mailbox.together():
-                    found = probe.costs(transport, executes=self.has_executor)
-            self._costs = found
-            self._use(found)
-        return self._costs
-
     def fetches_from(self, arguments: Arguments) -> int:
-        """Return from how many bytes of a vector or row CMA is the default, as far as is known."""
-        what, shared = arguments.collective, self.transport.shared
+        """Return from how many bytes of a vector or row CMA is the default."""
+        shared = self.transport.shared
         if shared is None or shared.no_cma:
             return NEVER
-        fetched = (self._costs or self._constants()).fetched
-        all_read = what.unit == "rows" and not (what.from_root or what.to_root or what.reduces)
-        # Of two ranks each fetches the row of the other, which nobody else reads.
-        is_exchange = all_read and self.transport.size == 2
-        # One that copies its own row writes it to a slot, too, at little cost.
-        if is_exchange and self._at_once(arguments) and self._copies_own_row(arguments):
-            return NEVER
-        if what.unit == "rows" and what.from_root:
-            return fetched.scattered(self.transport.size)
-        if what.unit == "pairs" or is_exchange:
-            return fetched.own(self.transport.size)
-        return fetched.gathered if all_read else fetched.others
+        by_collective = _FETCHED_FROM[shared.wait_policy.oversubscribed]
+        return by_collective.get(arguments.collective.name, NEVER)
 
     def fetches_part(self, arguments: Arguments, route: str, nbytes: int) -> bool:
         """Whether of a row of so many bytes a part is fetched while its root copies another."""
-        what = arguments.collective
-        is_scatter = what.unit == "rows" and what.from_root
-        if not (is_scatter and route == CMA and self.transport.size == 2 and nbytes >= PARTED):
-            return False
-        return self._at_once(arguments)
-
-    def _at_once(self, arguments: Arguments) -> bool:
-        """Whether ranks pass tiles through slots while others read them."""
         shared = self.transport.shared
-        apart = shared is not None and not shared.wait_policy.oversubscribed
-        return apart and self.may_compile(arguments)
-
-    @staticmethod
-    def _copies_own_row(arguments: Arguments) -> bool:
-        """Whether all ranks do: with counts, only some may be in place."""
-        return arguments.counts is None and not arguments.in_place
+        if shared is None or shared.wait_policy.oversubscribed or not self.may_compile(arguments):
+            return False
+        is_large = nbytes >= _FETCHED_FROM[False]["scatter"]
+        is_scatter = arguments.collective.name == "scatter"
+        return is_scatter and is_large and route == CMA and self.transport.size == 2
 
     def names(self) -> list[str]:
         """Return the transports of schedules on the host."""
@@ -159,9 +118,6 @@ class Routes:
         Raises:
             Unavailable: the group has no such transport, and why.
         """
-        fetched = arguments.device == "host" and arguments.bytes_per_row in _MAY_FETCH
-        if fetched and not asked and self.transport.shared and not self.transport.shared.no_cma:
-            self.costs()
         route = self.check(arguments, asked)
         if arguments.device != "gpu" or route not in ("", IPC):
             return route, None

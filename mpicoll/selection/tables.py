@@ -125,7 +125,7 @@ def load(
 
 
 def _warn(text: str) -> None:
-    warnings.warn(f"{text}: auto uses its built-in rule; mpicoll.tune measures", stacklevel=4)
+    warnings.warn(f"{text}: auto reads the shipped table; mpicoll.tune measures", stacklevel=4)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -33,7 +33,6 @@ from mpicoll.memory import cma, segments, slots
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import user_op
 from mpicoll.programs import windows
-from mpicoll.runtime import probe, rates
 
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
 OVER_MESSAGES = FORMS if OVER_TORCH else SCHEDULES
@@ -50,9 +49,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "TILE", 64)
     monkeypatch.setattr(segments, "TILE_OF_WINDOW", 64)
     monkeypatch.setattr(windows, "SLOTS", 2)
-    monkeypatch.setenv(probe.SWITCH, "0")
-    monkeypatch.setitem(rates.FETCHED, rates.COMPILED, rates.Fetched(32, 32))
-    monkeypatch.setattr(segments, "_ZERO_COPY_BY_CMA", 32)
     monkeypatch.setattr(segments, "_ZERO_COPY", {False: 32, True: 32})
     monkeypatch.setattr(slots, "_MOST_BYTES", 600)
 

@@ -16,7 +16,6 @@ from launcher import ranks
 
 from mpicoll import Collectives, Unavailable
 from mpicoll.memory import files
-from mpicoll.runtime import probe
 
 pytestmark = [pytest.mark.ranks(2, 3), pytest.mark.threads_only]
 LARGE = 1 << 20
@@ -31,10 +30,8 @@ def mapped(c: Collectives) -> int:
 
 @pytest.fixture
 def full(c: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node of rank 1 has 4 MiB left; closures need a slot for every message
-    of less than 32 MiB, as far as no probe finds that they had better fetch it."""
+    """The node of rank 1 has 4 MiB left; closures need a slot for every message."""
     use_closures(monkeypatch)
-    monkeypatch.setenv(probe.SWITCH, "0")
     monkeypatch.setattr(
         files, "available_memory",
         lambda: 4 << 20 if current_thread().name == "rank 1" else 1 << 40,

@@ -15,7 +15,6 @@ from run_collective import REDUCING, carried, device
 from mpicoll import Collectives, Unavailable, Unsupported
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.memory import segments
-from mpicoll.runtime import probe
 from mpicoll.runtime.order import REPRODUCIBLE
 
 pytestmark = pytest.mark.kept_group
@@ -27,7 +26,6 @@ COUNTS = (1, 7, 601)
 def reproducible(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Ask for one order, by each executor, with windows of 512 bytes."""
     monkeypatch.setenv(REPRODUCIBLE, "1")
-    monkeypatch.setenv(probe.SWITCH, "0")
     monkeypatch.setattr(segments, "TILE", 64)
     monkeypatch.setattr(segments, "TILE_OF_WINDOW", 64)
     if request.param != "compiled":

@@ -1,65 +1,70 @@
-"""Tags of plans: alike on all ranks, and of one live plan only, however ranks drop theirs."""
+"""The transport of a call that names none: by the collective and the bytes of a row."""
 
 from __future__ import annotations
 
-import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
-from mpicoll.errors import Unsupported
-from mpicoll.runtime.tags import Tags
-
-RANKS, MOST = 2, 3
+from mpicoll.backend import CMA, SYMMETRIC
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.runtime.routes import NEVER, Routes
 
 
-class Owner:
-    """A plan, as far as tags go."""
+def routes(size: int = 2, *, shares_cores: bool = False, no_cma: str = "") -> Routes:
+    policy = SimpleNamespace(oversubscribed=shares_cores)
+    shared = SimpleNamespace(no_cma=no_cma, wait_policy=policy)
+    transport: Any = SimpleNamespace(shared=shared, size=size, name="point-to-point")
+    made = Routes(transport)
+    made.use_executor()
+    return made
 
 
-class Group:
-    """Ranks in one process; all take a tag before any holds it."""
-
-    def __init__(self) -> None:
-        self.ranks = [Tags(self.exchange, MOST) for _ in range(RANKS)]
-        self.owners: list[dict[int, Owner]] = [{} for _ in self.ranks]
-
-    def exchange(self, _own: set[int], _kind: object) -> list[set[int]]:
-        return [set(each.held) for each in self.ranks]
-
-    def make(self) -> list[int]:
-        """Make a plan on every rank, and return its tags."""
-        found = [each.take() for each in self.ranks]
-        for tags, tag, owners in zip(self.ranks, found, self.owners, strict=True):
-            owners[tag] = Owner()
-            tags.hold(tag, owners[tag])
-        return found
-
-    def live(self) -> set[int]:
-        return set().union(*self.owners)
+def call(name: str, nbytes: int = 0) -> Any:
+    return SimpleNamespace(
+        collective=COLLECTIVES[name], op=SimpleNamespace(function=None), device="host",
+        bytes_per_row=nbytes,
+    )  # fmt: skip
 
 
-@given(some.lists(some.integers(0, RANKS), min_size=30, max_size=60), some.randoms())
-def test_no_two_live_plans_share_a_tag(moves: list[int], choose: random.Random) -> None:
-    """Each move makes a plan, or drops one on one rank alone."""
-    group = Group()
-    for move in moves:
-        before = group.live()
-        if move == RANKS and len(before) < MOST:
-            first, *others = group.make()
-            assert first not in before and others == [first] * (RANKS - 1)
-        elif owners := group.owners[move % RANKS]:
-            del owners[choose.choice(list(owners))]
+@pytest.mark.parametrize("shares_cores", [False, True])
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_only_large_rows_of_which_one_rank_reads_one_are_fetched(
+    name: str, shares_cores: bool
+) -> None:
+    group = routes(shares_cores=shares_cores)
+    fetches = name in ("alltoall", "scatter")
+    assert (group.fetches_from(call(name)) < NEVER) == fetches
+    assert group.check(call(name, 1 << 30), "") == (CMA if fetches else SYMMETRIC)
+    assert group.check(call(name, 4096), "") == SYMMETRIC
+    assert group.check(call(name, 4096), CMA) == CMA
 
 
-def test_a_plan_too_many_is_refused() -> None:
-    group = Group()
-    assert [group.make()[0] for _ in range(MOST)] == [*range(1, MOST + 1)]
-    with pytest.raises(Unsupported, match=f"{MOST} plans of this group are in use"):
-        group.make()
-    del group.owners[0][2]
-    with pytest.raises(Unsupported):
-        group.make()
-    del group.owners[1][2]
-    assert group.make() == [2] * RANKS
+def test_ranks_that_share_cores_fetch_smaller_rows() -> None:
+    own, shared = routes(), routes(shares_cores=True)
+    assert shared.fetches_from(call("alltoall")) < own.fetches_from(call("alltoall"))
+
+
+def test_nothing_is_fetched_where_the_kernel_does_not_allow_it() -> None:
+    refused = routes(no_cma="ptrace_scope is 3")
+    assert refused.check(call("alltoall", 1 << 30), "") == SYMMETRIC
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "route", "shares_cores", "nbytes", "in_part"),
+    [
+        ("scatter", 2, CMA, False, 2 << 20, True),
+        ("scatter", 2, CMA, False, (2 << 20) - 1, False),
+        ("scatter", 2, CMA, True, 2 << 20, False),
+        ("scatter", 3, CMA, False, 2 << 20, False),
+        ("scatter", 2, SYMMETRIC, False, 2 << 20, False),
+        ("gather", 2, CMA, False, 2 << 20, False),
+        ("broadcast", 2, CMA, False, 2 << 20, False),
+    ],
+)
+def test_a_row_that_one_rank_waits_for_is_fetched_in_part(
+    name: str, size: int, route: str, shares_cores: bool, nbytes: int, in_part: bool
+) -> None:
+    group = routes(size, shares_cores=shares_cores)
+    assert group.fetches_part(call(name), route, nbytes) == in_part

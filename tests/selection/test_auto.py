@@ -1,30 +1,21 @@
-"""The choice that ``auto`` makes: tables, their ranges, and the built-in rule."""
+"""The choice that ``auto`` makes: tables, their ranges, and what a table of this machine does."""
 
 from __future__ import annotations
 
 import json
-import math
 import timeit
 import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from launcher import mpirun, ranks
-from run_collective import device
 
-from mpicoll import Collectives
 from mpicoll.algorithms.registry import find
 from mpicoll.errors import ArgumentError
-from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.programs.instructions import Reach
-from mpicoll.runtime.arguments import check_arguments
-from mpicoll.runtime.rates import ALONE, JOINED, OVERSUBSCRIBED, Rates
-from mpicoll.selection import auto, tables
-from mpicoll.selection.auto import CANDIDATES, between
-from mpicoll.selection.prices import price
+from mpicoll.selection import tables
+from mpicoll.selection.auto import between
 from mpicoll.simulator import contiguous, prove
 
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
@@ -96,7 +87,7 @@ def test_a_broken_table_is_said_to_be(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(ArgumentError, match=r"table\.json"):
         tables.read(path)
-    with pytest.warns(UserWarning, match="built-in rule"):
+    with pytest.warns(UserWarning, match="shipped table"):
         assert tables.load("mpi4py", "MPICH", [2], path) == {}
 
 
@@ -109,56 +100,6 @@ def test_no_table_is_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv(tables.VARIABLE, str(tmp_path / "none.json"))
     with pytest.warns(UserWarning, match="no file"):
         assert tables.load("mpi4py", "MPICH", [2]) == {}
-
-
-@pytest.mark.parametrize("size", [2, 3, 4, 8])
-@pytest.mark.parametrize("name", COLLECTIVES)
-def test_every_candidate_has_a_price(name: str, size: int) -> None:
-    arrays, what = NumpyArrays(), COLLECTIVES[name]
-    x = None
-    if what.unit != "none":
-        many = name in ("scatter", "reduce_scatter", "alltoall")
-        x = arrays.empty((size, 10) if many else (10,), "float32")
-    request = check_arguments(arrays, 0, size, name, x, out=None, op="sum", root=0, counts=None,
-                    algorithm="auto")  # fmt: skip
-    reach = Reach(frozenset(), frozenset(), 1 << 17, 1 << 17)
-    prices = [price(find(name, text), request, reach, ALONE) for text in CANDIDATES[name]]
-    assert all(each > 0 for each in prices)
-    assert not all(map(math.isinf, prices))
-
-
-def reduce_cost(text: str, size: int, rates: Rates, cores: float) -> float:
-    """Return the price of a reduce of 1 MiB."""
-    x = NumpyArrays().empty((256 * 1024,), "float32")
-    request = check_arguments(NumpyArrays(), 0, size, "reduce", x, out=None, op="sum", root=0,
-                              counts=None, algorithm="auto")  # fmt: skip
-    reach = Reach(frozenset(), frozenset(), 1 << 17, 1 << 14)
-    return price(find("reduce", text), request, reach, rates, cores)
-
-
-@pytest.mark.parametrize(("cores", "cheapest"), [
-    (8.0, "two_shot"), (3.0, "two_shot"), (2.0, "one_shot"), (1.0, "one_shot"),
-])  # fmt: skip
-def test_ranks_that_share_cores_pay_for_each_other(cores: float, cheapest: str) -> None:
-    """Where all ranks fold a part, the slowest is done the sooner, and more is done in all.
-
-    One of two cores has two of the three ranks.
-    """
-
-    def cost(text: str) -> float:
-        return reduce_cost(text, 3, OVERSUBSCRIBED, cores)
-
-    assert min(("one_shot", "two_shot"), key=cost) == cheapest
-
-
-@pytest.mark.parametrize(("joined", "cheapest"), [(JOINED, "one_shot"), (1.0, "binomial")])
-def test_a_fold_in_the_same_pass_costs_less(joined: float, cheapest: str) -> None:
-    """Four ranks on two cores: the root of one_shot folds three vectors at once."""
-
-    def cost(text: str) -> float:
-        return reduce_cost(text, 4, OVERSUBSCRIBED._replace(joined=joined), 2)
-
-    assert min(("one_shot", "binomial"), key=cost) == cheapest
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
@@ -201,24 +142,6 @@ def test_auto_runs_what_the_table_says(tmp_path: Path) -> None:
     done = ranks(2, "-c", SHOW, environment=told)
     assert done.stdout.count("another machine") == 1, "said once, by rank 0"
     assert "RAN ring" not in done.stdout and done.stdout.count("RAN") == 2
-
-
-@pytest.fixture(params=["one_shot", "recursive_doubling", "two_shot"])
-def cheapest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The candidate that costs less than all others."""
-
-    def made_up(algorithm: Any, *_: Any) -> float:
-        return 1.0 if str(algorithm) == request.param else 2.0
-
-    monkeypatch.setattr(auto, "price", made_up)
-    return str(request.param)
-
-
-@pytest.mark.ranks(3)
-@pytest.mark.threads_only
-def test_auto_takes_the_cheapest(c: Collectives, cheapest: str) -> None:
-    with c.plan("allreduce", device(c, np.ones(4), "int64")) as plan:
-        assert plan.algorithm == cheapest
 
 
 def test_another_file_is_not_replaced_by_a_table(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_table_that_cannot_be_used_is_refused(case: str, tmp_path: Path) -> No
     with pytest.raises(ArgumentError, match=message) as caught:
         tables.read(path)
     assert str(path) in str(caught.value)
-    with pytest.warns(UserWarning, match="built-in rule"):
+    with pytest.warns(UserWarning, match="shipped table"):
         assert tables.load("mpi4py", "MPICH", [2], path) == {}
 
 
@@ -102,7 +102,7 @@ def test_other_json_is_refused_in_words(text: str, why: str, tmp_path: Path) -> 
 def test_what_is_no_regular_file_is_not_waited_for(make: Any, tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     make(path)
-    with pytest.warns(UserWarning, match=f"cannot read {path}: .*built-in rule"):
+    with pytest.warns(UserWarning, match=f"cannot read {path}: .*shipped table"):
         assert tables.load("mpi4py", "MPICH", [2], path) == {}
 
 

@@ -116,7 +116,7 @@ class Served:
         self.asked = Asked()
         self.find: Any = None
         routes = Routes(self.transport)
-        self.planner = Planner(self.transport, routes, AutoChooser(self.transport, routes))
+        self.planner = Planner(self.transport, routes, AutoChooser(self.transport))
         layout = self.transport.arrays.layout()
         shared = self.transport.shared
         if shared is None or shared.mailbox is None or not routes.has_executor or layout is None:

@@ -1,0 +1,179 @@
+"""The decision table that is shipped: what `auto` runs where `mpicoll.tune` has measured nothing.
+
+A row reads: up to so many ranks, up to so many bytes, these algorithms. Bytes are the total bytes
+of a call, as in a table of `mpicoll.tune`. The first row that covers a call decides. A row can name
+alternatives: some calls demand an order of folding that the first algorithm does not keep.
+
+The table is data and nothing is measured, so every launch makes the same choice.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+from mpicoll.runtime.natives import FOLDED
+
+ANY = inf
+KIB, MIB = 1 << 10, 1 << 20
+
+Rows = tuple[tuple[float, float, str, *tuple[str, ...]], ...]
+"""Rows of one collective: the most ranks, the most bytes, and the algorithms."""
+Table = dict[str, Rows]
+
+OWN_CORES: Table = {
+    "barrier": (
+        (2, ANY, "dissemination(radix=2)"),
+        (ANY, ANY, "dissemination(radix=4)"),
+    ),
+    "broadcast": ((ANY, ANY, "one_shot"),),
+    "reduce": (
+        (2, ANY, "one_shot"),
+        (8, KIB, "one_shot"),
+        (ANY, 8 * KIB, "binomial", "one_shot"),
+        (ANY, ANY, "two_shot"),
+    ),
+    "allreduce": (
+        (2, 64 * KIB, "one_shot"),
+        (8, 2 * KIB, "one_shot"),
+        (ANY, 4 * KIB, "recursive_doubling", "one_shot"),
+        (ANY, ANY, "two_shot"),
+    ),
+    "gather": (
+        (3, ANY, "naive"),
+        (ANY, 256 * KIB, "binomial"),
+        (ANY, ANY, "naive"),
+    ),
+    "allgather": ((ANY, ANY, "direct"),),
+    "scatter": (
+        (4, ANY, "naive"),
+        (ANY, 4 * KIB, "binomial"),
+        (ANY, ANY, "naive"),
+    ),
+    "reduce_scatter": (
+        (4, ANY, "direct"),
+        (ANY, 32 * KIB, "recursive_halving", "direct"),
+        (ANY, ANY, "direct"),
+    ),
+    "alltoall": (
+        (8, ANY, "naive"),
+        (ANY, 4 * KIB, "bruck(radix=2)"),
+        (ANY, ANY, "naive"),
+    ),
+    "scan": (
+        (2, ANY, "one_shot"),
+        (ANY, 2 * KIB, "one_shot"),
+        (ANY, ANY, "linear"),
+    ),
+    "exscan": (
+        (2, ANY, "one_shot"),
+        (ANY, 2 * KIB, "one_shot"),
+        (ANY, ANY, "linear"),
+    ),
+}
+"""All ranks are on one node, and each has a core."""
+
+SHARED_CORES: Table = OWN_CORES | {
+    "reduce": (
+        (8, ANY, "one_shot"),
+        (ANY, 512 * KIB, "one_shot"),
+        (ANY, ANY, "two_shot"),
+    ),
+    "allreduce": (
+        (8, 32 * KIB, "one_shot"),
+        (ANY, 16 * KIB, "recursive_doubling", "one_shot"),
+        (ANY, ANY, "two_shot"),
+    ),
+    "scatter": ((ANY, ANY, "naive"),),
+}
+"""All ranks are on one node that has fewer cores, where the work of all ranks counts."""
+
+ON_GPU: Table = OWN_CORES | {
+    "reduce": (
+        (4, 32 * MIB, "one_shot"),
+        (ANY, 32 * MIB, "binomial", "one_shot"),
+        (ANY, ANY, "two_shot"),
+    ),
+    "allreduce": (
+        (ANY, 16 * MIB, "one_shot"),
+        (ANY, ANY, "two_shot"),
+    ),
+    "scatter": (
+        (4, ANY, "naive"),
+        (ANY, 32 * MIB, "binomial"),
+        (ANY, ANY, "naive"),
+    ),
+    "reduce_scatter": (
+        (4, ANY, "direct"),
+        (ANY, ANY, "recursive_halving", "direct"),
+    ),
+}
+"""Arrays lie on GPUs whose memory all ranks map: a round costs much more than on the host."""
+
+SEVERAL_NODES: Table = {
+    "scan": ((16, KIB, FOLDED),),
+    "exscan": ((16, 16, FOLDED),),
+}
+"""Where calls go between nodes over MPI, other than by the library's own call."""
+
+BY_MESSAGES: Table = {
+    "barrier": ((ANY, ANY, "dissemination"),),
+    "broadcast": ((ANY, 64 * KIB, "binomial"), (ANY, ANY, "scatter_ring")),
+    "reduce": ((ANY, 64 * KIB, "binomial", "one_shot"), (ANY, ANY, "rabenseifner", "two_shot")),
+    "allreduce": (
+        (ANY, 64 * KIB, "recursive_doubling", "one_shot"),
+        (ANY, ANY, "rabenseifner", "two_shot"),
+    ),
+    "gather": ((ANY, 64 * KIB, "binomial"), (ANY, ANY, "naive")),
+    "allgather": ((ANY, 64 * KIB, "bruck"), (ANY, ANY, "ring")),
+    "scatter": ((ANY, 64 * KIB, "binomial"), (ANY, ANY, "naive")),
+    "reduce_scatter": (
+        (ANY, 64 * KIB, "recursive_halving", "direct"),
+        (ANY, ANY, "ring", "direct"),
+    ),
+    "alltoall": ((ANY, 64 * KIB, "naive"), (ANY, ANY, "pairwise")),
+    "scan": ((ANY, 64 * KIB, "recursive_doubling", "one_shot"), (ANY, ANY, "chain")),
+    "exscan": ((ANY, 64 * KIB, "recursive_doubling", "one_shot"), (ANY, ANY, "chain")),
+}
+"""Where the library has no call that serves."""
+
+
+class Place(NamedTuple):
+    """The properties of a group on which the choice depends.
+
+    Attributes:
+        is_on_gpu: the arrays lie on GPUs.
+        shares_memory: all ranks are on one node and map each other's memory.
+        shares_cores: a node has more ranks than cores.
+    """
+
+    ranks: int
+    backend: str
+    is_on_gpu: bool = False
+    shares_memory: bool = True
+    shares_cores: bool = False
+
+    @property
+    def table(self) -> Table:
+        """The table that comes before the library's own call."""
+        if self.shares_memory:
+            return ON_GPU if self.is_on_gpu else SHARED_CORES if self.shares_cores else OWN_CORES
+        return SEVERAL_NODES if self.backend == "mpi4py" and not self.is_on_gpu else {}
+
+
+def choices(name: str, nbytes: int, place: Place) -> tuple[str, ...]:
+    """Return the algorithms of a collective for so many bytes; none leaves it to the library."""
+    return _covering(place.table.get(name, ()), nbytes, place)
+
+
+def by_messages(name: str, nbytes: int, place: Place) -> tuple[str, ...]:
+    """Return the same where the library has no call that serves."""
+    return _covering(BY_MESSAGES[name], nbytes, place)
+
+
+def _covering(rows: Rows, nbytes: int, place: Place) -> tuple[str, ...]:
+    """Return the algorithms of the first row that covers a call."""
+    for ranks, most, *algorithms in rows:
+        if place.ranks <= ranks and nbytes <= most:
+            return tuple(algorithms)
+    return ()
