@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -67,10 +67,11 @@ class Arrays(Protocol):
     def span(self, x: Array) -> tuple[int, int]:
         """Return the first address of `x` and the one past its end."""
 
-    def form(self, x: object) -> Hashable:
-        """Return a key that arrays have in common which pass the same checks, or fail them.
+    def describe(self, x: object) -> tuple[int, int, int, tuple[int, ...]] | None:
+        """Return the address, bytes and shape of an array that `layout` does not cover.
 
-        None where that cannot be told in a microsecond or two.
+        The third item is a number for its dtype and device. None where arrays alike may fail
+        different checks, or `x` is no such array.
         """
 
     def layout(self) -> tuple[Array, object] | None:
@@ -401,11 +402,6 @@ class Exchange(Protocol):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item of a type, in rank order."""
 
-    def agree(
-        self, digest: bytes, completed: Callable[[Callable[[], None]], object] | None = None
-    ) -> bool:
-        """Whether all ranks gave the same few bytes; `completed` makes each wait for a rank."""
-
 
 class SharedMemory(Store, Protocol):
     """The host memory of one group's ranks on this node.
@@ -700,8 +696,8 @@ class Transport(Protocol):
             kind: the type of all items; with `Any`, tuples and sets become lists.
         """
 
-    def agree(self, digest: bytes) -> bool:
-        """Whether all ranks gave the same 8 bytes."""
+    def agree(self, digest: int) -> bool:
+        """Whether all ranks gave the same 64 bits; for ranks that share no memory."""
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         """Start sending a flat array."""

@@ -17,7 +17,7 @@ from mpicoll.runtime.adaptive import Adaptive
 from mpicoll.runtime.agreement import check_on_all
 from mpicoll.runtime.allocation import own_gpu, readable
 from mpicoll.runtime.arguments import Arguments, check_number
-from mpicoll.runtime.methods import ADAPTIVE, PlanCache
+from mpicoll.runtime.method_calls import ADAPTIVE, MethodCalls
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.point_to_point import PointToPoint
 from mpicoll.runtime.recording import Recording
@@ -87,9 +87,9 @@ class Collectives(PointToPoint):
             threads=transport.backend == "threads",
         )  # fmt: skip
         super().__init__(transport, Recording(self.flight))
-        self.plans = PlanCache(transport, self.planner, self._slow, self.flight)
+        self.plans = MethodCalls(transport, self.planner, self._slow, self.flight)
         self.adaptive = Adaptive(self.plans)
-        self._call = self.plans.call
+        self._call = self.plans.table
 
     # -- the group --------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Its counterpart is `mpicoll.mpi.arrays`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from math import prod
@@ -48,6 +48,8 @@ _FOLDED_BY_NUMPY = {
 HOST = torch.device("cpu")
 _HOST = NumpyArrays()
 _NAMES = {getattr(torch, name): name for name in DTYPES}
+_KINDS: dict[tuple[torch.dtype, int], int] = {}
+"""A number for each dtype on each device."""
 
 
 def _fitting(op: ReduceOp, found: Any, out: torch.Tensor) -> torch.Tensor:
@@ -101,12 +103,13 @@ class TorchArrays:
         start = int(x.data_ptr())
         return start, start + x.numel() * x.element_size()
 
-    def form(self, x: object) -> Hashable:
+    def describe(self, x: object) -> tuple[int, int, int, tuple[int, ...]] | None:
         if type(x) is not torch.Tensor or not (x.is_cpu or x.is_cuda) or x.layout != torch.strided:
             return None
         if x.is_nested or not x.is_contiguous() or x.is_conj() or x.is_neg():
             return None
-        return x.shape, x.dtype, x.get_device()
+        kind = _KINDS.setdefault((x.dtype, x.get_device()), len(_KINDS))
+        return x.data_ptr(), x.nbytes, kind, tuple(x.shape)
 
     def layout(self) -> tuple[Array, object] | None:
         exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)

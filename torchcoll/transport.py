@@ -260,15 +260,13 @@ class TorchTransport(TorchMessages):
             )
         return found
 
-    def agree(self, digest: bytes) -> bool:
-        """Compare through shared memory, or one MAX of the number and of its complement."""
-        if self.shared is not None and self.shared.mailbox is not None:
-            return self.shared.mailbox.agree(digest)
-        group, number = self.group, int.from_bytes(digest, "little", signed=True)
-        self._mine[0], self._mine[1] = number, ~number
+    def agree(self, digest: int) -> bool:
+        """Compare by one MAX of the number and of its complement."""
+        group = self.group
+        self._mine[0], self._mine[1] = digest, ~digest
         with self.together(), natives.watched(self.peers, agreeing()):
             natives.all_reduce(group, self._mine, dist.ReduceOp.MAX)
-        return bool(self._mine[0] == number and self._mine[1] == ~number)
+        return bool(self._mine[0] == digest and self._mine[1] == ~digest)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:

@@ -123,22 +123,6 @@ def kept(attribute: str, make: Callable[[Any], Callable[..., Any]], method: Any,
         method: whose name and text the result has.
     """
 
-def by_operator(
-    settled: str, kind: Any, predefined: frozenset[int], types: frozenset[type], most: int,
-    alone: tuple[Any, ...], left: Any, method: Any, /
-) -> Any:  # fmt: skip
-    """Return a method that leaves the operators of users and long objects to another one.
-
-    Args:
-        settled: an attribute: as long as the object has nothing there, the method is called.
-        kind: the type of operators.
-        predefined: the handles of those that are not users'.
-        types: of objects that may be short.
-        most: from so many elements an object of these is long.
-        alone: what is in `settled` is called with these arguments before a long object is left.
-        left: the method for users' operators and long objects.
-    """
-
 def write_objects(
     room: bytearray, stride: int, items: tuple[Any, ...],
     stock: tuple[Any, Any, Any, frozenset[type]], left: list[bytes], /
@@ -208,25 +192,31 @@ class Counted:
         self, start: Callable[[], Any], test: Callable[[], bool], yields: int, /
     ) -> bool: ...
 
-class Calls:
-    """Runs the program of a call that it knows, and leaves the others to `slow`.
+class PlanTable:
+    """Finds the plan of a call by its arguments, and runs it; other calls are left to `slow`.
 
     Called with name, x, out, op, root, counts and algorithm.
 
     Args:
         probe: an array; arrays of its type, exactly, are read.
         exchange: DLPack's exchange table; for NumPy its dtypes, each with its itemsize and
-            DLPack's code.
-        lines: for each rank the address of the line in which it states its calls.
+            DLPack's code. None where no array is read.
+        numbers: of the group, as `Mailbox.number` has them.
+        slow: takes the seven arguments; where the ranks have found that they differ, also the
+            program that this rank has begun, or True.
+        give_up: takes a plan that has failed in the middle of a run, and the error; whether the
+            call goes on. The plan is a program, a function, or None where the ranks only compare
+            a call.
+            The error is None where a `Queue` has found that the ranks differ.
+        lines: for each rank the address of the line in which it publishes its digests; none where
+            the ranks share no memory.
         stride: 64-bit words from that line to the one of the next call.
-        number: the numbers of the group, as `Mailbox.number` has them.
-        slow: takes the seven arguments, and the program that was begun where the ranks differ.
-        wait: ``wait(rank, number, name)`` returns when a rank has stated a call, or raises.
-        broken: takes a program that has failed in the middle of a run, and the error; None instead
-            of it where a `Queue` has found that the ranks differ.
-        late: takes the name of a call that this rank has left to another, and in which the ranks
-            have found that they differ. With None a rank reads what the others state before it
-            leaves a call, and else before the next.
+        wait: ``wait(rank, number, name)`` returns when a rank has published a digest, or raises.
+        calls: `mpicoll.peers.calls.Calls.numbers`, which say in which call this rank is; None where
+            the ranks compare their calls before a function runs.
+        agree: ``agree(digest, name)`` compares calls among ranks that share no memory.
+        describe: `mpicoll.backend.Arrays.describe`, for other arrays.
+        log: of the flight recorder; without one nothing is recorded.
         in_place, datatype: with these an array may stand in a list or tuple, beside counts and
             objects of the type `datatype`, and `in_place` instead of an input.
         in_method: methods of this package, one frame of Python each, make all calls. The flight
@@ -237,11 +227,13 @@ class Calls:
     """
 
     def __init__(
-        self, probe: Any, exchange: object, lines: Sequence[int], stride: int, rank: int,
-        number: Buffer, *, spins: int, slow: Callable[..., Any],
-        wait: Callable[[int, int, str | None], object],
-        broken: Callable[[Program, BaseException | None], object], keep: object,
-        late: Callable[[str], object] | None = ..., in_place: object = ..., datatype: object = ...,
+        self, probe: Any, exchange: object, numbers: Buffer, slow: Callable[..., Any],
+        give_up: Callable[[Any, BaseException | None], object], *, lines: Sequence[int],
+        stride: int = ..., rank: int = ..., spins: int = ...,
+        wait: Callable[[int, int, str | None], object] | None = ..., keep: object = ...,
+        calls: Buffer | None = ..., agree: Callable[[int, str | None], bool] | None = ...,
+        describe: Callable[[Any], tuple[int, int, int, tuple[int, ...]] | None] | None = ...,
+        log: Log | None = ..., in_place: object = ..., datatype: object = ...,
         in_method: bool = ...,
     ) -> None: ...  # fmt: skip
     def __call__(
@@ -260,6 +252,9 @@ class Calls:
     ) -> Any:
         """Run a part of a call that Python runs."""
 
+    def agree(self, digest: int, name: str | None, /) -> bool:
+        """Whether all ranks make the same call, which Python runs; collective."""
+
     def complete(self) -> None:
         """Complete the call that is under way; raises as a call does."""
 
@@ -276,75 +271,50 @@ class Calls:
     def lend(self, probe: Any, exchange: object, /) -> None:
         """Beside NumPy's arrays read those of another library as if they were NumPy's; once."""
 
-    def add(
-        self, given: tuple[Any, ...], program: Program, digest: int, returns: bool,
-        make: Callable[[], Any] | bool | None, until: int = ..., x_in_out: bool = ...,
+    def add_program(
+        self, given: tuple[Any, ...], program: Program, digest: int, has_output: bool,
+        make_output: Callable[[], Any] | None, until: int = ..., x_in_out: bool = ...,
         x_shift: int = ..., out_shift: int = ..., tally: Buffer | None = ..., /,
     ) -> None:  # fmt: skip
         """Serve such calls by a program from now on.
 
         Args:
-            digest: what the other ranks state of the same call.
-            returns: this rank gets an array; `make` makes it where none was given. Is `make` True,
-                that is what such a call returns.
+            digest: what the other ranks publish of the same call.
+            has_output: this rank gets an array; `make_output` makes it where none was given.
             until: the program's run from which such calls are left to `slow`; never by default.
             x_in_out: the input lies in the array that is given as output.
             x_shift, out_shift: bytes from the arrays to where input and output begin.
             tally: to which their times are added, where they return None.
         """
 
-    def serve(self, given: tuple[Any, ...], function: Callable[[Any, Any], Any], /) -> bool:
-        """Serve such calls by a function of x and out from now on; whether it will."""
+    def add_function(
+        self, given: tuple[Any, ...], function: Callable[[Any, Any], Any] | None, digest: int,
+        place: int, /,
+    ) -> None:  # fmt: skip
+        """Serve such calls by a function of x and out from now on; the ranks compare them before.
 
-    def agree(self, digest: int, name: str, /) -> bool:
-        """State a call that Python runs; return whether all ranks state the same."""
+        Args:
+            function: None where the library serves such calls, which then return True.
+            digest: as for `add_program`; the number of the plan where there are `calls`.
+            place: in the table of the flight recorder.
+        """
 
     def reads(self, given: tuple[Any, ...], /) -> bool:
         """Whether such calls can be found here, once they are added."""
 
-    def forget(self, program: object, /) -> None:
-        """Serve no call by a program, or a function, any more."""
-
-class Stated:
-    """Serves calls of a method between nodes by a plan of calls from Python on its own arrays.
-
-    Called with x and out. It copies them to the plan's arrays and back.
-
-    Args:
-        arrays: reads arrays.
-        numbers: `mpicoll.peers.calls.Calls.numbers`, which say in which call this rank is.
-        plan: the number of the plan.
-        log, place: of the flight recorder; without one nothing is recorded.
-        x, out: the plan's arrays; None where those of a call are not copied to it, or back.
-        meet, run, release: are called one after the other, each unless it is None.
-        make: makes an array for the result where none is given, or `takes_out` is false.
-        failed: takes an error, x and out, and serves the call otherwise or raises.
-        otherwise: serves calls whose arrays cannot be read here.
-        returns: such a call returns the array of the result, and else None.
-
-    Raises:
-        ValueError: the plan's arrays cannot be read.
-    """
-
-    def __init__(
-        self, arrays: Calls, numbers: Buffer, plan: int, log: Log | None, place: int, *,
-        x: Any, out: Any, meet: Callable[[], Any] | None, run: Callable[[], Any],
-        release: Callable[[], Any] | None, make: Callable[[], Any] | None,
-        failed: Callable[[BaseException, Any, Any], Any],
-        otherwise: Callable[[Any, Any], Any], takes_out: bool, returns: bool,
-    ) -> None: ...  # fmt: skip
-    def __call__(self, x: Any, out: Any, /) -> Any: ...
+    def forget(self, plan: object, /) -> None:
+        """Serve no call by a program, or a function, any more; None for the library's calls."""
 
 class Queue:
     """Calls of a group that were issued; the progress thread runs them in order: ``queue.c``.
 
-    The ranks state and compare each as its turn comes, like a call of `Calls`. A call is given as
-    `Calls` takes it, and which of its arrays are rows, one for each rank: 1 the input, 2 the
+    The ranks compare each as its turn comes, like a call of `PlanTable`. A call is given as
+    `PlanTable` takes it, and which of its arrays are rows, one for each rank: 1 the input, 2 the
     output, 3 both. These may be a list or tuple of equal arrays, too. Of other shapes only the
     number of elements counts. All arrays stay alive and untouched until the call is complete.
 
     Args:
-        calls: knows the programs. It runs no call, and Python none, while one is issued.
+        table: has the programs. It runs no call, and Python none, while one is issued.
 
     Attributes:
         held: no call is taken, as Python is running one.
@@ -357,7 +327,7 @@ class Queue:
     completed: int
     failed: int
 
-    def __init__(self, calls: Calls, /) -> None: ...
+    def __init__(self, table: PlanTable, /) -> None: ...
     def run(
         self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
         rows: int, /,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from mpicoll.backend import Array, SharedMemory
+from mpicoll.backend import Array, SharedMemory, Transport
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.mailbox import CAPACITY
-
-if TYPE_CHECKING:
-    from mpicoll.execution._compiled import Program
+from mpicoll.memory.waiting import set_call
 
 
 def _load() -> Any:
@@ -34,63 +33,61 @@ def executor() -> str:
     return f"compiled ({_compiled.target()})"
 
 
-def calls(
-    layout: tuple[Array, object], memory: SharedMemory, slow: Any, give_up: Any, **known: object
+def plan_table(
+    transport: Transport, slow: Any, give_up: Any, *, log: Any = None, **options: object
 ) -> Any:
-    """Return an object that runs the program of a call without Python: `_compiled.Calls`.
+    """Return the table that finds and runs the plans of a group: `_compiled.PlanTable`.
 
     Args:
-        layout: how arrays are read, as `Arrays.layout` has it.
-        slow: serves the calls that are not known.
-        give_up: takes a program that has failed in the middle of a run.
-        known: `in_place`, `datatype` and `in_method`, as `_compiled.Calls` takes them.
+        slow: runs the calls that the table does not know.
+        give_up: takes a plan that has failed in the middle of a run.
+        log: of the flight recorder; None where nothing is recorded.
+        options: `in_place`, `datatype` and `in_method`, as `_compiled.PlanTable` takes them.
     """
-    mailbox = memory.mailbox
-    assert mailbox is not None
-    segments = [memory.address(rank, 0) for rank in memory.intra_node]
-    table = _compiled.Calls(
-        *layout, [address + mailbox.start for address, _ in segments],
-        (LINE + CAPACITY) // 8, memory.rank, mailbox.number, spins=spins(memory), slow=slow,
-        wait=mailbox.wait, broken=give_up, keep=segments, **known,
+    arrays, shared = transport.arrays, transport.shared
+    layout = arrays.layout() or (None, None)
+    mailbox = None if shared is None else shared.mailbox
+    options |= {"describe": arrays.describe, "log": log}
+    if shared is None or mailbox is None:
+        return _compiled.PlanTable(
+            *layout, array("q", [0, 0, 0]), slow, give_up, lines=(), calls=_numbers(transport),
+            agree=partial(_agree, transport), **options,
+        )  # fmt: skip
+    segments = [shared.address(rank, 0) for rank in shared.intra_node]
+    table = _compiled.PlanTable(
+        *layout, mailbox.number, slow, give_up,
+        lines=[address + mailbox.start for address, _ in segments], keep=segments,
+        stride=(LINE + CAPACITY) // 8, rank=shared.rank, spins=spins(shared), wait=mailbox.wait,
+        **options,
     )  # fmt: skip
     mailbox.complete = table.complete
     return table
 
 
-def functions(layout: tuple[Array, object] | None, slow: Any) -> Any:
-    """Return a table that finds the functions that serve calls without Python: `_compiled.Calls`.
-
-    None where there is no known layout of arrays.
-    """
-    if layout is None:
-        return None
-    none = [0], 1, 0, array("q", [0, 0, 0])
-    return _compiled.Calls(*layout, *none, spins=0, slow=slow, wait=print, broken=print, keep=None)
+def _numbers(transport: Transport) -> array[int] | None:
+    return None if transport.calls is None else transport.calls.numbers
 
 
-def stated(arrays: Any, numbers: array[int], plan: int, log: Any, place: int, **known: Any) -> Any:
-    """Return what serves calls of a method between nodes: `_compiled.Stated`."""
-    return _compiled.Stated(arrays, numbers, plan, log, place, **known)
+def _agree(transport: Transport, digest: int, name: str | None) -> bool:
+    """Whether all ranks gave the same digest of a call."""
+    if name is None:
+        return transport.agree(digest)
+    before = set_call(name)
+    try:
+        return transport.agree(digest)
+    finally:
+        set_call(before)
 
 
-def queue(calls: Any, lent: tuple[Array, object] | None = None) -> Any:
-    """Return a queue that runs issued calls, `_compiled.Queue`; None without `calls`.
+def queue(table: Any, lent: tuple[Array, object] | None = None) -> Any:
+    """Return a queue that runs issued calls by the plans of a table: `_compiled.Queue`.
 
     Args:
         lent: how arrays that are lent to NumPy are read, as `Arrays.layout` has it.
     """
-    if calls is not None and lent is not None:
-        calls.lend(*lent)
-    return None if calls is None else _compiled.Queue(calls)
-
-
-def nothing(memory: SharedMemory) -> Program:
-    """Return a program that does nothing, for calls in which ranks only compare what they call."""
-    program: Program = _compiled.Program(
-        array("q"), [0, 0], None, None, check=0, spins=spins(memory), light=True, heavy=False,
-        wait=print, look=print, keep=None,
-    )  # fmt: skip
-    return program
+    if lent is not None:
+        table.lend(*lent)
+    return _compiled.Queue(table)
 
 
 def spins(memory: SharedMemory) -> int:

@@ -1,8 +1,7 @@
 /* Methods that stand before others of their object, and take no frame of Python.
 
-   issued:      records that a call begins, whose end is that of a request.
-   kept:        calls the function that the object keeps, which it makes for the first call.
-   by_operator: calls one method for users' operators and long objects, another one for all others. */
+   issued: records that a call begins, whose end is that of a request.
+   kept:   calls the function that the object keeps, which it makes for the first call. */
 
 #include "module.h"
 
@@ -16,7 +15,6 @@ typedef struct {
     PyObject *method;    /* whose name and text this one has */
     const void *table;   /* in which issued calls have `place`; NULL for in none yet */
     uint32_t place;
-    Py_ssize_t most;     /* the least length of a long object */
 } MethodObject;
 
 /* -- issued ------------------------------------------------------------------------------------ */
@@ -78,73 +76,6 @@ static PyObject *kept_call(PyObject *object, PyObject *const *args, size_t flags
     return result;
 }
 
-/* -- by_operator ------------------------------------------------------------------------------- */
-
-/* What is given to by_operator, in this order. */
-enum { TYPE, PREDEFINED, TYPES, ALONE, LEFT };
-
-/* The argument `op` of a method of an object: the third, or by its name; NULL where there is none.
-   Borrowed. */
-static PyObject *operator_of(PyObject *const *args, Py_ssize_t many, PyObject *names)
-{
-    if (many > 2)
-        return args[2];
-    for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++)
-        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i), "op") == 0)
-            return args[many + i];
-    return NULL;
-}
-
-/* Whether an operator is none of the predefined ones; -1 where Python has raised. */
-static int is_users(PyObject *op, PyObject *operators)
-{
-    if (!PyObject_TypeCheck(op, (PyTypeObject *)PyTuple_GET_ITEM(operators, TYPE)))
-        return 1;
-    PyObject *handle = PyObject_GetAttrString(op, "handle");
-    int found = handle ? PySet_Contains(PyTuple_GET_ITEM(operators, PREDEFINED), handle) : -1;
-    Py_XDECREF(handle);
-    return found < 0 ? -1 : !found;
-}
-
-/* Whether an object is none of those that may be short. */
-static int is_long(PyObject *item, const MethodObject *self)
-{
-    int known = PySet_Contains(PyTuple_GET_ITEM(self->given, TYPES), (PyObject *)Py_TYPE(item));
-    if (known <= 0)
-        return known < 0 ? -1 : 1;
-    if (PyUnicode_CheckExact(item))
-        return PyUnicode_GET_LENGTH(item) >= self->most;
-    int is_row = PyList_CheckExact(item) || PyTuple_CheckExact(item) || PyBytes_CheckExact(item);
-    return is_row && Py_SIZE(item) >= self->most;
-}
-
-/* The method for a call of an object that is settled; NULL where Python has raised. Borrowed. */
-static PyObject *chosen(MethodObject *self, PyObject *settled, PyObject *const *args,
-                        Py_ssize_t many, PyObject *names)
-{
-    PyObject *op = operator_of(args, many, names), *left = PyTuple_GET_ITEM(self->given, LEFT);
-    int found = op ? is_users(op, self->given) : 0;
-    if (found)
-        return found < 0 ? NULL : left;
-    found = many > 1 ? is_long(args[1], self) : 0;
-    if (found <= 0)
-        return found < 0 ? NULL : self->method;
-    PyObject *told = PyObject_CallObject(settled, PyTuple_GET_ITEM(self->given, ALONE));
-    Py_XDECREF(told);
-    return told ? left : NULL;
-}
-
-static PyObject *by_operator_call(PyObject *object, PyObject *const *args, size_t flags,
-                                  PyObject *names)
-{
-    MethodObject *self = (MethodObject *)object;
-    Py_ssize_t many = PyVectorcall_NARGS(flags);
-    PyObject *settled = many ? Py_XNewRef(kept_by(args[0], self->attribute)) : NULL;
-    PyObject *method = settled ? chosen(self, settled, args, many, names) : self->method;
-    Py_XDECREF(settled);
-    return method && !PyErr_Occurred() ? PyObject_Vectorcall(method, args, flags, names) : NULL;
-}
-
 /* -- the type ---------------------------------------------------------------------------------- */
 
 static PyObject *method_get(PyObject *self, PyObject *object, PyObject *Py_UNUSED(type))
@@ -204,7 +135,7 @@ static PyObject *made(vectorcallfunc call, PyObject *attribute, PyObject *given,
     self->vectorcall = call;
     self->attribute = Py_NewRef(attribute), self->given = Py_NewRef(given);
     self->method = Py_NewRef(method);
-    self->table = NULL, self->place = 0, self->most = 0;
+    self->table = NULL, self->place = 0;
     PyUnicode_InternInPlace(&self->attribute);
     PyObject_GC_Track(self);
     return (PyObject *)self;
@@ -230,30 +161,8 @@ static PyObject *kept(PyObject *Py_UNUSED(module), PyObject *args)
     return made(kept_call, attribute, make, method);
 }
 
-/* by_operator(settled, type, predefined, types, most, alone, left, method): the method, but the one
-   that is left for operators of users and for long objects, where its object has something in the
-   attribute `settled`. Users' operators are those of another type, and those whose handle is none
-   of the predefined ones. Long objects are those of none of the types, and of at least so many
-   elements: what the object has there is called with the arguments `alone` before. */
-static PyObject *by_operator(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *settled, *type, *predefined, *types, *alone, *left, *method;
-    Py_ssize_t most;
-    if (!PyArg_ParseTuple(args, "UO!O!O!nO!OO", &settled, &PyType_Type, &type, &PyFrozenSet_Type,
-                          &predefined, &PyFrozenSet_Type, &types, &most, &PyTuple_Type, &alone,
-                          &left, &method))
-        return NULL;
-    PyObject *given = PyTuple_Pack(5, type, predefined, types, alone, left);
-    PyObject *found = given ? made(by_operator_call, settled, given, method) : NULL;
-    if (found)
-        ((MethodObject *)found)->most = most;
-    Py_XDECREF(given);
-    return found;
-}
-
 PyMethodDef method_methods[] = {
     {"issued", issued, METH_VARARGS, NULL},
     {"kept", kept, METH_VARARGS, NULL},
-    {"by_operator", by_operator, METH_VARARGS, NULL},
     {NULL},
 };

@@ -1,5 +1,6 @@
 /* mpicoll.execution._compiled: what runs programs over host memory, as a module of Python. */
 
+#include "call_key.h"
 #include "items.h"
 #include "kernels_module.h"
 #include "module.h"
@@ -32,11 +33,10 @@ static int stop_at_exit(void)
 static int execute(PyObject *module)
 {
     count_forks();
-    if (calls_import() < 0 || objects_import() < 0 || flight_import() < 0 || stop_at_exit() < 0 ||
-        PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &CallsType) < 0 ||
+    if (call_key_import() < 0 || objects_import() < 0 || flight_import() < 0 || stop_at_exit() < 0 ||
+        PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &PlanTableType) < 0 ||
         PyModule_AddType(module, &QueueType) < 0 || PyModule_AddType(module, &RingType) < 0 ||
         PyModule_AddType(module, &LogType) < 0 || PyModule_AddType(module, &CountedType) < 0 ||
-        PyModule_AddType(module, &StatedType) < 0 ||
         PyModule_AddIntConstant(module, "COLUMNS", sizeof(Instruction) / sizeof(int64_t)) < 0)
         return -1;
     if (PyModule_AddFunctions(module, tally_methods) < 0 ||

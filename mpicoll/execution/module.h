@@ -35,7 +35,7 @@ typedef struct {
 
 struct ActiveCall;
 
-extern PyTypeObject ProgramType, CallsType, QueueType, CountedType, StatedType;
+extern PyTypeObject ProgramType, PlanTableType, QueueType, CountedType;
 
 /* Run the program of a call up to the position `until`; -1 where Python has raised. Code of Python
    that runs in a wait may end the call: its state says so. */
@@ -64,7 +64,6 @@ extern PyMethodDef method_methods[];
 extern PyMethodDef object_methods[];
 
 /* Make the names that are looked up; -1 where Python has raised. */
-int calls_import(void);
 int objects_import(void);
 
 #endif

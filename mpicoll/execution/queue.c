@@ -101,12 +101,12 @@ static void keep_little(Room *room)
     room->memory = NULL, room->nbytes = 0;
 }
 
-/* Begin the call: state it; 0 where its program cannot run. */
+/* Begin the call: publish its digest; 0 where its program cannot run. */
 static int begin(Queue *queue, Call *call)
 {
     Program *const program = call->program;
-    queue->peer = 0, queue->same = 1;
-    if (program->retired || program->position < program->length || queue->statements.number[1])
+    queue->comparison.differs = 0;
+    if (program->retired || program->position < program->length || queue->digests.number[1])
         return 0;
     if (call->inputs.rows && !(call->input = make_room(&queue->inputs, &call->inputs)))
         return 0;
@@ -120,24 +120,9 @@ static int begin(Queue *queue, Call *call)
                    call->inputs.nbytes, 0);
     program->registers[INPUT] = call->input;
     program->registers[OUTPUT] = call->output;
-    queue->number = state_call(&queue->statements, call->digest);
+    queue->comparison = digest_publish(&queue->digests, call->digest);
     program_begin(program);
     return 1;
-}
-
-/* Look at what the ranks state; WAITING where one has not stated it yet. */
-static enum state agree(Queue *queue, int64_t digest, int64_t spins, int64_t yield_ns)
-{
-    const Statements *const all = &queue->statements;
-    for (; queue->peer < all->size; queue->peer++) {
-        if (queue->peer == all->rank)
-            continue;
-        const int64_t *const theirs = stated(all, queue->peer, queue->number);
-        if (!word_comes(theirs + NUMBER, queue->number, spins, yield_ns))
-            return WAITING;
-        queue->same = queue->same && theirs[DIGEST] == digest;
-    }
-    return DONE;
 }
 
 static void end(Queue *queue, const Call *call)
@@ -174,9 +159,9 @@ enum state queue_advance(Queue *queue, int64_t rows, int64_t spins, int64_t yiel
         queue->phase = AGREEMENT;
     }
     if (queue->phase == AGREEMENT) {
-        if (agree(queue, call->digest, spins, yield_ns) != DONE)
+        if (digest_compare(&queue->digests, &queue->comparison, spins, yield_ns) != DONE)
             return WAITING;
-        queue->phase = queue->same ? LAST_ROWS : REFUSED;
+        queue->phase = queue->comparison.differs ? REFUSED : LAST_ROWS;
         return rows ? queue_advance(queue, rows, spins, yield_ns) : WAITING;
     }
     return WAITING;

@@ -6,7 +6,7 @@
 #ifndef MPICOLL_QUEUE_H
 #define MPICOLL_QUEUE_H
 
-#include "statements.h"
+#include "digests.h"
 
 /* Equal rows that lie apart: while their call runs, they are laid side by side, but for those of the
    output that the program can write where they are. */
@@ -37,14 +37,13 @@ enum phase { BEFORE, FIRST_ROWS, AGREEMENT, LAST_ROWS, REFUSED };
 
 typedef struct {
     Job job; /* `queue_turn` */
-    Statements statements;
+    Digests digests;
     Call *oldest, *first, *last; /* `first`: the call that was the last to be completed */
     int64_t issued, completed;   /* how many calls */
 
     /* Of the call after `first`. */
     enum phase phase;
-    int64_t number, peer; /* as it was stated, and the rank whose statement is looked at */
-    int same;
+    Comparison comparison;
     Room inputs, outputs;
 
     void (*ended)(const Call *call); /* is told of every call that is complete, unless NULL */

@@ -1,9 +1,9 @@
 /* The type Queue: calls of a group that were issued, run by the progress thread in their order.
 
-   A call that no program of Calls serves is left to Python. Calls are counted, and complete in the
+   A call that no program of the PlanTable serves is left to Python. Calls are counted, and complete in the
    order of issue, so a number stands for each. */
 
-#include "calls.h"
+#include "plan_table.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -12,7 +12,7 @@
 typedef struct {
     PyObject_HEAD
     Queue queue;
-    CallsObject *calls;
+    PlanTableObject *table;
     char held;            /* takes no calls, as Python runs one */
     unsigned long driver; /* the thread that runs Python and advances it; 0 where none does */
     char looks;           /* its driver looks at the call, and does not wait for it */
@@ -31,13 +31,13 @@ enum { INPUT_ROWS = 1, OUTPUT_ROWS = 2 };
 
 /* An array or equal arrays, one for each rank, that may lie apart. */
 typedef struct {
-    Given given;
+    ArrayArgument given;
     PyObject *rows;  /* a tuple of them, as reading one may run Python code; else NULL */
     Py_ssize_t many; /* 0 where they lie together */
 } Side;
 
 /* Take an array as one of one dimension, or as `rows` rows; 0 where it cannot be cut so. */
-static int flatten(Given *given, Py_ssize_t rows)
+static int flatten(ArrayArgument *given, Py_ssize_t rows)
 {
     Py_ssize_t count = 1;
     for (int each = 0; each < given->dimensions; each++)
@@ -51,20 +51,20 @@ static int flatten(Given *given, Py_ssize_t rows)
 }
 
 /* Read equal arrays, one for each rank; 0 where only Python understands them. */
-static int read_rows(const CallsObject *calls, PyObject *list, Side *side, int written)
+static int read_rows(const PlanTableObject *table, PyObject *list, Side *side, int written)
 {
     int together = 1;
     side->rows = PySequence_Tuple(list);
     const Py_ssize_t many = side->rows ? PyTuple_GET_SIZE(side->rows) : 0;
-    if (!many || many != calls->statements.size)
+    if (!many || many != table->digests.size)
         return 0;
-    if (!calls_read(calls, PyTuple_GET_ITEM(side->rows, 0), &side->given, written) ||
+    if (!read_array(&table->reader, PyTuple_GET_ITEM(side->rows, 0), &side->given, written) ||
         !flatten(&side->given, 0))
         return 0;
-    const Given first = side->given;
+    const ArrayArgument first = side->given;
     for (Py_ssize_t each = 1; each < many; each++) {
-        Given other;
-        if (!calls_read(calls, PyTuple_GET_ITEM(side->rows, each), &other, written) ||
+        ArrayArgument other;
+        if (!read_array(&table->reader, PyTuple_GET_ITEM(side->rows, each), &other, written) ||
             other.kind != first.kind || other.nbytes != first.nbytes)
             return 0;
         together = together && other.address == first.address + each * first.nbytes;
@@ -77,21 +77,21 @@ static int read_rows(const CallsObject *calls, PyObject *list, Side *side, int w
     return 1;
 }
 
-static int read_side(const CallsObject *calls, PyObject *array, Side *side, int rows, int written)
+static int read_side(const PlanTableObject *table, PyObject *array, Side *side, int rows, int written)
 {
     if (rows && (PyList_CheckExact(array) || PyTuple_CheckExact(array)))
-        return read_rows(calls, array, side, written);
-    if (!calls_read(calls, array, &side->given, written))
+        return read_rows(table, array, side, written);
+    if (!read_array(&table->reader, array, &side->given, written))
         return 0;
-    return array == Py_None || flatten(&side->given, rows ? calls->statements.size : 0);
+    return array == Py_None || flatten(&side->given, rows ? table->digests.size : 0);
 }
 
 /* Write the addresses of rows that lie apart; 0 where one has changed since it was read. */
-static int place_rows(const CallsObject *calls, const Side *side, Apart *apart, int written)
+static int place_rows(const PlanTableObject *table, const Side *side, Apart *apart, int written)
 {
     for (Py_ssize_t row = 0; row < side->many; row++) {
-        Given given;
-        if (!calls_read(calls, PyTuple_GET_ITEM(side->rows, row), &given, written) ||
+        ArrayArgument given;
+        if (!read_array(&table->reader, PyTuple_GET_ITEM(side->rows, row), &given, written) ||
             given.nbytes * side->many != side->given.nbytes)
             return 0;
         apart->rows[row] = given.address;
@@ -101,7 +101,7 @@ static int place_rows(const CallsObject *calls, const Side *side, Apart *apart, 
 }
 
 /* Whether no row overlaps the input, but for this rank's own, which may be the input. */
-static int are_clear(const Apart *apart, const Given *x, int64_t rank)
+static int are_clear(const Apart *apart, const ArrayArgument *x, int64_t rank)
 {
     for (int64_t each = 0; each < apart->many; each++) {
         const char *const row = apart->rows[each];
@@ -113,12 +113,12 @@ static int are_clear(const Apart *apart, const Given *x, int64_t rank)
 }
 
 /* Make the call of a key, whose program is held first: reading an array may run Python code. */
-static Call *call_of_key(const CallsObject *calls, Key *key, const Side *x, const Side *out, int makes)
+static Call *call_of_key(const PlanTableObject *table, CallKey *key, const Side *x, const Side *out, int makes)
 {
     if (!x->many && !out->many)
-        calls_set_apart(key);
-    const Entry *const entry = calls_find(calls, key);
-    if (!entry || !entry->program || entry->until != INT64_MAX || (entry->make && makes))
+        key_set_overlap(key);
+    const Entry *const entry = find_plan(table, key);
+    if (!entry || entry->kind != PROGRAM || entry->until != INT64_MAX || (entry->make_output && makes))
         return NULL;
     Call *const call = queue_call(x->many, out->many);
     if (!call)
@@ -127,12 +127,12 @@ static Call *call_of_key(const CallsObject *calls, Key *key, const Side *x, cons
     call->digest = entry->digest, call->check = entry->program->check;
     call->owner = Py_NewRef(entry->program);
     call->input = key->x.address, call->output = key->out.address;
-    if (!place_rows(calls, x, &call->inputs, 0) || !place_rows(calls, out, &call->outputs, 1)) {
+    if (!place_rows(table, x, &call->inputs, 0) || !place_rows(table, out, &call->outputs, 1)) {
         release_owner(call->owner);
         free(call);
         return NULL;
     }
-    call->direct = x->many || are_clear(&call->outputs, &x->given, calls->statements.rank);
+    call->direct = x->many || are_clear(&call->outputs, &x->given, table->digests.rank);
     return call;
 }
 
@@ -140,18 +140,18 @@ static Call *call_of_key(const CallsObject *calls, Key *key, const Side *x, cons
    error, where only Python can serve it. */
 static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many)
 {
-    CallsObject *const calls = self->calls;
-    if (many != 8 || !calls->entries || self->held || calls->statements.number[1])
+    PlanTableObject *const table = self->table;
+    if (many != 8 || !table->entries || self->held || table->digests.number[1])
         return NULL;
     const long root = PyLong_AsLong(args[4]), rows = PyLong_AsLong(args[7]);
-    Key key = {.words = {args[0], args[3], args[5], args[6]}, .root = root};
+    CallKey key = {.objects = {args[0], args[3], args[5], args[6]}, .root = root};
     Side x = {.rows = NULL}, out = {.rows = NULL};
     const int one = args[1] == args[2] && !rows;
     Call *call = NULL;
-    if (!PyErr_Occurred() && read_side(calls, args[1], &x, rows & INPUT_ROWS, one) &&
-        (one || read_side(calls, args[2], &out, rows & OUTPUT_ROWS, 1))) {
+    if (!PyErr_Occurred() && read_side(table, args[1], &x, rows & INPUT_ROWS, one) &&
+        (one || read_side(table, args[2], &out, rows & OUTPUT_ROWS, 1))) {
         key.x = x.given, key.out = one ? x.given : out.given;
-        call = call_of_key(calls, &key, &x, &out, args[2] == Py_None);
+        call = call_of_key(table, &key, &x, &out, args[2] == Py_None);
     }
     Py_XDECREF(x.rows);
     Py_XDECREF(out.rows);
@@ -228,12 +228,12 @@ static int wait_for(QueueObject *self, enum state state)
     const long long position = owner(queue_head(queue))->program.position;
     PyObject *const done =
         queue->phase == AGREEMENT
-            ? PyObject_CallFunction(self->calls->wait, "LLO", (long long)queue->peer,
-                                    (long long)queue->number, ((ProgramObject *)program)->what)
+            ? PyObject_CallFunction(self->table->wait, "LLO", (long long)queue->comparison.peer,
+                                    (long long)queue->comparison.number, ((ProgramObject *)program)->what)
             : PyObject_CallFunction(((ProgramObject *)program)->wait, "Li", position,
                                     state == FAILED ? errno : 0);
     if (!done && queue_completed(queue) == completed) {
-        calls_give_up(self->calls, program);
+        plan_give_up(self->table, program);
         record_failure(self);
         fail(self);
     }
@@ -249,11 +249,11 @@ static int refuse(QueueObject *self)
     Call *const call = queue_head(queue);
     log_withdraw(owner(call)->log, call->row);
     call->row = 0;
-    if (queue->same)
+    if (!queue->comparison.differs)
         return 0;
-    queue->same = 1;
+    queue->comparison.differs = 0;
     PyObject *const done = PyObject_CallFunctionObjArgs(
-        self->calls->broken, (PyObject *)queue_head(queue)->owner, Py_None, NULL);
+        self->table->give_up, (PyObject *)queue_head(queue)->owner, Py_None, NULL);
     if (!done) {
         fail(self);
         return -1;
@@ -272,7 +272,7 @@ static int drive(QueueObject *self, int64_t number)
             state = queue_advance(queue, INT64_MAX, HELD_SPINS, 0);
         if (state != DONE && queue->phase != REFUSED) {
             Py_BEGIN_ALLOW_THREADS
-            state = queue_advance(queue, INT64_MAX, self->calls->spins, YIELD_NS);
+            state = queue_advance(queue, INT64_MAX, self->table->spins, YIELD_NS);
             Py_END_ALLOW_THREADS
         }
         if (queue->phase == REFUSED)
@@ -395,7 +395,7 @@ static PyObject *queue_look(QueueObject *self, PyObject *Py_UNUSED(ignored))
         fine = found != NULL;
         Py_XDECREF(found);
         if (!fine) {
-            calls_give_up(self->calls, program);
+            plan_give_up(self->table, program);
             record_failure(self);
             fail(self);
         }
@@ -422,10 +422,10 @@ static PyObject *queue_skip_one(QueueObject *self, PyObject *Py_UNUSED(ignored))
 
 static int queue_init(QueueObject *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *calls;
-    if (!PyArg_ParseTuple(args, "O!", &CallsType, &calls))
+    PyObject *table;
+    if (!PyArg_ParseTuple(args, "O!", &PlanTableType, &table))
         return -1;
-    if (self->calls) {
+    if (self->table) {
         PyErr_SetString(PyExc_TypeError, "it is made once");
         return -1;
     }
@@ -433,15 +433,15 @@ static int queue_init(QueueObject *self, PyObject *args, PyObject *Py_UNUSED(kwa
         PyErr_NoMemory();
         return -1;
     }
-    self->calls = (CallsObject *)Py_NewRef(calls);
-    self->queue.statements = self->calls->statements;
+    self->table = (PlanTableObject *)Py_NewRef(table);
+    self->queue.digests = self->table->digests;
     self->queue.ended = record_end;
     return 0;
 }
 
 static int queue_traverse(QueueObject *self, visitproc visit, void *arg)
 {
-    Py_VISIT(self->calls);
+    Py_VISIT(self->table);
     return 0;
 }
 
@@ -451,7 +451,7 @@ static int queue_clear(QueueObject *self)
         progress_take(&self->queue.job);
         queue_end(&self->queue, release_owner);
     }
-    Py_CLEAR(self->calls);
+    Py_CLEAR(self->table);
     return 0;
 }
 

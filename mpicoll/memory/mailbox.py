@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from mpicoll.backend import SharedMemory, Thunk, WaitContext
+from mpicoll.backend import SharedMemory, WaitContext
 from mpicoll.errors import CollectiveError, Disagreement, RankLost
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.notes import GROUP, described
@@ -120,13 +120,8 @@ class Mailbox:
         words, first = self.memory.words, self._first(number)
         return [rank for rank in self.memory.intra_node if words[rank][0][first] < number]
 
-    def _round(
-        self, digest: int, data: bytes, completed: Callable[[Thunk], object] | None = None
-    ) -> list[tuple[int, bytes]]:
-        """Return every rank's digest and bytes, in rank order.
-
-        Args:
-            completed: makes each wait for a rank; by default the wait is just called.
+    def _round(self, data: bytes) -> list[bytes]:
+        """Return every rank's bytes, in rank order.
 
         Raises:
             RuntimeError: a call of the group that cannot be completed first is under way.
@@ -136,25 +131,19 @@ class Mailbox:
             self.complete()
         self.number[UNDER_WAY] = PYTHON_ROUND
         try:
-            return list(self._stated(self._state(digest, data), len(data), completed))
+            return list(self._stated(self._state(0, data), len(data)))
         finally:
             self.number[UNDER_WAY] = outer
 
-    def _stated(
-        self, number: int, length: int, completed: Callable[[Thunk], object] | None
-    ) -> Iterator[tuple[int, bytes]]:
-        """Yield the digest and bytes of every rank in a round, in rank order."""
+    def _stated(self, number: int, length: int) -> Iterator[bytes]:
+        """Yield the bytes of every rank in a round, in rank order."""
         first, memory = self._first(number), self.memory
         for rank in memory.intra_node:
-            if completed is None:
-                self.wait(rank, number)
-            else:
-                completed(partial(self.wait, rank, number))
+            self.wait(rank, number)
             if fence := memory.acquire(length):
                 fence()
             words = memory.words[rank][0]
-            body = memory.view(rank, 0, 8 * first + LINE, words[first + _LENGTH])
-            yield words[first + _DIGEST], bytes(body)
+            yield bytes(memory.view(rank, 0, 8 * first + LINE, words[first + _LENGTH]))
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item, in rank order.
@@ -168,10 +157,10 @@ class Mailbox:
 
     def _gather(self, data: bytes, name: bytes) -> list[bytes]:
         first = len(data).to_bytes(_SIZE, "little") + name + data[: CAPACITY - _HEAD]
-        head = self._exchange(first)
+        head = self._round(first)
         while not all(head):
             # A rank compared calls meanwhile: it found no such call here, and asks now.
-            head = self._exchange(first)
+            head = self._round(first)
         names = [each[_SIZE:_HEAD].decode(errors="replace").strip() for each in head]
         if other := next((rank for rank, each in enumerate(names) if each != names[0]), 0):
             raise Disagreement(
@@ -181,18 +170,9 @@ class Mailbox:
         whole = [each[_HEAD:] for each in head]
         lengths = [int.from_bytes(each[:_SIZE], "little") for each in head]
         for start in range(CAPACITY - _HEAD, max(lengths), CAPACITY):
-            parts = self._exchange(data[start : start + CAPACITY])
+            parts = self._round(data[start : start + CAPACITY])
             whole = [before + part for before, part in zip(whole, parts, strict=True)]
         return whole
-
-    def _exchange(self, data: bytes) -> list[bytes]:
-        return [given for _, given in self._round(0, data)]
-
-    def agree(self, digest: bytes, completed: Callable[[Thunk], object] | None = None) -> bool:
-        own = int.from_bytes(digest, "little", signed=True)
-        # Every rank is waited for, whatever the first ones say.
-        digests = [each for each, _ in self._round(own, b"", completed)]
-        return digests == [own] * len(digests)
 
 
 def _refuse() -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -34,7 +34,6 @@ UFUNCS = {
 CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
 _WIDTHS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 """Kinds of dtypes: one holds the values of those before it, as far as they go."""
-_PLAIN = 0x1 | 0x400
 """NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_WRITEABLE of NumPy's C interface."""
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 """DLPack's codes of NumPy's kinds of dtypes."""
@@ -72,10 +71,8 @@ class NumpyArrays:
         start = int(x.__array_interface__["data"][0])
         return start, start + x.nbytes
 
-    def form(self, x: object) -> Hashable:
-        if type(x) is not np.ndarray or x.flags.num & _PLAIN != _PLAIN:
-            return None
-        return x.shape, x.dtype
+    def describe(self, x: object) -> tuple[int, int, int, tuple[int, ...]] | None:
+        return None
 
     def layout(self) -> tuple[Array, object] | None:
         dtypes = map(np.dtype, "?bhilqBHILQefdFD")  # C's long and long long are two, though equal

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -23,6 +23,8 @@ from mpicoll.programs.fusing import Steps, formula
 
 _NOT_FUSED = ("bool", "bfloat16")
 """Their C types do not fold as the library's own calls do."""
+_KINDS: dict[tuple[Any, int], int] = {}
+"""A number for each dtype on each GPU."""
 
 
 def is_cupy(x: object) -> bool:
@@ -62,13 +64,14 @@ class MpiArrays(NumpyArrays):
         start = int(x.data.ptr)
         return start, start + x.nbytes
 
-    def form(self, x: object) -> Hashable:
+    def describe(self, x: object) -> tuple[int, int, int, tuple[int, ...]] | None:
         if not is_cupy(x):
-            return NumpyArrays.form(self, x)
-        given: Any = x
-        if not given.flags.c_contiguous:
             return None
-        return given.shape, given.dtype, given.data.device_id
+        array: Any = x
+        if not array.flags.c_contiguous:
+            return None
+        kind = _KINDS.setdefault((array.dtype, array.data.device_id), len(_KINDS))
+        return int(array.data.ptr), array.nbytes, kind, array.shape
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
         if like is None or not is_cupy(like):

@@ -201,10 +201,8 @@ class MpiTransport(MpiMessages):
         with self.together():
             return exchange(self.users_comm, item, kind, self.peers)
 
-    def agree(self, digest: bytes) -> bool:
-        if self.shared is not None and self.shared.mailbox is not None:
-            return self.shared.mailbox.agree(digest)
-        return all(each == digest for each in self.exchange(digest, bytes))
+    def agree(self, digest: int) -> bool:
+        return all(each == digest for each in self.exchange(digest, int))
 
     @property
     def calls(self) -> Calls | None:

@@ -19,8 +19,8 @@ from mpicoll.execution.plan import Plan
 from mpicoll.peers.calls import OtherCall
 from mpicoll.runtime.allocation import with_arrays
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.kept import Kept
-from mpicoll.runtime.methods import ADAPTIVE, FOR_EVER, Given, PlanCache
+from mpicoll.runtime.cached_plan import CachedPlan
+from mpicoll.runtime.method_calls import ADAPTIVE, FOR_EVER, Given, MethodCalls
 
 PASSES = 6
 """How often each candidate runs before the ranks settle; the first time does not count."""
@@ -34,7 +34,7 @@ in a quarter of all passes."""
 _TIE, _CLEARLY = 0.95, 0.85
 """The time over that of the likeliest, or of what runs, below which another is taken."""
 _MOST = 64
-_TOGETHER = b"adaptive"
+_TOGETHER = int.from_bytes(b"adaptive", "little")
 
 Clock = Callable[[], int]
 """Returns nanoseconds."""
@@ -110,7 +110,7 @@ class _Signature:
         """The plan that the next call runs."""
         return self.trials.current if self.trials else self.chosen
 
-    def watch(self, kept: Kept | None) -> None:
+    def watch(self, kept: CachedPlan | None) -> None:
         """Begin to compare the choice with the next of the others once it has run long enough."""
         if self.trials or self.count(kept) < self.until:
             return
@@ -120,7 +120,7 @@ class _Signature:
         self.trials, self.spent = Trials([self.chosen, rival], self.passes, _CLEARLY), 0
         self.stage += 1
 
-    def count(self, kept: Kept | None) -> int:
+    def count(self, kept: CachedPlan | None) -> int:
         """Return how often the chosen plan has run, the same on all ranks."""
         program = kept.plan.program if kept else None
         return program.sequence if program else self.runs
@@ -133,7 +133,7 @@ class Adaptive:
         clock: returns nanoseconds.
     """
 
-    def __init__(self, plans: PlanCache) -> None:
+    def __init__(self, plans: MethodCalls) -> None:
         self.plans, self.clock = plans, perf_counter_ns
         self._signatures: dict[Any, _Signature] = {}
 
@@ -145,7 +145,7 @@ class Adaptive:
     # -- methods ----------------------------------------------------------------------
 
     def run(self, checked: Arguments, given: Given = (), *, differs: bool = False) -> Array | None:
-        """Run a call, and return its result; collective. As `PlanCache.run`."""
+        """Run a call, and return its result; collective. As `MethodCalls.run`."""
         plans, key = self.plans, checked.key
         if not checked.is_complete:
             return plans.run(checked, given, differs=differs)
@@ -169,7 +169,7 @@ class Adaptive:
             waited = self.clock() - asked
             found = found or self._begin(checked)
             runs = replace(checked, algorithm=found.current)
-            kept = plans.get((key, found.current)) or plans.keep((key, found.current), runs)
+            kept = plans.get((key, found.current)) or plans.make((key, found.current), runs)
             return self._run_kept(found, kept, runs, given, begun, waited)
         except OtherCall as error:
             if key in self._signatures:
@@ -183,7 +183,7 @@ class Adaptive:
             self._drop(key)
             raise
 
-    def _digest(self, checked: Arguments, found: _Signature | None, kept: Kept | None) -> bytes:
+    def _digest(self, checked: Arguments, found: _Signature | None, kept: CachedPlan | None) -> int:
         return checked.digest((kept and kept.number, found and found.stage))
 
     def _begin(self, checked: Arguments) -> _Signature:
@@ -194,7 +194,7 @@ class Adaptive:
         candidates = []
         for each in self._candidates(checked):
             try:
-                self.plans.keep((key, each), replace(checked, algorithm=each))
+                self.plans.make((key, each), replace(checked, algorithm=each))
             except (Unavailable, Unsupported):
                 continue
             candidates.append(each)
@@ -213,18 +213,19 @@ class Adaptive:
         return found
 
     def _run_kept(
-        self, found: _Signature, kept: Kept, runs: Arguments, given: Given, begun: int, waited: int
-    ) -> Array | None:
+        self, found: _Signature, kept: CachedPlan, runs: Arguments, given: Given, begun: int,
+        waited: int,
+    ) -> Array | None:  # fmt: skip
         trials = found.trials
         if trials is None:
             found.runs += 1
             asked = replace(runs, algorithm=ADAPTIVE)
             digest = self._digest(asked, found, kept)
-            return self.plans.run_kept(kept, runs, digest, given, found.until)
+            return self.plans.run_cached(kept, runs, digest, given, found.until)
         # What Python runs costs Python in every call, what the executor finds by itself does not.
-        is_found = self.plans.find is not None and kept.plan.program is not None
+        is_found = kept.plan.program is not None
         start = self.clock() if is_found else begun + waited
-        out = self.plans.run_kept(kept, runs, _TOGETHER, ())
+        out = self.plans.run_cached(kept, runs, _TOGETHER, ())
         whole = trials.record(self.clock() - start)
         found.stage += 1
         found.spent += self.clock() - begun
@@ -274,7 +275,7 @@ class Adaptive:
         choice = "" if len(made) > 1 else next(iter(made), "auto")
         trials = Trials(list(made), _passes(arguments))
         while not choice:
-            transport.agree(_TOGETHER)
+            plans.matches(_TOGETHER)
             start = self.clock()
             made[trials.current].run()
             if trials.record(self.clock() - start):

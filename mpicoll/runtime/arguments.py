@@ -96,10 +96,9 @@ class Arguments:
         """Whether this rank can make a plan without asking the others."""
         return self.dtype is not None or self.collective.unit == "none"
 
-    def digest(self, plan: object) -> bytes:
-        """Return 8 bytes, equal where ranks make the same call and would run the same plan."""
-        text = repr((plan, *self.signature.values()))
-        return hashlib.blake2b(text.encode(), digest_size=8).digest()
+    def digest(self, plan: object) -> int:
+        """Return 64 bits, equal where ranks make the same call and would run the same plan."""
+        return digest_of(repr((plan, *self.signature.values())))
 
     @property
     def has_output(self) -> bool:
@@ -165,6 +164,12 @@ def _rows(arguments: Arguments) -> dict[Any, int]:
             for target in ranks
         }
     return {rank: arguments.counts[rank] if arguments.counts else 1 for rank in ranks}  # type: ignore[misc]
+
+
+def digest_of(text: str) -> int:
+    """Return a signed number of 64 bits for a text."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def check_arguments(

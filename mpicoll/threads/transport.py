@@ -151,10 +151,7 @@ class ThreadTransport(HasDeadline):
             raise RuntimeError(FREED)
         return decode_alike(self._gather(encode_for(kind, item)), kind)
 
-    def agree(self, digest: bytes) -> bool:
-        """Compare through shared memory where all ranks have it."""
-        if self.shared is not None and self.shared.mailbox is not None:
-            return self.shared.mailbox.agree(digest)
+    def agree(self, digest: int) -> bool:
         return all(each == digest for each in self._gather(digest))
 
     def _gather(self, item: Any) -> list[Any]:

@@ -358,7 +358,7 @@ static void *issue_calls(void *given_rank)
     int64_t number[2] = {0};
     int64_t *each[MOST_RANKS];
     static float outputs[MOST_RANKS][CALLS][COUNT];
-    Queue queue = {.statements = {each, ranks, me->rank, STRIDE, number}};
+    Queue queue = {.digests = {each, ranks, me->rank, STRIDE, number}};
     for (int rank = 0; rank < ranks; rank++)
         each[rank] = lines[rank];
     prepare(me);

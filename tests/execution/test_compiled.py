@@ -247,10 +247,9 @@ class Alone:
         self.lines, self.number = np.zeros(64, np.int64), array("q", [0, 0, 0])
         self.slow: list[tuple[Any, ...]] = []
         layout = (arrays or NumpyArrays()).layout()
-        self.calls = extension._compiled.Calls(
-            *layout, [address(self.lines)], 8, 0, self.number, spins=1, slow=self._slow,
-            wait=None, broken=None, keep=None,
-        )  # fmt: skip
+        self.calls = extension._compiled.PlanTable(
+            *layout, self.number, self._slow, None, lines=[address(self.lines)], stride=8, spins=1
+        )
 
     def _slow(self, *given: Any) -> str:
         self.slow.append(given)
@@ -259,7 +258,7 @@ class Alone:
     def add(self, x: Any, out: Any = None, *, nbytes: int = 0, **other: Any) -> Any:
         made = program([row(COPY, count=nbytes)] if nbytes else [])
         make = None if out is not None else lambda: np.empty_like(x)
-        self.calls.add(given(x, out, **other), made, 7, True, make)
+        self.calls.add_program(given(x, out, **other), made, 7, True, make)
         return made
 
     def knows(self, x: Any, out: Any = None, **other: Any) -> bool:
@@ -299,7 +298,7 @@ def test_python_tells_the_others_that_there_is_no_memory() -> None:
         raise MemoryError
 
     alone, x = Alone(), np.arange(5.0)
-    alone.calls.add(given(x), program([]), 7, True, refuse)
+    alone.calls.add_program(given(x), program([]), 7, True, refuse)
     assert not alone.knows(x) and alone.number[0] == 0
 
 
@@ -308,56 +307,115 @@ def test_an_interrupt_is_not_taken_for_want_of_memory() -> None:
         raise KeyboardInterrupt
 
     alone, x = Alone(), np.arange(5.0)
-    alone.calls.add(given(x), program([]), 7, True, interrupted)
+    alone.calls.add_program(given(x), program([]), 7, True, interrupted)
     with pytest.raises(KeyboardInterrupt):
         alone.calls(*given(x))
     assert not alone.slow and alone.number[0] == 0
 
 
 class Two:
-    """What two ranks state to each other, the calls of the first, and what it is told.
+    """The plan table of the first of two ranks, and what the other rank publishes.
 
     Attributes:
         waited: the ranks and numbers for which it had to wait.
-        late: the names of calls in which it has found, later, that the ranks differ.
+        slow: the calls that were left to Python.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, other: int = 7) -> None:
         self.lines, self.number = [np.zeros(16, np.int64) for _ in range(2)], array("q", [0, 0, 0])
         self.waited: list[tuple[int, int]] = []
-        self.late: list[str] = []
-        self.calls = extension._compiled.Calls(
-            *NumpyArrays().layout(), [address(each) for each in self.lines], 8, 0, self.number,
-            spins=1, slow=None, wait=self._wait, broken=None, keep=None, late=self.late.append,
+        self.slow: list[tuple[Any, ...]] = []
+        self.other = other
+        self.calls = extension._compiled.PlanTable(
+            *NumpyArrays().layout(), self.number, self._slow, None, stride=8, spins=1,
+            lines=[address(each) for each in self.lines], wait=self._wait,
         )  # fmt: skip
 
-    def _wait(self, rank: int, number: int, name: str) -> None:
-        self.waited.append((rank, number))
-        self.state(number, 7)
+    def _slow(self, *given: Any) -> str:
+        self.slow.append(given)
+        return "slow"
 
-    def state(self, number: int, digest: int) -> None:
-        """Let the other rank state a call."""
-        self.lines[1][number % 2 * 8 + 2] = digest
+    def _wait(self, rank: int, number: int, name: str) -> None:
+        """Let the other rank publish its digest."""
+        self.waited.append((rank, number))
+        self.lines[1][number % 2 * 8 + 2] = self.other
         self.lines[1][number % 2 * 8] = number
 
 
-def test_a_rank_that_leaves_a_call_to_another_waits_before_the_next() -> None:
-    two, x = Two(), np.arange(5.0)
-    two.calls.add(given(x), program([]), 7, False, True)
-    assert two.calls(*given(x)) is True
-    assert two.number[0] == 1 and not two.waited
-    assert two.calls(*given(x)) is True
-    assert two.number[0] == 2 and two.waited == [(1, 1)] and not two.late
+@pytest.mark.parametrize("kind", ["program", "function", "library"])
+@pytest.mark.parametrize("other", [7, 8])
+def test_the_ranks_compare_their_calls_whatever_serves_them(kind: str, other: int) -> None:
+    two, x = Two(other), np.arange(5.0)
+    call, made = given(x, x), program([])
+    if kind == "program":
+        two.calls.add_program(call, made, 7, True, None)
+    else:
+        two.calls.add_function(call, None if kind == "library" else lambda x, out: out, 7, 0)
+    for number in (1, 2):
+        result = two.calls(*call)
+        assert two.number[0] == number and two.waited[-1] == (1, number)
+        if other == 7:
+            assert result is (True if kind == "library" else x) and not two.slow
+        else:
+            begun = made if kind == "program" else True
+            assert result == "slow" and two.slow[-1] == (*call, begun)
 
 
-def test_a_rank_that_has_left_a_call_is_told_later_that_the_other_has_not() -> None:
-    two, x = Two(), np.arange(5.0)
-    two.calls.add(given(x), program([]), 7, False, True)
-    assert two.calls(*given(x)) is True
-    two.state(1, 8)
-    assert not two.late
-    assert two.calls(*given(x)) is True
-    assert two.late == ["allreduce"] and not two.waited
+def test_ranks_of_several_nodes_say_in_which_call_they_are() -> None:
+    numbers, seen, x = array("q", [4, 4, 2]), list[list[int]](), np.arange(5.0)
+    table = extension._compiled.PlanTable(
+        *NumpyArrays().layout(), array("q", [0, 0, 0]), None, lambda plan, error: True, lines=(),
+        calls=numbers,
+    )  # fmt: skip
+    table.add_function(given(x, x), lambda x, out: seen.append(list(numbers)), 9, 0)
+    table(*given(x, x))
+    assert seen == [[5, 4, 9]] and list(numbers) == [5, 5, 9]
+    with pytest.raises(ValueError, match="three numbers"):
+        extension._compiled.PlanTable(
+            None, None, array("q", [0, 0, 0]), None, None, lines=(), calls=array("q", [0])
+        )
+
+
+def test_a_function_that_fails_is_given_up() -> None:
+    given_up, x, alone = list[tuple[Any, str]](), np.zeros(5), Alone()
+
+    def give_up(plan: Any, error: BaseException) -> bool:
+        given_up.append((plan, str(error)))
+        return "other" in str(error)
+
+    def fail(x: Any, out: Any) -> None:
+        raise ValueError("another call" if x[0] else "broken")
+
+    table = extension._compiled.PlanTable(
+        *NumpyArrays().layout(), alone.number, alone._slow, give_up, lines=(),
+        agree=lambda digest, name: True,
+    )  # fmt: skip
+    table.add_function(given(x, x), fail, 9, 0)
+    with pytest.raises(ValueError, match="broken"):
+        table(*given(x, x))
+    x[0] = 1
+    assert table(*given(x, x)) == "slow" and alone.slow[-1][-1] is True
+    assert given_up == [(fail, "broken"), (fail, "another call")]
+
+
+def test_arrays_of_other_kinds_are_described() -> None:
+    class Array:
+        def __init__(self, kind: int, count: int) -> None:
+            self.kind, self.count = kind, count
+
+    def describe(x: Any) -> Any:
+        return (4096, 8 * x.count, x.kind, (x.count,)) if isinstance(x, Array) else None
+
+    alone = Alone()
+    table = extension._compiled.PlanTable(
+        None, None, alone.number, alone._slow, None, lines=(), describe=describe,
+        agree=lambda digest, name: True,
+    )  # fmt: skip
+    table.add_function(given(Array(0, 3)), lambda x, out: x.count, 9, 0)
+    assert table(*given(Array(0, 3))) == 3
+    for other in (Array(1, 3), Array(0, 4), np.ones(3), [3.0], object()):
+        assert table(*given(other)) == "slow"
+    assert not table.reads(given([3.0])) and table.reads(given(Array(1, 3)))
 
 
 BOTH = np.zeros(20)
@@ -478,8 +536,8 @@ def test_a_function_serves_known_calls() -> None:
         served.append((x, out))
         return 3
 
-    assert alone.calls.serve(given(x, out), function)
-    assert not alone.calls.serve(given([1.0]), function)
+    alone.calls.add_function(given(x, out), function, 7, 0)
+    alone.calls.add_function(given([1.0]), function, 7, 0)
     assert alone.calls(*given(x, out)) == 3
     assert served == [(x, out)] and served[0][0] is x
     assert not alone.knows(x) and not alone.knows(np.ones(6), out)
@@ -494,8 +552,8 @@ def test_functions_that_are_added_and_forgotten_leak_no_references() -> None:
 
     before = sys.getrefcount(name), sys.getrefcount(function)
     for _ in range(1000):
-        alone.calls.serve(given(x, name=name), function)
-        alone.calls.serve(given(x, name=name), function)
+        alone.calls.add_function(given(x, name=name), function, 7, 0)
+        alone.calls.add_function(given(x, name=name), function, 7, 0)
         alone.calls(*given(x, name=name))
         alone.calls.forget(function)
     assert (sys.getrefcount(name), sys.getrefcount(function)) == before
@@ -512,7 +570,7 @@ def test_tensors_of_unusual_kinds_are_left_to_python() -> None:
         torch.ones(6, device="meta"), torch.nn.Parameter(torch.ones(6)), torch.ones(6).to_sparse(),
     ]  # fmt: skip
     for x in [*usual, *unusual]:
-        alone.calls.add(given(x, torch.ones(6)), program([]), 7, True, None)
+        alone.calls.add_program(given(x, torch.ones(6)), program([]), 7, True, None)
     assert all(alone.knows(x, torch.ones(6)) for x in usual)
     assert not any(alone.knows(x, torch.ones(6)) for x in unusual)
 

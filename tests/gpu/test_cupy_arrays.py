@@ -250,12 +250,13 @@ def test_a_copy_on_a_gpu_is_one_of_the_runtime(cupy: Cupy) -> None:
     assert (target.copied, Device.current) == ([(source.data.ptr, 16, 1)], 0)
 
 
-def test_the_form_of_an_array_says_on_which_gpu_it_lies(cupy: Cupy) -> None:
+def test_the_description_of_an_array_says_on_which_gpu_it_lies(cupy: Cupy) -> None:
     host = np.zeros((4, 2), "float32")
-    form = MpiArrays().form
-    first, again, other = (form(Array(host, gpu)) for gpu in (0, 0, 1))
-    assert first == again != other and first != form(host)
-    assert form(Array(host.T)) is None
+    describe = MpiArrays().describe
+    first, again, other = (describe(Array(host, gpu)) for gpu in (0, 0, 1))
+    assert first is not None and first[1:2] + first[3:] == (32, (4, 2))
+    assert first == again != other and describe(host) is None
+    assert describe(Array(host.T)) is None
 
 
 @pytest.mark.parametrize("to_host", [True, False])

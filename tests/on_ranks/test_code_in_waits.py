@@ -162,7 +162,7 @@ def comm(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def numbers_of(comm: Any) -> Any:
     from mpicoll.mpi.communicator import state
 
-    return comm.Get_attr(state._key()).served.mailbox.number
+    return comm.Get_attr(state._key()).dispatcher.mailbox.number
 
 
 def _sum(comm: Any, value: float, count: int = COUNT) -> float:

@@ -197,7 +197,7 @@ def test_users_operators_are_mpis_where_a_tree_is_shorter(comm: Any) -> None:
     if comm.size == 1:
         pytest.skip("MPI serves one rank")
     comm.allreduce(1)
-    rounds = comm.Get_attr(state._key()).served.mailbox.number
+    rounds = comm.Get_attr(state._key()).dispatcher.mailbox.number
     before = int(rounds[0])
     assert comm.allreduce(1, lambda x, y: x + y) == comm.size
     assert (rounds[0] == before) == (comm.size > 3)
@@ -268,7 +268,7 @@ def test_rooms_grow_with_the_objects_of_any_rank_and_shrink_again(comm: Any) -> 
 def test_an_object_that_has_come_once_takes_one_collective(comm: Any) -> None:
     if comm.size == 1:
         pytest.skip("MPI serves one rank")
-    rounds = comm.Get_attr(state._key()).served.mailbox.number
+    rounds = comm.Get_attr(state._key()).dispatcher.mailbox.number
     for _ in range(4):
         before = int(rounds[0])
         comm.allgather(list(range(300)))

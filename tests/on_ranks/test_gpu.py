@@ -46,7 +46,7 @@ from mpicoll.measurement.measure import Bench
 from mpicoll.memory import slots
 from mpicoll.notation.elements import DTYPES
 from mpicoll.records.description import Run
-from mpicoll.runtime import methods
+from mpicoll.runtime import method_calls
 from mpicoll.selection import tables
 from mpicoll.selection.auto import layout
 from mpicoll.tune import run as tuning
@@ -466,12 +466,12 @@ def test_copies_for_methods_keep_within_their_budget(
 ) -> None:
     """Kept plans make room in the order in which they came; a call above the budget is not kept."""
     part, _ = fresh
-    monkeypatch.setattr(methods, "_MOST_GPU_BYTES", 1000)
+    monkeypatch.setattr(method_calls, "_MOST_GPU_BYTES", 1000)
     for count, kept in ((100, 1), (20, 2), (50, 2), (126, 2), (125, 1)):
         x = on_gpu(part, np.full(count, part.rank), "int32")
         out = part.allreduce(x)
         compare(part, out, np.full(count, sum(range(part.size))), "int32")
-        assert len(part.plans._plans) == kept
+        assert len(part.plans.plans) == kept
 
 
 def test_messages_between_host_and_gpu(g: Collectives) -> None:

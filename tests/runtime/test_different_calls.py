@@ -190,7 +190,7 @@ def test_known_calls_of_several_nodes_exchange_nothing(apart: Collectives) -> No
     compare(c, prefix, np.full(60, c.rank + 1), "float64")
     if c.rank == 0:
         compare(c, folded, np.full(60, c.size), "float64")
-    signals = {key[0]: (kept.meet, kept.release) for key, kept in c.plans._plans.items()}
+    signals = {key[0]: kept.signals for key, kept in c.plans._plans.items()}
     assert {name: tuple(map(bool, each)) for name, each in signals.items()} == {
         "allreduce": (False, False), "allgather": (False, False), "broadcast": (True, False),
         "reduce": (False, True), "scan": (False, False), "exscan": (False, True),

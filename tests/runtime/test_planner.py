@@ -9,13 +9,13 @@ import pytest
 from run_collective import compare, device
 
 from mpicoll import Collectives
-from mpicoll.runtime import methods
+from mpicoll.runtime import plan_cache
 
 pytestmark = pytest.mark.ranks(2, 3)
 
 
 def cached(c: Collectives) -> int:
-    return len(c.plans._plans)
+    return len(c.plans.plans)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_results_are_arrays_of_their_own(c: Collectives) -> None:
 
 
 def test_the_oldest_plan_goes(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "_MOST_PLANS", 2)
+    monkeypatch.setattr(plan_cache, "_MOST_PLANS", 2)
     for count in (1, 2, 1, 3, 1, 2):
         compare(c, c.allreduce(device(c, np.ones(count), "int64")), np.full(count, c.size), "int64")
         assert cached(c) <= 2
@@ -79,5 +79,5 @@ def test_a_rank_without_an_array_costs_other_calls_nothing(c: Collectives) -> No
     for _ in range(2):
         c.allreduce(x)
         compare(c, c.broadcast(x if c.rank == 0 else None), np.ones(3), "int64")
-    kept = [each.plan for each in c.plans._plans.values()]
+    kept = [each.plan for each in c.plans.plans]
     assert len(kept) == 1

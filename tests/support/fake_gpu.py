@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from mpicoll import Collectives, Unavailable
+from mpicoll import ArgumentError, Collectives, Unavailable
 from mpicoll.backend import Exported, WordOperation
+from mpicoll.execution import extension
 from mpicoll.memory.allocator import Area, FirstFit
 from mpicoll.notation.elements import itemsize
 
@@ -34,6 +35,7 @@ SIZE = 256 << 20
 GPUS = 2
 _EACH = SIZE // GPUS
 _FOR_GPU = 1 << 60
+KINDS: dict[tuple[str, int], int] = {}
 """Added to an address of the host that a GPU reaches."""
 
 
@@ -306,9 +308,20 @@ class Arrays:
         memory = (ctypes.c_char * max(1, count * itemsize(dtype))).from_address(address)
         return self.inner.over(memoryview(memory).cast("B"), dtype, (count,))
 
-    def form(self, x: Any) -> object:
-        form = self.inner.form(x)
-        return form if form is None or self.is_on_host(x) else (form, self.gpu(x))
+    def layout(self) -> None:
+        """Only `describe` knows the arrays on a GPU here, which are of the host's type."""
+
+    def describe(self, x: Any) -> tuple[int, int, int, tuple[int, ...]] | None:
+        if not self.inner.owns(x) or self.inner.unfit(x, written=True):
+            return None
+        try:
+            self.inner.flat(x)
+        except ArgumentError:
+            return None
+        start, stop = self.span(x)
+        place = -1 if self.is_on_host(x) else self.gpu(x)
+        kind = KINDS.setdefault((self.inner.dtype(x), place), len(KINDS))
+        return start, stop - start, kind, tuple(x.shape)
 
     def copy(self, target: Any, source: Any) -> None:
         self.copier(target, source)()
@@ -398,11 +411,10 @@ def install(c: Collectives) -> Arrays:
     transport: Any = c.transport
     arrays = Arrays(transport.arrays)
     transport.arrays, transport.copies = arrays, Copies(arrays)
-    # Without Python nobody can tell where these arrays lie.
-    c.plans.known.arrays, c.plans.known.finder = arrays, None
     transport.driver = arrays.gpus.__getitem__
     if transport.shared is not None:
         transport.shared.arrays = arrays
+    c._call = c.plans.table = extension.plan_table(transport, c._slow, c.plans._give_up)
     if c.backend == "torch":
         import torchcoll.natives
 

@@ -35,10 +35,10 @@ BINDING, PLANS = "tests/execution/test_binding.py", "tests/execution/test_plan.p
 EXECUTOR, SLOTS = "mpicoll/execution/shared_memory.py", "mpicoll/memory/slots.py"
 SANITIZED = "tests/execution/test_sanitizers.py"
 COMPILED = "mpicoll/execution/compiled.py"
-CALLS, TYPES = "mpicoll/execution/calls_type.c", "tests/execution/test_compiled.py"
+KEYS, TYPES = "mpicoll/execution/call_key.c", "tests/execution/test_compiled.py"
 LEAVING, DIFFERENT = "tests/execution/test_leaving.py", "tests/runtime/test_different_calls.py"
 MESSAGES, LOWERED = "mpicoll/programs/messages.py", "mpicoll/programs/shared_memory.py"
-CACHE, MAILBOX = "mpicoll/runtime/methods.py", "mpicoll/memory/mailbox.py"
+METHODS, MAILBOX = "mpicoll/runtime/method_calls.py", "mpicoll/memory/mailbox.py"
 
 FAULTS = {
     # -- execution ---------------------------------------------------------------------------
@@ -77,20 +77,20 @@ FAULTS = {
     ),
     # -- the compiled executor ---------------------------------------------------------------
     "compiled: a digest is not compared": Fault(
-        CALLS, "same = same && theirs[DIGEST] == digest;", "(void)digest;", DIFFERENT,
+        "mpicoll/execution/digests.h", "line[DIGEST] != comparison->digest", "0", DIFFERENT,
     ),
     "compiled: any dtype is one": Fault(
-        CALLS, "given->kind = 1 + (int32_t)kind;", "given->kind = 1;", TYPES,
+        KEYS, "argument->kind = 1 + (int32_t)kind;", "argument->kind = 1;", TYPES,
     ),
     "compiled: any length is one": Fault(
-        CALLS, "if (one->shape[each] != other->shape[each])", "if (0)", TYPES,
+        KEYS, "if (argument->shape[axis] != other->shape[axis])", "if (0)", TYPES,
     ),
     "compiled: any root is one": Fault(
-        CALLS, "key->root = PyLong_AsLong(args[4]);", "key->root = 0 * PyLong_AsLong(args[4]);",
+        KEYS, "key->root = PyLong_AsLong(args[4]);", "key->root = 0 * PyLong_AsLong(args[4]);",
         TYPES,
     ),
     "compiled: overlaps are not looked at": Fault(
-        CALLS, "key->apart = 1 + (key->out.address - key->x.address);", "key->apart = 0;", TYPES,
+        KEYS, "key->overlap = 1 + (key->out.address - key->x.address);", "key->overlap = 0;", TYPES,
     ),
     "compiled: a chain of folds loses its last": Fault(
         "mpicoll/execution/program.c", "many = (size_t)row->extra + 2;",
@@ -196,7 +196,7 @@ FAULTS = {
     ),
     # -- runtime -----------------------------------------------------------------------------
     "ranks do not agree on a call": Fault(
-        CACHE, "if is_new or differs or not self.matches(digest, kept):",
+        METHODS, "if is_new or differs or not self.matches(digest, plan):",
         "if False:", "tests/runtime/test_arguments.py -k deviating",
     ),
     "a cached plan serves any dtype": Fault(
@@ -209,7 +209,8 @@ FAULTS = {
         f"{PLANS} -k twins",
     ),
     "a broken plan is kept": Fault(
-        CACHE, "kept = self._take(key)\n        kept.plan.fail(error)\n", "return\n",
+        "mpicoll/runtime/plan_cache.py", "self._take(key)\n            plan.fail(error)\n",
+        "self._plans[key]\n            return\n",
         f"{PLANS} -k may_be_made_again",
     ),
     "a tag in use is given again": Fault(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any
 
 import torch
 
 from mpicoll.errors import ArgumentError
+from mpicoll.runtime.arguments import digest_of
 from torchcoll.arrays import HOST
 from torchcoll.backend.tensors import Room, Tensor, flat, give_back, hand_out
 
@@ -196,7 +196,7 @@ class TensorCalls:
         if self.size == 1:
             return
         opened = self._opened()
-        digest = blake2b(said.encode(), digest_size=8).digest()
+        digest = digest_of(said)
         if not opened.plans.matches(digest):
             opened.plans.agree(ArgumentError(f"this rank calls {said}, and others something else"))
 

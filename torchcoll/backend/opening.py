@@ -71,8 +71,11 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
 
 def queue_of(opened: Any) -> Any:
     """Return the queue that runs opened collectives without Python; None where there is none."""
+    shared = opened.transport.shared
+    if shared is None or shared.mailbox is None:
+        return None
     layout = TorchArrays().layout() if isinstance(opened, OverMpi) else None
-    return extension.queue(opened.plans.find, layout)
+    return extension.queue(opened.plans.table, layout)
 
 
 def open_over_mpi(group: Any) -> OverMpi:

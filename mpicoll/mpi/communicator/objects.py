@@ -16,6 +16,7 @@ from mpi4py import MPI
 from mpicoll.execution.extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat
 from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
+from mpicoll.mpi.communicator.dispatcher import MPI_CALL
 from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
 from mpicoll.mpi.communicator.messages import (
     NOTHING,
@@ -28,7 +29,6 @@ from mpicoll.mpi.communicator.messages import (
     head_at,
 )
 from mpicoll.mpi.communicator.reading import is_extreme
-from mpicoll.mpi.communicator.served import LEFT_ALONE
 from mpicoll.mpi.communicator.tracing import AS_OBJECT
 
 Method = Callable[..., Any]
@@ -42,29 +42,25 @@ def _taken(rooms: Rooms) -> Flat:
     return payload
 
 
-def bcast(made_for: Any) -> Method:
-    """Make the method that returns the root's object on every rank, a copy of it on the root."""
-    rooms, call = Rooms(made_for), made_for._call
-    hold, release = made_for.calls.hold, made_for.calls.release
-    rank, write, read = rooms.rank, _compiled.write_objects, _compiled.read_objects
-    own, most = rooms.own, len(rooms.own)
+def _one_call(made_for: Any, rooms: Rooms, write: Method, exchange: Method) -> Method:
+    """Return a method of objects, whose collectives are parts of one call of the communicator.
 
-    def run(comm: Any, obj: Any, root: int = 0) -> Any:
+    Args:
+        write: takes the method's arguments, and writes this rank's messages. Code of objects that
+            runs there may call the method, too.
+        exchange: takes what `write` has returned and the arguments, and returns the result.
+    """
+    hold, release = made_for.calls.hold, made_for.calls.release
+
+    def run(comm: Any, *given: Any, **named: Any) -> Any:
         if rooms.in_use:
             with rooms.lent():
-                return run(comm, obj, root)
+                return run(comm, *given, **named)
         rooms.in_use, held = True, None
         try:
-            if rank == root:
-                written = write(own, most, (obj,), STOCK, rooms.left)
-                if rooms.left or written > rooms.room:
-                    rooms.put(written)
+            written = write(*given, **named)
             held = hold()
-            view = rooms.view
-            if call("bcast", view, view, None, root, None, None):
-                comm.left.Bcast(comm, view, root)
-            found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
-            return found[0] if found else rest(made_for, root)
+            return exchange(comm, written, *given, **named)
         finally:
             rooms.in_use = False
             if held is not None:
@@ -72,18 +68,40 @@ def bcast(made_for: Any) -> Method:
                 if DEFERRED:
                     raise_deferred()
 
-    def rest(comm: Any, root: int) -> Any:
+    return run
+
+
+def bcast(made_for: Any) -> Method:
+    """Make the method that returns the root's object on every rank, a copy of it on the root."""
+    rooms, call = Rooms(made_for), made_for._call
+    rank, write, read = rooms.rank, _compiled.write_objects, _compiled.read_objects
+    own, most = rooms.own, len(rooms.own)
+
+    def put(obj: Any, root: int = 0) -> None:
+        if rank == root:
+            written = write(own, most, (obj,), STOCK, rooms.left)
+            if rooms.left or written > rooms.room:
+                rooms.put(written)
+
+    def exchange(comm: Any, _: None, obj: Any, root: int = 0) -> Any:
+        view = rooms.view
+        if call("bcast", view, view, None, root, None, None):
+            comm.left.Bcast(comm, view, root)
+        found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
+        return found[0] if found else rest(root)
+
+    def rest(root: int) -> Any:
         head = head_at(own)
         rooms.adapt(head.need)
         payload = _taken(rooms) if rank == root else np.empty(head.alike, "u1")
         if head.alike:
-            comm.Bcast(payload, root)
+            made_for.Bcast(payload, root)
         if rank == root and head.kind != PICKLE:
             # The result must not share the caller's array.
             payload = payload.copy()
         return decode(own, payload)
 
-    return run
+    return _one_call(made_for, rooms, put, exchange)
 
 
 def gather(made_for: Any) -> Method:
@@ -131,49 +149,40 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
         is_short: they are, too, where an object needs a longer room, or pickle.
     """
     rooms, call = Rooms(made_for), made_for._call
-    hold, release = made_for.calls.hold, made_for.calls.release
     rank, size = rooms.rank, rooms.size
     write, read = _compiled.write_objects, _compiled.read_objects
     own, most = rooms.own, len(rooms.own)
     left = None if is_short else rooms.left  # what MPI's tree pickles once more
 
-    def run(comm: Any, item: Any, root: int | None, wanted: int) -> list[Any]:
-        if rooms.in_use:
-            with rooms.lent():
-                return run(comm, item, root, wanted)
-        rooms.in_use, held = True, None
-        try:
-            written = write(own, most, (item,), STOCK, left)
-            held = hold()
-            if left or not 0 < written <= rooms.room:
-                if is_short:
-                    call(*LEFT_ALONE)
-                    return _MISSED
-                rooms.put(written)
-            if call("allgather", rooms.view, rooms.whole, None, 0, None, None):
-                if may_miss:
-                    return _MISSED
-                comm.left.Allgather(comm, rooms.view, rooms.whole)
-            found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, wanted, STOCK)
-            return rest(made_for, root, wanted) if found is None else found
-        finally:
-            rooms.in_use = False
-            if held is not None:
-                release(held)
-                if DEFERRED:
-                    raise_deferred()
+    def put(item: Any, root: int | None, wanted: int) -> int:
+        written: int = write(own, most, (item,), STOCK, left)
+        return written
 
-    def rest(comm: Any, root: int | None, wanted: int) -> list[Any]:
+    def exchange(comm: Any, written: int, item: Any, root: int | None, wanted: int) -> list[Any]:
+        if left or not 0 < written <= rooms.room:
+            if is_short:
+                made_for.calls.agree(MPI_CALL, None)
+                return _MISSED
+            rooms.put(written)
+        if call("allgather", rooms.view, rooms.whole, None, 0, None, None):
+            if may_miss:
+                return _MISSED
+            comm.left.Allgather(comm, rooms.view, rooms.whole)
+        found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, wanted, STOCK)
+        return rest(root, wanted) if found is None else found
+
+    def rest(root: int | None, wanted: int) -> list[Any]:
         messages, room = rooms.all, rooms.room
         heads = [head_at(messages, start) for start in range(0, size * room, room)]
         rooms.adapt(max(head.need for head in heads))
         sizes = [head.payload for head in heads]
         payload = _taken(rooms)[: sizes[rank]]  # that of a call that was missed may be there
         gets = root is None or root == rank
-        payloads = _gathered(comm, payload, sizes, root, gets=gets) if any(sizes) else payload
+        some = any(sizes)
+        payloads = _gathered(made_for, payload, sizes, root, gets=gets) if some else payload
         return decode_all(messages, room, payloads, sizes[:wanted])
 
-    return run
+    return _one_call(made_for, rooms, put, exchange)
 
 
 def _gathered(comm: Any, own: Flat, sizes: list[int], root: int | None, *, gets: bool) -> Flat:
@@ -193,67 +202,45 @@ def _gathered(comm: Any, own: Flat, sizes: list[int], root: int | None, *, gets:
 def scatter(made_for: Any) -> Method:
     """Make the method that returns this rank's item of the root's."""
     rooms, call, read = Rooms(made_for), made_for._call, _compiled.read_objects
-    hold, release = made_for.calls.hold, made_for.calls.release
     rank, own = rooms.rank, rooms.own
 
-    def run(comm: Any, sendobj: Any, root: int = 0) -> Any:
-        if rooms.in_use:
-            with rooms.lent():
-                return run(comm, sendobj, root)
-        rooms.in_use, held = True, None
-        try:
-            sent = rooms.put_all(sendobj) if rank == root else None
-            held = hold()
-            view = rooms.view
-            if call("scatter", sent, view, None, root, None, None):
-                comm.left.Scatter(comm, sent, view, root)
-            found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
-            return found[0] if found else rest(made_for, root)
-        finally:
-            rooms.in_use = False
-            if held is not None:
-                release(held)
-                if DEFERRED:
-                    raise_deferred()
+    def put(sendobj: Any, root: int = 0) -> Flat | None:
+        return rooms.put_all(sendobj) if rank == root else None
 
-    def rest(comm: Any, root: int) -> Any:
+    def exchange(comm: Any, sent: Flat | None, sendobj: Any, root: int = 0) -> Any:
+        view = rooms.view
+        if call("scatter", sent, view, None, root, None, None):
+            comm.left.Scatter(comm, sent, view, root)
+        found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
+        return found[0] if found else rest(root)
+
+    def rest(root: int) -> Any:
         head = head_at(own)
         rooms.adapt(head.need)
         payload, sent = np.empty(head.payload, "u1"), _taken(rooms)
         if head.alike > 0:
-            comm.Scatter(sent if rank == root else None, payload, root)
+            made_for.Scatter(sent if rank == root else None, payload, root)
         elif head.alike:
-            comm.Scatterv([sent, rooms.sizes] if rank == root else None, payload, root)
+            made_for.Scatterv([sent, rooms.sizes] if rank == root else None, payload, root)
         return decode(own, payload)
 
-    return run
+    return _one_call(made_for, rooms, put, exchange)
 
 
 def alltoall(made_for: Any) -> Method:
     """Make the method that returns every rank's item for this one."""
     rooms, call, read = Rooms(made_for), made_for._call, _compiled.read_objects
-    hold, release = made_for.calls.hold, made_for.calls.release
     size = rooms.size
 
-    def run(comm: Any, sendobj: Any) -> list[Any]:
-        if rooms.in_use:
-            with rooms.lent():
-                return run(comm, sendobj)
-        rooms.in_use, held = True, None
-        try:
-            sent = rooms.put_all(sendobj)
-            held = hold()
-            if call("alltoall", sent, rooms.whole, None, 0, None, None):
-                comm.left.Alltoall(comm, sent, rooms.whole)
-            return read(rooms.all, rooms.room, size, rooms.least, size, STOCK) or rest(made_for)
-        finally:
-            rooms.in_use = False
-            if held is not None:
-                release(held)
-                if DEFERRED:
-                    raise_deferred()
+    def put(sendobj: Any) -> Flat:
+        return rooms.put_all(sendobj)
 
-    def rest(comm: Any) -> list[Any]:
+    def exchange(comm: Any, sent: Flat, sendobj: Any) -> list[Any]:
+        if call("alltoall", sent, rooms.whole, None, 0, None, None):
+            comm.left.Alltoall(comm, sent, rooms.whole)
+        return read(rooms.all, rooms.room, size, rooms.least, size, STOCK) or rest()
+
+    def rest() -> list[Any]:
         messages, room = rooms.all, rooms.room
         heads = [head_at(messages, start) for start in range(0, size * room, room)]
         rooms.adapt(max(head.need for head in heads))
@@ -262,12 +249,12 @@ def alltoall(made_for: Any) -> Method:
         # Every rank sees what each says of all its payloads.
         alike = {head.alike for head in heads}
         if len(alike) > 1 or alike == {-1}:
-            comm.Alltoallv([sent, rooms.sizes], [payloads, sizes])
+            made_for.Alltoallv([sent, rooms.sizes], [payloads, sizes])
         elif alike != {0}:
-            comm.Alltoall(sent, payloads)
+            made_for.Alltoall(sent, payloads)
         return decode_all(messages, room, payloads, sizes)
 
-    return run
+    return _one_call(made_for, rooms, put, exchange)
 
 
 # -- reductions ------------------------------------------------------------------------------------
@@ -305,26 +292,43 @@ def folding(name: str) -> Callable[[Any], Method]:
     """
 
     def make(made_for: Any) -> Method:
-        left = getattr(made_for.left, name)
+        mpi_method = getattr(made_for.left, name)
         is_few = made_for.size <= _FEW
-        fold = _folding(made_for, name, left, is_few=is_few)
+        fold = _folding(made_for, name, mpi_method, is_few=is_few)
+
+        def reduction(comm: Any, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
+            if is_few or (_is_predefined(op) and not _is_long(sendobj)):
+                return fold(comm, sendobj, op, root)
+            if _is_predefined(op):
+                leave(made_for.calls)
+            result = mpi_method(comm, sendobj, op, *([root] if name == "reduce" else ()))
+            raise_deferred()
+            return result
+
         if name == "reduce":
-            method = fold
-        else:
-
-            def method(comm: Any, sendobj: Any, op: Any = MPI.SUM) -> Any:
-                return fold(comm, sendobj, op)
-
-        if is_few:
-            return method
-        return _compiled.by_operator(  # type: ignore[no-any-return]
-            "_call", MPI.Op, _PREDEFINED, _SHORT, ROOMS[0], LEFT_ALONE, left, method
-        )
+            return reduction
+        return lambda comm, sendobj, op=MPI.SUM: reduction(comm, sendobj, op)
 
     return make
 
 
-def _folding(made_for: Any, name: str, left: Method, *, is_few: bool) -> Method:
+def leave(calls: Any) -> None:
+    """Tell the other ranks that this one leaves a call to MPI."""
+    held = calls.hold()
+    try:
+        calls.agree(MPI_CALL, None)
+    finally:
+        calls.release(held)
+
+
+def _is_long(item: Any) -> bool:
+    """Whether an object is none of those that may be short."""
+    if type(item) not in _SHORT:
+        return True
+    return type(item) in (str, bytes, tuple, list) and len(item) >= ROOMS[0]
+
+
+def _folding(made_for: Any, name: str, mpi_method: Method, *, is_few: bool) -> Method:
     is_rooted = name == "reduce"
     call, rank, size = made_for.calls, made_for.rank, made_for.size
     gathered = _gathering(made_for, may_miss=True, is_short=not is_few)
@@ -357,7 +361,7 @@ def _folding(made_for: Any, name: str, left: Method, *, is_few: bool) -> Method:
 
     def otherwise(comm: Any, sendobj: Any, op: Any, root: int) -> Any:
         if not is_few:
-            return left(comm, sendobj, op, *([root] if is_rooted else ()))
+            return mpi_method(comm, sendobj, op, *([root] if is_rooted else ()))
         return folded(surely, comm, sendobj, op, root)
 
     return run

@@ -21,8 +21,8 @@ from mpi4py import MPI
 from mpicoll.errors import ArgumentError, Disagreement, brief
 from mpicoll.execution.extension import _compiled
 from mpicoll.flight.groups import GroupFlight, join
+from mpicoll.mpi.communicator.dispatcher import Dispatcher
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
-from mpicoll.mpi.communicator.served import Served
 from mpicoll.mpi.transport import exchange
 from mpicoll.runtime.agreement import raise_any
 from mpicoll.runtime.order import is_asked_for
@@ -45,7 +45,7 @@ _NAP = 0.01
 
 _keyval: list[int] = []
 _duplicating, _pooling = Lock(), Lock()
-_live: set[Served] = set()
+_live: set[Dispatcher] = set()
 _numbers = count()
 _idle: list[State] = []
 """The states of freed communicators, oldest first."""
@@ -98,19 +98,19 @@ class State:
         self.calls, self.left, self.folds = 0, False, False
         self.methods: dict[str, Callable[..., Any]] = {}
         self.flight: GroupFlight | None = None
-        self.served: Served | None = None
+        self.dispatcher: Dispatcher | None = None
 
     @property
     def is_reusable(self) -> bool:
         """Whether another communicator of the same ranks can have it."""
-        in_order = self.served is None or self.served.is_in_order
+        in_order = self.dispatcher is None or self.dispatcher.is_in_order
         return in_order and not self.left and min(self.members) >= 0
 
     def close(self) -> None:
         """Release what serves the communicator."""
-        if self.served is not None:
-            _live.discard(self.served)
-            self.served.close()
+        if self.dispatcher is not None:
+            _live.discard(self.dispatcher)
+            self.dispatcher.close()
 
 
 def _state_of(comm: MPI.Intracomm) -> State:
@@ -132,8 +132,8 @@ def _state_of(comm: MPI.Intracomm) -> State:
     if usable:
         state.folds = False  # mpi4py has not duplicated this communicator
         state.methods.clear()  # they have the handle of the freed one
-        if state.served is not None:
-            state.served.comm = comm
+        if state.dispatcher is not None:
+            state.dispatcher.comm = comm
     else:
         state.flight = join(
             partial(exchange, comm), comm.rank, comm.size, writers=_compiled,
@@ -169,7 +169,7 @@ def serving(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | No
         plain.Set_attr(_key(), state)
     if state.left:
         return theirs
-    if state.served is None:
+    if state.dispatcher is None:
         # All ranks count the same calls.
         state.calls += 1
         if state.calls <= state.wishes.after and not at_once:
@@ -179,9 +179,11 @@ def serving(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | No
         if max(exchange(plain, len(_live), int)) >= _MOST_SERVED:
             state.left = True
             return theirs
-        state.served = Served(plain, state.wishes.algorithms, state.wishes.repeats, state.flight)
-        _live.add(state.served)
-    found: Callable[..., Any] = state.served.find or theirs
+        state.dispatcher = Dispatcher(
+            plain, state.wishes.algorithms, state.wishes.repeats, state.flight
+        )
+        _live.add(state.dispatcher)
+    found: Callable[..., Any] = state.dispatcher.table or theirs
     return found
 
 

@@ -6,7 +6,6 @@ that all ranks find the same.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -34,6 +33,7 @@ from mpicoll.mpi.communicator.reading import (
     word,
     words,
 )
+from mpicoll.runtime.arguments import digest_of
 
 
 class Part(NamedTuple):
@@ -52,10 +52,9 @@ class Part(NamedTuple):
     counts: tuple[int, ...]
 
     @property
-    def asking(self) -> bytes:
-        """8 bytes, equal where ranks make such a call and do not know each other's counts."""
-        text = f"{self.name} from {self.root}"
-        return hashlib.blake2b(text.encode(), digest_size=8).digest()
+    def asking(self) -> int:
+        """A digest, equal where ranks make such a call and do not know each other's counts."""
+        return digest_of(f"{self.name} from {self.root}")
 
 
 Reader = Callable[[Place, Any, Any, Any, int], Part]

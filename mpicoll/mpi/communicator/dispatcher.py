@@ -1,9 +1,8 @@
-"""What serves the calls on one communicator: our programs, or MPI's own collectives.
+"""What dispatches the calls on one communicator: to plans of ours, or to MPI's own collectives.
 
-Every call that may be ours is one round of agreement in shared memory, in which each rank states
-what it is called with: the same on all ranks, it is ours; where one differs, because it is wrong
-or because MPI alone can read that rank's buffer, it is MPI's own on all ranks alike. A call of a
-known signature makes that round within its program, for nothing.
+The ranks compare every call that may be ours by a digest in shared memory. If all digests match,
+mpicoll runs the call. Otherwise, as an argument is wrong or only MPI can read the buffer of a rank,
+every rank calls MPI. A call whose plan is in the plan table compares its digest in its first wait.
 """
 
 from __future__ import annotations
@@ -21,30 +20,25 @@ from mpicoll.execution.plan import Plan
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.waiting import DEADLINE
 from mpicoll.mpi.communicator.buffers import Refused
-from mpicoll.mpi.communicator.deferring import completed, defer, raise_deferred
+from mpicoll.mpi.communicator.deferring import defer, raise_deferred
 from mpicoll.mpi.communicator.messages import is_in_use
 from mpicoll.mpi.communicator.reading import OPS, Call, Place, lies_in
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, TRACING, kind_of
 from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete, read
 from mpicoll.mpi.transport import MpiTransport
 from mpicoll.runtime.arguments import Arguments, check_arguments
-from mpicoll.runtime.methods import FOR_EVER
+from mpicoll.runtime.method_calls import FOR_EVER
+from mpicoll.runtime.plan_cache import PlanCache
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import Recording, call_of
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
 
-_MOST = 64
+_MOST_COUNTS = 64
 _MISSES, _ROUNDS = 64, 64
-"""After so many misses, none of them so many rounds of agreement behind another, a method is MPI's.
-"""
-_THEIRS = b"is MPI's"
-"""Instead of a digest, from a rank whose buffers only MPI can read."""
-THEIRS = "theirs"
-"""The name of a call that this rank leaves to MPI, whatever it is."""
-_LEFT = THEIRS, None, None, None, 0, None, None
-LEFT_ALONE = THEIRS, None, None, None, 1, None, None
-"""The same of a rank that need not know whether the others leave it, too."""
+"""After so many misses, none of them so many comparisons behind another, a method is MPI's."""
+MPI_CALL = int.from_bytes(b"is MPI's", "little")
+"""Instead of a digest, from a rank that leaves a call to MPI."""
 _READ = "read"
 """The algorithm of a call that has been read, where others have none."""
 
@@ -62,16 +56,34 @@ class Signature:
         self.number, self.calls = number, 0
         self.plan: Plan | None = None
 
+    @property
+    def target(self) -> object:
+        """What the plan table runs."""
+        return self.plan and self.plan.program
 
-class Asked:
-    """The methods of which a rank does not know the others' counts.
+    def fail(self, error: BaseException) -> None:
+        """Take the error by which this rank has left a run in its middle."""
+        if self.plan is not None:
+            self.plan.fail(error)
+
+    def set_aside(self) -> None:
+        """Run no more."""
+
+    def free(self) -> None:
+        """Release the plan."""
+        if self.plan is not None:
+            self.plan.free()
+
+
+class UnknownCounts:
+    """The methods of which a rank does not know the other ranks' counts.
 
     Attributes:
-        left: those that are MPI's, as their counts are seldom what they were.
+        mpi_methods: those that are MPI's, as their counts are seldom what they were.
     """
 
     def __init__(self) -> None:
-        self.left: set[str] = set()
+        self.mpi_methods: set[str] = set()
         self.misses: dict[str, int] = {}
         self.last = 0
 
@@ -79,18 +91,18 @@ class Asked:
         """Count a call whose counts were unknown; return whether the method becomes MPI's.
 
         Args:
-            number: of the ranks' rounds of agreement.
+            number: of the ranks' comparisons.
         """
         if number - self.last > _ROUNDS:
             self.misses.clear()
         self.last = number
         self.misses[name] = self.misses.get(name, 0) + 1
         if self.misses[name] > _MISSES:
-            self.left.add(name)
-        return name in self.left
+            self.mpi_methods.add(name)
+        return name in self.mpi_methods
 
 
-class Served:
+class Dispatcher(PlanCache[Signature]):
     """Our collectives on one communicator of one node.
 
     Args:
@@ -99,92 +111,67 @@ class Served:
         flight: records the calls, None where nothing does.
 
     Attributes:
-        find: serves a call given as `run` takes it: True where MPI's own is to serve it.
+        table: runs a call given as `run` takes it; True where MPI's own is to serve it. None where
+            MPI serves all calls.
     """
 
     def __init__(
         self, comm: MPI.Comm, algorithms: dict[str, str], repeats: int, flight: GroupFlight | None
     ) -> None:
+        super().__init__()
         self.flight, self.recording = flight, Recording(flight)
         self.comm, self.transport = comm, MpiTransport(comm)
         self.at = Place(self.transport.rank, self.transport.size)
         self.algorithms, self.repeats = algorithms, repeats
-        self.signatures: dict[Any, Signature] = {}
         self.counts: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self.made = 0
-        self.broken: list[Plan] = []
-        self.asked = Asked()
-        self.find: Any = None
+        self.unknown_counts = UnknownCounts()
+        self.table = None
         routes = Routes(self.transport)
         self.planner = Planner(self.transport, routes, AutoChooser(self.transport))
-        layout = self.transport.arrays.layout()
         shared = self.transport.shared
-        if shared is None or shared.mailbox is None or not routes.has_executor or layout is None:
+        if shared is None or shared.mailbox is None or not routes.has_executor:
             self.close()
             return
         self.mailbox = shared.mailbox
-        if patient := DEADLINE not in os.environ:
+        if DEADLINE not in os.environ:
             shared.wait_policy.deadline = inf  # as MPI waits
-        self.find = extension.calls(
-            layout, shared, self.run, self._give_up, late=self._miss if patient else None,
+        self.table = extension.plan_table(
+            self.transport, self.run, self._give_up, log=flight and flight.log,
             in_place=MPI.IN_PLACE, datatype=MPI.Datatype,
         )  # fmt: skip
-
         shared.wait_policy.defer = self._defer
-        # Stating that a call is left to MPI takes a program without an instruction.
-        self.nothing = extension.nothing(shared)
-        if flight is not None:
-            self.nothing.record(flight.log, flight.call("left to MPI", "", "", ""))
-        self._know_left()
-
-    def _know_left(self) -> None:
-        self.find.add(_LEFT, self.nothing, _stated(_THEIRS), False, None)
-        self.find.add(LEFT_ALONE, self.nothing, _stated(_THEIRS), False, True)
+        self.place = 0 if flight is None else flight.call("left to MPI", "", "", "")
 
     def run(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
         differs: object = None,
     ) -> bool | None:  # fmt: skip
-        """Run a call that the compiled executor does not know; True where MPI is to serve it.
+        """Run a call that is not in the plan table; True where MPI is to serve it.
 
         Args:
             name: of mpi4py's method, in small letters; one of ours where the call has been read.
             differs: the program that this rank has begun, where the ranks have found already that
-                they call different things.
+                they call different things; True where it has begun none.
         """
-        if self.find is None:
-            return True  # the communicator has been freed
-        if name in self.asked.left:
-            return True
+        if self.table is None or name in self.unknown_counts.mpi_methods:
+            return True  # also where the communicator has been freed
         if isinstance(op, MPI.Op) and op.handle not in OPS:
             return True  # MPI demands the same operator on all ranks
-        if name is THEIRS:
-            return self._leave(differs)
         with self.recording.call(name):
             try:
-                served = self._find_out((name, x, out, op, root, counts, algorithm), differs)
+                is_mpi = self._dispatch((name, x, out, op, root, counts, algorithm), differs)
             except Refused:
-                self._drop_begun(differs)
+                self.drop_target(differs)
                 return True  # mpi4py's own method raises, before it has met the other ranks
-        if not (served or is_in_use(self.find)):
+        if not (is_mpi or is_in_use(self.table)):
             raise_deferred()
-        return served
+        return is_mpi
 
-    def _leave(self, differs: object) -> bool | None:
-        """State that a call is left to MPI, where the executor has not; True where others do not.
+    def _agree(self, digest: int) -> bool:
+        """Whether all ranks publish this digest; the others may be inside MPI once they do."""
+        return bool(self.table.agree(digest, None))
 
-        It keeps some hundreds of calls, on each rank others: this one may have gone.
-        """
-        if differs:
-            return True
-        self._know_left()
-        return None if self._agree(_THEIRS) else True
-
-    def _agree(self, digest: bytes) -> bool:
-        """Whether all ranks state the same call; the others may be inside MPI once they do."""
-        return self.mailbox.agree(digest, completed)
-
-    def _find_out(self, given: tuple[Any, ...], differs: object) -> bool | None:
+    def _dispatch(self, given: tuple[Any, ...], differs: object) -> bool | None:
         """Run a call, or find out with the others that MPI is to serve it."""
         name, x, out, op, root, counts, algorithm = given
         if algorithm is AS_OBJECT:
@@ -195,18 +182,22 @@ class Served:
             return self._serve(read_call(name, x, out, op, root, counts), [given], differs)
         call = self._read(name, x, out, op, root, counts)
         if call is None:
-            if not differs and self.find.within(*_LEFT) is None:  # on all ranks
-                self.find.add(given, self.nothing, _stated(_THEIRS), False, True)
-            else:
-                self._drop_begun(differs)
-                self._miss(name)
-            return True
+            return self._leave(given, differs)
         rows = call.counts and self._same(call.counts)
         read = (call.name, call.x, call.out, call.op, call.root, rows, _READ)
-        if self.find.reads(given) and lies_in(call, x, out) is not None:
+        if self.table.reads(given) and lies_in(call, x, out) is not None:
             return self._serve(call, [given, read], differs)
-        found: bool | None = self.find.within(*read)
-        return found
+        is_mpi: bool | None = self.table.within(*read)
+        return is_mpi
+
+    def _leave(self, given: tuple[Any, ...], differs: object) -> bool:
+        """Leave a call that this rank cannot read to MPI; return True."""
+        if not differs and self._agree(MPI_CALL):
+            self.table.add_function(given, None, MPI_CALL, self.place)
+        else:
+            self.drop_target(differs)
+            self._miss(given[0])
+        return True
 
     def _serve(
         self, call: Call | Part, given: list[tuple[Any, ...]], differs: object
@@ -214,30 +205,23 @@ class Served:
         if isinstance(call, Call):
             return self._run(call, given, differs)
         # The ranks tell each other their counts, where none of them runs such a call already.
-        known = not differs and self._agree(call.asking)
-        if not known:
-            self._drop_begun(differs)
+        is_same = not differs and self._agree(call.asking)
+        if not is_same:
+            self.drop_target(differs)
         self._miss(call.name)
-        if not known or call.name in self.asked.left:
+        if not is_same or call.name in self.unknown_counts.mpi_methods:
             return True
         counts = self.transport.exchange(call.counts, tuple[int, ...])
         return self._run(complete(self.at, call, counts), given, None)
 
     def _miss(self, name: str) -> None:
         """Count a call whose counts the ranks did not know; the same one on all ranks."""
-        if name in PART_READERS and self.asked.miss(name, self.mailbox.number[0]):
+        is_uneven = name in PART_READERS
+        if is_uneven and self.unknown_counts.miss(name, self.mailbox.number[0]):
             # No rank may find by itself what the others leave to MPI from now on.
-            for each in self.signatures.values():
-                if each.plan is not None:
-                    self.find.forget(each.plan.program)
-            self.find.forget(self.nothing)
-            self._know_left()
-
-    def _drop_begun(self, program: object) -> None:
-        """Drop the signature whose program this rank alone has begun: it has counted that run."""
-        for key, each in list(self.signatures.items()):
-            if program is not None and each.plan is not None and each.plan.program is program:
-                self._drop(self.signatures.pop(key))
+            for signature in self.plans:
+                self.table.forget(signature.target)
+            self.table.forget(None)
 
     def _read(self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any) -> Any:
         """Return the `Call` or `Part` that the arguments describe, None where only MPI can."""
@@ -250,11 +234,13 @@ class Served:
 
     def _same(self, counts: tuple[int, ...]) -> tuple[int, ...]:
         """Return the first tuple with these numbers: calls are found by objects, not by values."""
-        if len(self.counts) >= _MOST:
+        if len(self.counts) >= _MOST_COUNTS:
             self.counts.clear()
         return self.counts.setdefault(counts, counts)
 
-    def _checked(self, call: Call) -> Arguments | None:
+    def _checked(self, call: Call | None) -> Arguments | None:
+        if call is None:
+            return None
         try:
             return check_arguments(
                 self.transport.arrays, *self.at, call.name, call.x, out=call.out, op=call.op,
@@ -268,79 +254,64 @@ class Served:
         self, call: Call | None, given: list[tuple[Any, ...]], differs: object,
         shape: tuple[int, ...] | None = None,
     ) -> bool | None:  # fmt: skip
-        arguments = None if call is None else self._checked(call)
+        arguments = self._checked(call)
         if arguments is None or call is None:
             if not differs:
-                self.find.within(*_LEFT)
-            self._drop_begun(differs)
+                self._agree(MPI_CALL)
+            self.drop_target(differs)
             return True
         key = (shape, *arguments.signature.values())
-        known = self.signatures.get(key)
-        digest = arguments.digest((shape, known and known.number))
+        signature = self.get(key)
+        digest = arguments.digest((shape, signature and signature.number))
         if differs or not self._agree(digest):
             # A run that has begun cannot be taken back: the ranks would count different runs.
-            if known is not None:
-                self._drop(self.signatures.pop(key))
+            self.drop([key])
             return True
-        if known is None:
-            known = self._add(key)
-            digest = arguments.digest((shape, known.number))
-        known.calls += 1
+        if signature is None:
+            signature = self.add(key, Signature)
+            digest = arguments.digest((shape, signature.number))
+        signature.calls += 1
         is_float = call.x is not None and call.x.dtype.kind == "f"
         repeats = 1 if call.op in ("min", "max") and is_float else self.repeats
-        if known.calls == repeats:
-            known.plan = self._plan(arguments)
-        if known.plan is None:
-            if known.calls >= repeats:
-                self._add_all(given, call, self.nothing, digest, theirs=True)
-            return True
-        assert known.plan.program is not None and self.find is not None
+        if signature.calls == repeats:
+            signature.plan = self._plan(arguments)
+        if signature.plan is not None:
+            self._run_plan(signature.plan, arguments, call, given, digest)
+            return None
+        if signature.calls >= repeats:
+            for each in given:
+                if lies_in(call, each[1], each[2]) is not None:
+                    self.table.add_function(each, None, digest, self.place)
+        return True
+
+    def _run_plan(
+        self, plan: Plan, arguments: Arguments, call: Call, given: list[tuple[Any, ...]],
+        digest: int,
+    ) -> None:  # fmt: skip
+        """Run a plan for the arrays of a call, and enter it into the plan table.
+
+        Args:
+            given: the arguments by which the table finds it.
+        """
+        program = plan.program
+        assert program is not None
         address = self.transport.arrays.span
         x, out = (0 if each is None else address(each)[0] for each in (arguments.x, arguments.out))
         tally, began = None, 0
         if TRACING is not None:
-            kind = kind_of(self.comm, given[0], call, arguments, known.plan)
+            kind = kind_of(self.comm, given[0], call, arguments, plan)
             tally, began = TRACING.tally(kind), tallies.ticks()
         try:
-            known.plan.program.run_on(x, out)
+            program.run_on(x, out)
         except BaseException as error:
-            self._give_up(known.plan.program, error)
+            self._give_up(program, error)
             raise
         if tally is not None:
             tallies.count(tally, began)
-        self._add_all(given, call, known.plan.program, digest, tally=tally)
-        return None
-
-    def _add_all(
-        self, given: list[tuple[Any, ...]], call: Call, program: object, digest: bytes, *,
-        theirs: bool | None = None, tally: object = None,
-    ) -> None:  # fmt: skip
-        """Let the executor serve such calls from now on.
-
-        Args:
-            given: the arguments by which they are found.
-            theirs: True where MPI is to serve them.
-            tally: to which their times are added.
-        """
         for each in given:
             where = lies_in(call, each[1], each[2])
             if where is not None:
-                stated = _stated(digest)
-                self.find.add(each, program, stated, False, theirs, FOR_EVER, *where, tally)
-
-    def _add(self, key: Any) -> Signature:
-        """Return a new signature, in place of the oldest: the same one on all ranks."""
-        if len(self.signatures) >= _MOST:
-            self._drop(self.signatures.pop(next(iter(self.signatures))))
-        self.made += 1
-        self.signatures[key] = Signature(self.made)
-        return self.signatures[key]
-
-    def _drop(self, signature: Signature) -> None:
-        if signature.plan is not None:
-            if self.find is not None:
-                self.find.forget(signature.plan.program)
-            signature.plan.free()
+                self.table.add_program(each, program, digest, False, None, FOR_EVER, *where, tally)
 
     def _plan(self, arguments: Arguments) -> Plan | None:
         """Return a plan of ours, None where MPI's own call is chosen; collective.
@@ -360,42 +331,29 @@ class Served:
 
     def _defer(self, error: BaseException) -> bool:
         """Keep an error for the end of a method of objects, which makes further collectives."""
-        return is_in_use(self.find) and defer(error)
+        return is_in_use(self.table) and defer(error)
 
     def _give_up(self, program: object, error: BaseException) -> bool:
         """Remove the plan of a program that has failed in the middle of a run.
 
+        Args:
+            program: None where the ranks only compare a call.
+
         Returns:
             Whether the call goes on, as MPI is to serve it.
         """
-        if program is self.nothing or is_in_use(self.find):
+        if program is None or is_in_use(self.table):
             return defer(error)
-        for key, each in list(self.signatures.items()):
-            if each.plan is not None and each.plan.program is program:
-                del self.signatures[key]
-                if self.find is not None:
-                    self.find.forget(program)
-                each.plan.fail(error)
-                # Other ranks may still read its memory, or write there.
-                self.broken.append(each.plan)
+        self.fail_target(program, error)
         return False
 
     @property
     def is_in_order(self) -> bool:
         """Whether no call has failed on this rank: it then counts the same calls as the others."""
-        return self.find is None or not (self.broken or self.mailbox.number[1])
+        return self.table is None or not (self.has_failed or self.mailbox.number[1])
 
     def close(self) -> None:
         """Release the plans, the shared memory, and MPI's communicators."""
-        for each in self.signatures.values():
-            self._drop(each)
-        self.signatures.clear()
-        for plan in self.broken:
-            plan.free()
-        self.broken.clear()
-        self.find = None
+        self.free()
+        self.table = None
         self.transport.close()
-
-
-def _stated(digest: bytes) -> int:
-    return int.from_bytes(digest, "little", signed=True)

@@ -1,0 +1,353 @@
+/* Read the arguments of a call: see call_key.h. */
+
+#include "call_key.h"
+
+#include "numpy_arrays.h"
+
+#include <string.h>
+
+enum { IN_PLACE = -1 };
+
+/* The parts of DLPack 1.x's exchange table that are used here (dmlc.github.io/dlpack). */
+typedef struct {
+    void *data;
+    struct { int32_t type, id; } device;
+    int32_t ndim;
+    struct { uint8_t code, bits; uint16_t lanes; } dtype;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} DLTensor;
+
+typedef struct DLExchange {
+    struct { uint32_t major, minor; } version;
+    void *previous, *allocate, *export, *import;
+    int (*describe)(void *object, DLTensor *out);
+} DLExchange;
+
+enum { DL_HOST = 1, DL_COMPLEX = 5 };
+
+static PyObject *is_neg, *is_conj;
+
+int call_key_import(void)
+{
+    is_neg = PyUnicode_InternFromString("is_neg");
+    is_conj = PyUnicode_InternFromString("is_conj");
+    return is_neg && is_conj ? 0 : -1;
+}
+
+/* -- arrays ------------------------------------------------------------------------------------ */
+
+/* 0 where a NumPy array is of a kind that only Python understands. */
+static int read_numpy(
+    const ArgumentReader *reader, const NumpyArray *array, ArrayArgument *argument, int written)
+{
+    const int needed = NUMPY_C_CONTIGUOUS | (written ? NUMPY_WRITEABLE : 0);
+    if ((array->flags & needed) != needed || array->nd > MAX_DIMENSIONS)
+        return 0;
+    PyObject *const dtypes = reader->dtypes;
+    const Py_ssize_t count = PyTuple_GET_SIZE(dtypes);
+    Py_ssize_t kind = 0;
+    while (kind < count &&
+           !numpy_same(array->descr, PyTuple_GET_ITEM(PyTuple_GET_ITEM(dtypes, kind), 0)))
+        kind++;
+    if (kind == count)
+        return 0;
+    argument->nbytes = PyLong_AsSsize_t(PyTuple_GET_ITEM(PyTuple_GET_ITEM(dtypes, kind), 1));
+    argument->address = array->data;
+    argument->kind = 1 + (int32_t)kind;
+    argument->dimensions = array->nd;
+    for (int axis = 0; axis < array->nd; axis++)
+        argument->nbytes *= argument->shape[axis] = array->dimensions[axis];
+    return 1;
+}
+
+/* Whether a tensor's method returns True; -1 where it raised. */
+static int is_true(PyObject *tensor, PyObject *method)
+{
+    PyObject *result = PyObject_CallMethodNoArgs(tensor, method);
+    const int truth = result ? PyObject_IsTrue(result) : -1;
+    Py_XDECREF(result);
+    return truth;
+}
+
+/* What stands for a dtype of DLPack's. */
+static int32_t kind_of(int code, int bits)
+{
+    return 1 + 256 * (1 + code) + bits;
+}
+
+static int read_tensor(const ArgumentReader *reader, PyObject *object, ArrayArgument *argument)
+{
+    DLTensor tensor;
+    if (reader->exchange->describe(object, &tensor) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (tensor.device.type != DL_HOST || tensor.ndim > MAX_DIMENSIONS || tensor.dtype.lanes != 1)
+        return 0;
+    Py_ssize_t count = 1;
+    int contiguous = 1;
+    for (int axis = tensor.ndim - 1; axis >= 0; axis--) {
+        if (tensor.strides && tensor.shape[axis] != 1 && tensor.strides[axis] != count)
+            contiguous = 0;
+        argument->shape[axis] = (Py_ssize_t)tensor.shape[axis];
+        count *= argument->shape[axis];
+    }
+    if (count && (!contiguous || is_true(object, is_neg) ||
+                  (tensor.dtype.code == DL_COMPLEX && is_true(object, is_conj)))) {
+        PyErr_Clear();
+        return 0;
+    }
+    argument->address = (char *)tensor.data + tensor.byte_offset;
+    argument->nbytes = count * tensor.dtype.bits / 8;
+    argument->kind = kind_of(tensor.dtype.code, tensor.dtype.bits);
+    argument->dimensions = tensor.ndim;
+    return 1;
+}
+
+/* Read an array that is not NumPy's as one that is. */
+static int read_foreign(const ArgumentReader *reader, PyObject *tensor, ArrayArgument *argument)
+{
+    if (!read_tensor(reader, tensor, argument))
+        return 0;
+    int32_t kind = 0;
+    while (kind < MAX_DTYPES && reader->foreign_kinds[kind] != argument->kind)
+        kind++;
+    argument->kind = 1 + kind;
+    return kind < MAX_DTYPES;
+}
+
+/* Read an array by Python's description: its address, bytes, kind and shape. */
+static int read_described(const ArgumentReader *reader, PyObject *array, ArrayArgument *argument)
+{
+    PyObject *const found = PyObject_CallOneArg(reader->describe, array);
+    PyObject *shape;
+    unsigned long long address;
+    int done = found && found != Py_None &&
+               PyArg_ParseTuple(found, "KniO!", &address, &argument->nbytes, &argument->kind,
+                                &PyTuple_Type, &shape) &&
+               PyTuple_GET_SIZE(shape) <= MAX_DIMENSIONS;
+    if (done) {
+        argument->address = (char *)(uintptr_t)address;
+        argument->dimensions = (int32_t)PyTuple_GET_SIZE(shape);
+        for (int axis = 0; axis < argument->dimensions; axis++)
+            argument->shape[axis] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, axis));
+        argument->kind |= 1 << 30; /* no kind of arrays that are read here */
+        done = !PyErr_Occurred();
+    }
+    Py_XDECREF(found);
+    return done;
+}
+
+/* -- beside an array --------------------------------------------------------------------------- */
+
+static void mix(uint64_t digest[2], uint64_t value)
+{
+    static const uint64_t factors[2] = {0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu};
+    for (int half = 0; half < 2; half++) {
+        digest[half] = (digest[half] ^ value) * factors[half];
+        digest[half] ^= digest[half] >> 29;
+    }
+}
+
+enum { NOTHING = 1, NUMBER_OF, SEQUENCE, VALUES, IDENTITY };
+
+/* Add an object beside an array: counts and displacements by value, a datatype by identity. */
+static int read_extra(const ArgumentReader *reader, PyObject *item, uint64_t digest[2], int depth)
+{
+    if (item == Py_None) {
+        mix(digest, NOTHING);
+    } else if (PyLong_CheckExact(item)) {
+        mix(digest, NUMBER_OF);
+        mix(digest, (uint64_t)PyLong_AsLongLong(item));
+        if (PyErr_Occurred()) {
+            PyErr_Clear();
+            return 0;
+        }
+    } else if ((PyObject *)Py_TYPE(item) == reader->datatype) {
+        mix(digest, IDENTITY);
+        mix(digest, (uint64_t)(uintptr_t)item);
+    } else if (depth && (PyList_CheckExact(item) || PyTuple_CheckExact(item))) {
+        const Py_ssize_t length = PySequence_Fast_GET_SIZE(item);
+        mix(digest, SEQUENCE);
+        mix(digest, (uint64_t)length);
+        for (Py_ssize_t index = 0; index < length; index++)
+            if (!read_extra(reader, PySequence_Fast_GET_ITEM(item, index), digest, depth - 1))
+                return 0;
+    } else if (Py_TYPE(item) == reader->array_type) {
+        ArrayArgument values;
+        if (!read_numpy(reader, (NumpyArray *)item, &values, 0) || values.dimensions != 1)
+            return 0;
+        mix(digest, VALUES);
+        mix(digest, (uint64_t)values.kind);
+        mix(digest, (uint64_t)values.nbytes);
+        for (Py_ssize_t byte = 0; byte < values.nbytes; byte++)
+            mix(digest, (uint8_t)values.address[byte]);
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+/* Read an array with the objects beside it. */
+static int read_list(
+    const ArgumentReader *reader, PyObject *list, ArrayArgument *argument, int written)
+{
+    const Py_ssize_t length = PySequence_Fast_GET_SIZE(list);
+    PyObject *first = length ? PySequence_Fast_GET_ITEM(list, 0) : NULL;
+    /* Where there are counts, programs give them on all ranks, and None as array but on the root. */
+    if (first != Py_None && (!first || Py_TYPE(first) != reader->array_type ||
+                             !read_numpy(reader, (NumpyArray *)first, argument, written)))
+        return 0;
+    mix(argument->extras, (uint64_t)length);
+    for (Py_ssize_t index = 1; index < length; index++)
+        if (!read_extra(reader, PySequence_Fast_GET_ITEM(list, index), argument->extras, 2))
+            return 0;
+    return 1;
+}
+
+int read_array(const ArgumentReader *reader, PyObject *array, ArrayArgument *argument, int written)
+{
+    argument->kind = 0;
+    argument->dimensions = 0;
+    argument->address = NULL;
+    argument->nbytes = 0;
+    argument->extras[0] = argument->extras[1] = 0;
+    if (array == Py_None)
+        return 1;
+    if (array == reader->in_place) {
+        argument->kind = IN_PLACE;
+        return 1;
+    }
+    if (Py_TYPE(array) == reader->array_type &&
+        (reader->dtypes ? read_numpy(reader, (NumpyArray *)array, argument, written)
+                        : read_tensor(reader, array, argument)))
+        return 1;
+    if (reader->datatype && (PyList_CheckExact(array) || PyTuple_CheckExact(array)))
+        return read_list(reader, array, argument, written);
+    if (Py_TYPE(array) == reader->foreign_type)
+        return read_foreign(reader, array, argument);
+    return reader->describe && read_described(reader, array, argument);
+}
+
+/* -- keys -------------------------------------------------------------------------------------- */
+
+void key_set_overlap(CallKey *key)
+{
+    key->overlap = 0;
+    if (key->x.address < key->out.address + key->out.nbytes &&
+        key->out.address < key->x.address + key->x.nbytes)
+        key->overlap = 1 + (key->out.address - key->x.address);
+}
+
+int read_key(const ArgumentReader *reader, PyObject *const *args, CallKey *key)
+{
+    key->objects[NAME] = args[0], key->objects[OP] = args[3];
+    key->objects[COUNTS] = args[5], key->objects[ALGORITHM] = args[6];
+    if (!PyLong_CheckExact(args[4]) || (args[5] != Py_None && !PyTuple_CheckExact(args[5])))
+        return 0;
+    key->root = PyLong_AsLong(args[4]);
+    if (key->root < 0 || !read_array(reader, args[1], &key->x, 0) ||
+        !read_array(reader, args[2], &key->out, 1)) {
+        PyErr_Clear();
+        return 0;
+    }
+    key_set_overlap(key);
+    return 1;
+}
+
+static size_t hash_argument(size_t hash, const ArrayArgument *argument)
+{
+    hash = hash * 31 + (size_t)argument->kind;
+    for (int axis = 0; axis < argument->dimensions; axis++)
+        hash = hash * 1000003 + (size_t)argument->shape[axis];
+    return hash ^ (size_t)argument->extras[0];
+}
+
+size_t key_hash(const CallKey *key)
+{
+    size_t hash = (size_t)key->root * 7 + (size_t)key->overlap;
+    for (int index = 0; index < OBJECTS; index++)
+        hash = hash * 1000003 + ((size_t)key->objects[index] >> 4);
+    hash = hash_argument(hash_argument(hash, &key->x), &key->out);
+    return hash ^ hash >> 17;
+}
+
+static int argument_equals(const ArrayArgument *argument, const ArrayArgument *other)
+{
+    if (argument->kind != other->kind || argument->dimensions != other->dimensions ||
+        memcmp(argument->extras, other->extras, sizeof argument->extras))
+        return 0;
+    for (int axis = 0; axis < argument->dimensions; axis++)
+        if (argument->shape[axis] != other->shape[axis])
+            return 0;
+    return 1;
+}
+
+int key_equals(const CallKey *key, const CallKey *other)
+{
+    return !memcmp(key->objects, other->objects, sizeof key->objects) &&
+           key->root == other->root && key->overlap == other->overlap &&
+           argument_equals(&key->x, &other->x) && argument_equals(&key->out, &other->out);
+}
+
+/* -- the reader -------------------------------------------------------------------------------- */
+
+/* DLPack's table, NULL where it is not one that is known here. */
+static const DLExchange *exchange_of(PyObject *capsule)
+{
+    const DLExchange *exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    if (exchange && (exchange->version.major != 1 || !exchange->describe)) {
+        PyErr_SetString(PyExc_ValueError, "this version of DLPack's table is unknown");
+        return NULL;
+    }
+    return exchange;
+}
+
+int reader_open(ArgumentReader *reader, PyObject *probe, PyObject *exchange)
+{
+    if (PyTuple_Check(exchange)) {
+        if (numpy_check(probe) < 0)
+            return -1;
+        reader->dtypes = Py_NewRef(exchange);
+    } else {
+        reader->exchange = exchange_of(exchange);
+        if (!reader->exchange)
+            return -1;
+    }
+    reader->array_type = (PyTypeObject *)Py_NewRef(Py_TYPE(probe));
+    return 0;
+}
+
+int reader_lend(ArgumentReader *reader, PyObject *probe, PyObject *capsule)
+{
+    const int is_open = reader->dtypes && !reader->foreign_type;
+    const Py_ssize_t count = is_open ? PyTuple_GET_SIZE(reader->dtypes) : 0;
+    if (!count || count > MAX_DTYPES) {
+        PyErr_SetString(PyExc_TypeError, "it reads NumPy's arrays, and is lent others once");
+        return -1;
+    }
+    const DLExchange *exchange = exchange_of(capsule);
+    if (!exchange)
+        return -1;
+    for (Py_ssize_t kind = 0; kind < count; kind++) {
+        int itemsize, code;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(reader->dtypes, kind), "Oii", &(PyObject *){NULL},
+                              &itemsize, &code))
+            return -1;
+        reader->foreign_kinds[kind] = kind_of(code, 8 * itemsize);
+    }
+    reader->exchange = exchange;
+    reader->foreign_type = (PyTypeObject *)Py_NewRef(Py_TYPE(probe));
+    return 0;
+}
+
+void reader_close(ArgumentReader *reader)
+{
+    Py_CLEAR(reader->array_type);
+    Py_CLEAR(reader->foreign_type);
+    Py_CLEAR(reader->dtypes);
+    Py_CLEAR(reader->describe);
+    Py_CLEAR(reader->in_place);
+    Py_CLEAR(reader->datatype);
+}
