@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterable
 from errno import ECANCELED
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,25 +33,18 @@ from mpicoll.programs.instructions import (
     WaitForReaders,
     WaitForSlot,
 )
-from mpicoll.programs.messages import Buffer, Combine, Kind, Move, Piece
-from mpicoll.programs.tiling import conflicts
+from mpicoll.programs.messages import Combine, Kind, Move, Piece
 
 if TYPE_CHECKING:
     from mpicoll.execution._compiled import Program
 
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH, VERIFY = range(7)
-CACHED, STREAMED, HANDED, TRIED, PAIRED, ABREAST, OWN_ROW = range(7)
+CACHED, STREAMED, ADAPTIVE = range(3)
 INPUT, OUTPUT = range(2)
-_LARGE, _HUGE = 2 << 20, 128 << 20
-"""From these bytes on a run's copies may exceed the cache; from those on they exceed any."""
-_PASSED, _AHEAD = 2 * 1024, 8 * 1024
-"""From these bytes on a copy into a slot may be written past the cache, and from those on it is
-where a rank that only writes runs ahead of its readers."""
-_LEAST_PAIR = 32 * 1024
-"""From these bytes on a copy into a slot and one of an own row are a pair; less would keep readers
-waiting."""
-_GIVEN_UP = 1 << 20
-"""From as many bytes of slots on, a reader's second cache has given one up when its turn comes."""
+_STREAMED = 16 << 20
+"""From these bytes of copies on a run writes its results past the cache."""
+_ADAPTIVE = 2 * 1024
+"""From these bytes on a copy into a slot may be written past the cache."""
 _LIGHT = 32 * 1024
 """Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
 _HEAVY = 4 << 20
@@ -96,24 +88,18 @@ class Waited(NamedTuple):
 class Table:
     """The rows and registers of one program."""
 
-    def __init__(
-        self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str, *, reduces: bool = False
-    ) -> None:
+    def __init__(self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str) -> None:
         self.laid_out = laid_out
         layout, self.incoming, self.resources = laid_out
         memory = self.memory = layout.memory
         self.program, self.published = layout.program, layout.published
         self.dtype, self.op, self.what, self.width = dtype, op, what, itemsize(dtype)
-        # Who only writes what others only copy is the one whom all wait for.
-        self.only_writes = not self.program.receipts and not reduces
         self.rows = array("q")
         self.registers: dict[object, int] = {messages.INPUT: INPUT, messages.OUTPUT: OUTPUT}
         self.addresses = [0, 0]
         self.waits: dict[int, Waited] = {}
         self.sources: dict[int, int] = {}
         self.unverified: set[int] = set()
-        self.beside: dict[Move, Move] = {}
-        self.own_rows: set[Move] = set()
         self.check = -1
         self.nbytes = self.moves = 0
         self.keep: list[object] = [self.resources]
@@ -179,58 +165,11 @@ class Table:
         total = max(self.program.rounds, default=1)
         moves = (each for each in self.program.instructions if isinstance(each, Move))
         self.moves = sum(each.target.length for each in moves) * self.width
-        done = self._pair_copies()
         for each, number in zip(self.program.instructions, self.program.rounds, strict=True):
-            if each not in done:
-                self._add(each, number, total)
+            self._add(each, number, total)
         if self.check < 0:
             self.check = self.length
         self._join_folds()
-
-    def _pair_copies(self) -> set[Instruction]:
-        """Let copies of the input into slots do those of own rows, too; return what is left out."""
-        done: set[Instruction] = set()
-        if self.only_writes:
-            return done
-        actions = [e for e in self.program.instructions if isinstance(e, Move | Combine)]
-        moves = [each for each in actions if isinstance(each, Move)]
-        into: dict[Buffer, list[Move]] = {}
-        for each in moves:
-            into.setdefault(each.target.buffer, []).append(each)
-        for own in moves:
-            if (own.source.buffer, own.target.buffer) != (messages.INPUT, messages.OUTPUT):
-                continue
-            if own.target.length * self.width < _LEAST_PAIR:
-                continue  # of which a schedule of many segments has thousands
-            parts = self._handed(own.source.length, into.values())
-            if parts and self.moves >= _LARGE and own.source.start != parts[0].source.start:
-                continue  # of two rows one is in no cache
-            others = (each for each in actions if each is not own)
-            if parts and not conflicts(own, others):
-                at = 0
-                for each in parts:
-                    pieces = (piece._replace(start=piece.start + at) for piece in own)
-                    length = each.target.length
-                    self.beside[each] = Move(*(piece._replace(length=length) for piece in pieces))
-                    at += length
-                if own.source == parts[0].source._replace(length=at):
-                    done.add(own)
-                else:
-                    self.own_rows.add(own)
-        return done
-
-    def _handed(self, length: int, into: Iterable[list[Move]]) -> list[Move]:
-        """Return the copies of the input into a publication of a length, if all are long."""
-        for found in into:
-            if sum(each.target.length for each in found) == length and all(
-                each.source.buffer == messages.INPUT
-                and each not in self.beside
-                and each.target.length * self.width >= _LEAST_PAIR
-                and self._how(each.target, each.target.length * self.width) == HANDED
-                for each in found
-            ):
-                return found
-        return []
 
     def _join_folds(self) -> None:
         """Let the first of the folds that stand together onto one target do all of them."""
@@ -296,28 +235,16 @@ class Table:
         if where is not None:
             self._fetch(target, where, each.source, count)
         elif count:
-            how, other = self._how(each.target, count), NOWHERE
-            if each in self.beside:
-                own = self.beside[each]
-                ahead = (own.source.start - each.source.start) * self.width
-                how = ABREAST if ahead else PAIRED
-                other = self._operand(own.target)._replace(stride=ahead)
-                self.nbytes += count
-            elif each in self.own_rows:
-                how = OWN_ROW
-            self._row(COPY, target, self._operand(each.source), other, count=count, extra=how)
+            how = self._how(each.target, count)
+            self._row(COPY, target, self._operand(each.source), count=count, extra=how)
         self.nbytes += count
 
     def _how(self, target: Piece, count: int) -> int:
         """Return how a copy of so many bytes is written."""
         if target.buffer == messages.OUTPUT:
-            return STREAMED if self.moves >= _HUGE else TRIED if self.moves >= _LARGE else CACHED
-        if count < _PASSED or target.buffer.kind is not Kind.SLOT:
-            return CACHED
-        where = self.published[target.buffer.number]
-        in_turn = where.depth * where.stride
-        runs_ahead = self.only_writes and count >= _AHEAD and in_turn < _GIVEN_UP
-        return STREAMED if runs_ahead else HANDED
+            return STREAMED if self.moves >= _STREAMED else CACHED
+        is_slot = target.buffer.kind is Kind.SLOT
+        return ADAPTIVE if is_slot and count >= _ADAPTIVE else CACHED
 
     def _publish(self, each: Publish) -> None:
         """Raise a flag; beside that of a zero-copy message stands its address in this run."""

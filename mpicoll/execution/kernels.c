@@ -53,8 +53,6 @@ typedef struct {
 } DivideRow;
 
 typedef void (*Copy)(uint8_t *target, const uint8_t *source, size_t nbytes, int streams);
-typedef void (*CopyPair)(uint8_t *target, const uint8_t *source, uint8_t *other, const uint8_t *its,
-                         size_t nbytes, int streams, int others);
 
 /* ---- half precision: without branches, for any vector unit ---- */
 
@@ -209,16 +207,15 @@ typedef struct {
     const FoldRow *folds;
     const DivideRow *divides;
     Copy copy;
-    CopyPair copy_pair;
 } Target;
 
 /* The best first. */
 static const Target targets[] = {
 #if defined(__x86_64__)
-    {"avx512", has_avx512, fold_rows_avx512, divide_rows_avx512, copy_avx512, copy_pair_avx512},
-    {"avx2", has_avx2, fold_rows_avx2, divide_rows_avx2, copy_avx2, copy_pair_avx2},
+    {"avx512", has_avx512, fold_rows_avx512, divide_rows_avx512, copy_avx512},
+    {"avx2", has_avx2, fold_rows_avx2, divide_rows_avx2, copy_avx2},
 #endif
-    {BASELINE, NULL, fold_rows_baseline, divide_rows_baseline, copy_baseline, copy_pair_baseline},
+    {BASELINE, NULL, fold_rows_baseline, divide_rows_baseline, copy_baseline},
 };
 
 enum { TARGETS = sizeof targets / sizeof *targets };
@@ -277,10 +274,4 @@ Divide find_divide(const char *dtype)
 void copy_bytes(void *target, const void *source, size_t nbytes, int streams)
 {
     chosen->copy(target, source, nbytes, streams);
-}
-
-void copy_pair(void *target, const void *source, void *other, const void *its, size_t nbytes,
-               int streams, int others)
-{
-    chosen->copy_pair(target, source, other, its, nbytes, streams, others);
 }

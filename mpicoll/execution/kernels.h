@@ -30,11 +30,6 @@ Divide find_divide(const char *dtype);
    one in the cache, twice the time and more. */
 void copy_bytes(void *target, const void *source, size_t nbytes, int streams);
 
-/* Make two copies of as many bytes at once: one waits for memory while the other goes on. Sources
-   may be the same, which is then read once. `streams` is for the first and `others` for the second. */
-void copy_pair(void *target, const void *source, void *other, const void *its, size_t nbytes,
-               int streams, int others);
-
 /* Name the instructions that run here: "avx512", "avx2", "neon" or "baseline". */
 const char *kernel_target(void);
 

@@ -109,43 +109,6 @@ INSTRUCTIONS static void IN(copy)(uint8_t *target, const uint8_t *source, size_t
     IN(move4)(last_target, last_source);
 }
 
-INSTRUCTIONS static void IN(copy_pair)(uint8_t *target, const uint8_t *source, uint8_t *other,
-                                       const uint8_t *its, size_t nbytes, int streams,
-                                       int others)
-{
-    const size_t step = 4 * WIDTH;
-    size_t at = 0, from = 0;
-    if (nbytes >= 2 * step) {
-        /* Each target is aligned, though the source may be the same: stores that split lines wait. */
-        IN(move4)(target, source);
-        IN(move4)(other, its);
-        at = step - ((uintptr_t)target & (WIDTH - 1));
-        from = step - ((uintptr_t)other & (WIDTH - 1));
-        for (size_t end = 2 * step; end <= nbytes; end += step, at += step, from += step) {
-#ifdef STREAM
-            if (streams)
-                IN(stream4)(target + at, source + at, source + nbytes - step);
-            else
-#endif
-                IN(move4)(target + at, source + at);
-#ifdef STREAM
-            if (others)
-                IN(stream4)(other + from, its + from, its + nbytes - step);
-            else
-#endif
-                IN(move4)(other + from, its + from);
-        }
-    }
-    IN(copy)(target + at, source + at, nbytes - at, 0);
-    IN(copy)(other + from, its + from, nbytes - from, 0);
-#ifdef STREAM
-    if (streams || others)
-        _mm_sfence();
-#else
-    (void)streams, (void)others;
-#endif
-}
-
 /* ---- folds ---- */
 
 #define FOLD(op, dtype, formula, element, value, load, store)                                      \

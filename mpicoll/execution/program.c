@@ -27,11 +27,6 @@ enum { ROWS = 8 };
    read by a rank that is near, and the next one by a rank that is not. */
 enum { TRIAL = 4096, LEAST_TRIAL = 2048, TRIAL_EVERY = 1 << 20, COUNTED = TRIAL_EVERY / 64 };
 enum { TRIAL_NS = 64, TRIAL_LINE_NS = 10, FAST_TRIALS = 4 };
-/* Runs from a trial of the two ways to the next, and those of each way in it. Its first finds the
-   arrays where the other way has left them, and is not timed; any other may lose its core. The first
-   trial is late: half of the runs of a program that runs rarely would be trials else. */
-enum { PERIOD = 128, FIRST_TRIAL = 64, TRIED_RUNS = 3 };
-
 /* The words of a flag. The last two are those of memory that others read in place. */
 enum { FLAG, ADDRESS, WITHDRAWN };
 
@@ -77,11 +72,9 @@ static char *address(const Program *program, const Operand *operand)
            (number(program, operand) & operand->mask) * operand->stride;
 }
 
-/* Copy to memory that another core has read, and `its` to `other`, unless that is NULL, in the way
-   of the run. Which way is the faster for the first depends on where the two cores are, and hosts move those of a virtual machine while it
-   runs: so a part is timed at times. */
-static void hand_over(Program *program, char *target, const char *source, char *other,
-                      const char *its, size_t nbytes)
+/* Copy to memory that another core has read. Whether to stream depends on where the two cores are,
+   and hosts move those of a virtual machine while it runs: so a part is timed at times. */
+static void copy_adaptively(Program *program, char *target, const char *source, size_t nbytes)
 {
     if (program->untried <= 0 && nbytes >= LEAST_TRIAL) {
         const size_t tried = nbytes < TRIAL ? nbytes : TRIAL;
@@ -93,18 +86,10 @@ static void hand_over(Program *program, char *target, const char *source, char *
         if (nanoseconds() - begun > TRIAL_NS + (int64_t)tried / 64 * TRIAL_LINE_NS)
             program->fast = 0;
         program->untried = TRIAL_EVERY;
-        if (other) {
-            copy_bytes(other, its, tried, 0);
-            other += tried, its += tried;
-        }
         target += tried, source += tried, nbytes -= tried;
     }
     program->untried -= nbytes < COUNTED ? COUNTED : (int64_t)nbytes;
-    const int streams = program->fast < FAST_TRIALS;
-    if (other)
-        copy_pair(target, source, other, its, nbytes, streams, program->way == STREAMED);
-    else
-        copy_bytes(target, source, nbytes, streams);
+    copy_bytes(target, source, nbytes, program->fast < FAST_TRIALS);
 }
 
 /* Whether memory was withdrawn before all that this rank has read there. Both ranks modify the word:
@@ -162,60 +147,30 @@ int program_parts(Program *program, int64_t nbytes)
         if ((row->code == COPY || row->code == FOLD || (row->code == RAISE && row->count)) &&
             spans(&row->left, count, nbytes))
             program->parts = -1;
-        if (row->code == COPY && row->extra >= PAIRED && spans(&row->right, count, nbytes))
-            program->parts = -1;
     }
     if (!program->parts)
         program->parts = 1;
     return program->parts > 0;
 }
 
-/* Choose how the results of the run that begins are written. What stays in the cache is there when
-   they are written next, and takes the room of what else is read: whole runs tell. */
-static void choose_way(Program *program)
-{
-    const int64_t step = (program->sequence + PERIOD - FIRST_TRIAL) % PERIOD;
-    int64_t *least = program->least;
-    int64_t *last = least + program->way;
-    if (program->timed && (!*last || program->spent < *last))
-        *last = program->spent;
-    if (!step)
-        least[CACHED] = least[STREAMED] = 0;
-    if (step < 2 * TRIED_RUNS)
-        program->way = step < TRIED_RUNS ? STREAMED : CACHED;
-    else if (program->timed)
-        program->way = least[STREAMED] < least[CACHED] ? STREAMED : CACHED;
-    program->timed = step < 2 * TRIED_RUNS && step % TRIED_RUNS;
-    program->spent = 0;
-}
-
 void program_begin(Program *program)
 {
     program->sequence++;
     program->position = 0;
-    program->far = program->fast < FAST_TRIALS;
-    if (program->tries)
-        choose_way(program);
 }
 
 enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
 {
     for (; program->position < program->until; program->position++) {
         const Instruction *row = program->rows + program->position;
-        const int64_t begun = program->timed && row->code != AWAIT ? nanoseconds() : 0;
         switch (row->code) {
         case COPY:
-            if (row->extra == PAIRED || (row->extra == ABREAST && program->far))
-                hand_over(program, address(program, &row->target), address(program, &row->left),
-                          address(program, &row->right),
-                          address(program, &row->left) + row->right.stride, (size_t)row->count);
-            else if (row->extra == HANDED || row->extra == ABREAST)
-                hand_over(program, address(program, &row->target), address(program, &row->left),
-                          NULL, NULL, (size_t)row->count);
-            else if (row->extra != OWN_ROW || !program->far)
+            if (row->extra == ADAPTIVE)
+                copy_adaptively(program, address(program, &row->target),
+                                address(program, &row->left), (size_t)row->count);
+            else
                 copy_bytes(address(program, &row->target), address(program, &row->left),
-                           (size_t)row->count,
-                           (row->extra == TRIED ? program->way : row->extra) == STREAMED);
+                           (size_t)row->count, row->extra == STREAMED);
             break;
         case FOLD:
             if (row->extra) {
@@ -255,8 +210,6 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
             }
             break;
         }
-        if (begun)
-            program->spent += nanoseconds() - begun;
     }
     return DONE;
 }

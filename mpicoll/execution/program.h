@@ -15,8 +15,7 @@
 enum { INPUT, OUTPUT, FIRST_OWN };
 
 enum code {
-    COPY,   /* target = left, `count` bytes; `extra` is how; PAIRED or ABREAST, right = what lies
-               `right.stride` bytes after left, too */
+    COPY,   /* target = left, `count` bytes; `extra` is how */
     FOLD,   /* target = left op right, `count` elements; with `extra`, target = left op right op the
                right of as many rows more, which are folds onto the same target */
     DIVIDE, /* target = target / extra, `count` elements */
@@ -30,15 +29,9 @@ enum code {
     CODES
 };
 
-/* How a copy writes: through the cache; past it; past it where another core is slow to give up the
-   lines of the target, of which its cache holds every one since it read the last message there; in
-   the way of the run, which is tried; or as HANDED, with a second copy beside it: PAIRED in any
-   run, ABREAST in one that begins with slow cores, while OWN_ROW does that copy in the others. */
-enum how { CACHED, STREAMED, HANDED, TRIED, PAIRED, ABREAST, OWN_ROW };
-
-/* From as many bytes that its copies and fetches read of the input and write to the output on, a
-   program begins with results past the cache. */
-enum { STREAMED_RESULTS = 16 << 20 };
+/* How a copy writes: through the cache; past it; or past it while another core is slow to give up the
+   lines of the target, of which its cache holds every one since it read the last message there. */
+enum how { CACHED, STREAMED, ADAPTIVE };
 
 /* Of one chain of folds. */
 enum { MOST_OPERANDS = 64 };
@@ -66,14 +59,8 @@ typedef struct Program {
     int64_t sequence;         /* the number of the run that is under way, or was the last */
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
-    int64_t untried;          /* bytes to hand over until the next trial */
+    int64_t untried;          /* bytes of adaptive copies until the next trial */
     int64_t fast;             /* trials since the last that found another core slow */
-    char far;                 /* whether another core was slow when this run began */
-    char tries;               /* whether a row is TRIED */
-    char way;                 /* how those write in this run: CACHED or STREAMED */
-    char timed;               /* whether this run is timed */
-    int64_t spent;            /* nanoseconds of its rows, without the waits */
-    int64_t least[2];         /* the same of the fastest run of each way, in the last trial */
     char retired;             /* serves no call any more: its memory may be others' */
     char *const *apart;       /* the rows of the output in this run; NULL where they lie together */
     int64_t apart_nbytes;     /* of each */

@@ -62,16 +62,11 @@ static int program_new_registers(ProgramObject *self, PyObject *addresses)
         PyErr_NoMemory();
     if (PyErr_Occurred())
         return -1;
-    int64_t used = 0;
     for (int64_t each = 0; each < self->program.length; each++) {
         const Instruction *row = self->rows + each;
         int fine = row->code >= 0 && row->code < CODES;
         for (const Operand *one = &row->target; one <= &row->right; one++)
             fine = fine && one->reg >= 0 && one->reg < many;
-        self->program.tries |= row->code == COPY && row->extra == TRIED;
-        if (row->code == COPY || row->code == FETCH)
-            used += row->count * ((row->target.reg == OUTPUT) + (row->left.reg == INPUT) +
-                                  (row->code == COPY && row->extra == PAIRED));
         if (row->code == FOLD)
             fine = fine && row->extra >= 0 && row->extra <= MOST_OPERANDS - 2 &&
                    each + row->extra < self->program.length;
@@ -85,7 +80,6 @@ static int program_new_registers(ProgramObject *self, PyObject *addresses)
             return -1;
         }
     }
-    self->program.way = used >= STREAMED_RESULTS ? STREAMED : CACHED;
     return 0;
 }
 

@@ -181,9 +181,7 @@ class Binder:
         out = call.arguments.out
 
         def fill() -> Program:
-            arguments = call.arguments
-            reduces = arguments.collective.reduces
-            table = Table(laid_out, call.dtype, arguments.op, call.title, reduces=reduces)
+            table = Table(laid_out, call.dtype, call.arguments.op, call.title)
             if call.first is not None:
                 table.copy_input(call.arguments.x)
             table.fill()

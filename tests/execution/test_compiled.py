@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from mpicoll.execution import compiled, extension
-from mpicoll.memory import slots
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.threads import threads
 
@@ -42,40 +41,21 @@ def address(x: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    ("collective", "nbytes", "how"),
+    ("collective", "nbytes", "slots", "results"),
     [
-        ("allgather", 1024, compiled.CACHED), ("allgather", 2048, compiled.HANDED),
-        ("allgather", 1 << 18, compiled.PAIRED), ("reduce", 1 << 18, compiled.HANDED),
-        ("alltoall", 1 << 18, compiled.ABREAST), ("alltoall", 1 << 14, compiled.HANDED),
-        ("broadcast", 1024, compiled.CACHED), ("broadcast", 8192, compiled.HANDED),
-        ("broadcast", 1 << 16, compiled.HANDED), ("broadcast", 3 << 18, compiled.HANDED),
+        ("allgather", 1024, compiled.CACHED, compiled.CACHED),
+        ("allgather", 2048, compiled.ADAPTIVE, compiled.CACHED),
+        ("reduce", 1 << 18, compiled.ADAPTIVE, None),
+        ("broadcast", 3 << 18, compiled.ADAPTIVE, compiled.CACHED),
+        ("alltoall", 8 << 20, compiled.ADAPTIVE, compiled.STREAMED),
     ],
 )  # fmt: skip
-def test_copies_into_slots_are_handed_over_or_streamed_and_small_ones_and_results_are_not(
-    collective: str, nbytes: int, how: int, monkeypatch: pytest.MonkeyPatch
+def test_slots_are_written_adaptively_and_large_results_past_the_cache(
+    collective: str, nbytes: int, slots: int, results: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache of another core holds every line of a slot that it has read before."""
-    written, results = ways(collective, nbytes, monkeypatch)
-    assert written == {how}
-    assert results <= {compiled.CACHED, *([compiled.OWN_ROW] if how == compiled.ABREAST else [])}
-
-
-def test_a_root_that_runs_ahead_of_its_readers_over_few_slots_streams(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(slots, "_ROOM", 0)
-    monkeypatch.setattr(slots, "_SHARE", 0)
-    assert ways("broadcast", 8192, monkeypatch)[0] == {compiled.STREAMED}
-    assert ways("broadcast", 4096, monkeypatch)[0] == {compiled.HANDED}
-
-
-@pytest.mark.parametrize(
-    ("collective", "written"), [("allgather", compiled.PAIRED), ("alltoall", compiled.HANDED)]
-)
-def test_a_large_row_is_read_once_and_two_are_copied_one_by_one(
-    collective: str, written: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert ways(collective, 2 << 20, monkeypatch) == ({written}, {compiled.TRIED})
+    found = ways(collective, nbytes, monkeypatch)
+    assert found == ({slots}, set() if results is None else {results})
 
 
 def ways(
@@ -156,67 +136,17 @@ def test_a_program_runs_on_any_arrays() -> None:
     assert (made.sequence, made.position, made.length) == (3, 1, 1)
 
 
-@pytest.mark.parametrize("nbytes", [100, 2048, 4097, 8192, (1 << 20) + 4101, 6 << 20])
-@pytest.mark.parametrize("how", [each for each in range(7) if each != compiled.OWN_ROW])
+@pytest.mark.parametrize("nbytes", [100, 2048, 4097, 8192, (1 << 20) + 4101])
+@pytest.mark.parametrize("how", [compiled.CACHED, compiled.STREAMED, compiled.ADAPTIVE])
 def test_a_copy_is_exact_however_it_is_written(how: int, nbytes: int) -> None:
-    """A trial is a part of the copy, of the first and of those after each MiB, or some runs.
-
-    The largest pair writes both of its targets past the caches.
-    """
-    other = np.full(nbytes + 64, 7, np.uint8)
-    made = program(
-        [row(COPY, count=nbytes, extra=how, registers=(1, 0, 2))], [0, 0, address(other)]
-    )
-    for turn in range(7 if how == compiled.TRIED else 3):
+    """A trial is a part of the copy, of the first and of those after each MiB."""
+    made = program([row(COPY, count=nbytes, extra=how)])
+    for turn in range(3):
         x = np.random.default_rng(turn).integers(0, 256, nbytes, np.uint8)
         out = np.full(nbytes + 64, 7, np.uint8)
         made.run_on(address(x), address(out))
-        for each in (out, other)[: 2 if how == compiled.PAIRED else 1]:
-            np.testing.assert_array_equal(each[:nbytes], x)
-            assert (each[nbytes:] == 7).all()
-
-
-@pytest.mark.parametrize("nbytes", [100, 2048, 70_000])
-def test_an_own_row_is_copied_abreast_of_another_or_alone(nbytes: int) -> None:
-    """A program takes other cores for slow until some trials say that they are not."""
-    slot, missing = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
-    abreast = row(COPY, count=nbytes, extra=compiled.ABREAST, registers=(2, 0, 1))
-    abreast[3 + 2 * 6 + 2] = nbytes
-    alone = row(COPY, count=nbytes, extra=compiled.OWN_ROW)
-    alone[3 + 6 + 1] = nbytes
-    made = program([abreast, alone], [0, 0, address(slot)])
-    for turn in range(100):
-        x = np.random.default_rng(turn).integers(0, 256, 2 * nbytes, np.uint8)
-        out = np.zeros(nbytes, np.uint8)
-        made.run_on(address(x), address(out))
-        np.testing.assert_array_equal(np.concatenate([slot, out]), x)
-    program([alone]).run_on(address(x), address(missing))
-    assert not missing.any()
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 40])
-@pytest.mark.parametrize("target", ["avx512", "avx2", "baseline", "neon"])
-def test_a_pair_of_copies_is_exact_on_every_processor(target: str, ahead: int) -> None:
-    usual = extension._compiled.target()
-    try:
-        extension._compiled.target(target)
-    except ValueError as error:
-        pytest.skip(str(error))
-    try:
-        x = np.random.default_rng(ahead).integers(0, 256, 2 * 10_007, np.uint8)
-        nbytes = x.size // 2
-        found = [np.full(nbytes + 128, 7, np.uint8) for _ in range(2)]
-        pair = row(COPY, count=nbytes, extra=compiled.PAIRED, registers=(1, 0, 2))
-        pair[3 + 2 * 6 + 2] = nbytes  # the second source lies so many bytes after the first
-        made = program([pair], [0, 0, address(found[1]) + ahead])
-        for _ in range(6):  # past the caches, and after some trials perhaps through them
-            made.run_on(address(x), address(found[0]) + 2 * ahead)
-    finally:
-        extension._compiled.target(usual)
-    for each, start, source in zip(found, (2 * ahead, ahead), np.split(x, 2), strict=True):
-        np.testing.assert_array_equal(each[start : start + nbytes], source)
-        assert (each[:start] == 7).all()
-        assert (each[start + nbytes :] == 7).all()
+        np.testing.assert_array_equal(out[:nbytes], x)
+        assert (out[nbytes:] == 7).all()
 
 
 def test_a_run_that_failed_is_the_last() -> None:

@@ -169,33 +169,8 @@ def ways(built, *given):
         ([200] * 5 + [900] + [200] * 5, "sssccsssscc"),
     ],
 )  # fmt: skip
-def test_memory_is_handed_over_past_the_cache_until_four_trials_on_end_are_fast(
-    built, trials, expected
-):
-    assert ways(built, "handed", *trials) == expected
-
-
-TRIAL = "sssccc"
-
-
-@address
-@pytest.mark.parametrize(
-    ("planted", "expected"),
-    [
-        ([100, 200, 140], TRIAL + "c" * 122 + TRIAL + "c" * 6),
-        ([200, 100, 140], TRIAL + "s" * 122 + TRIAL + "s" * 6),
-        ([100, 200, 60, 200, 100, 80], TRIAL + "c" * 122 + TRIAL + "s" * 6),
-        # The first run of a way finds what the other one has left in the cache.
-        ([100, 200, 128, 100, 50, 1, 100, 200, 11], TRIAL + "c" * 122 + TRIAL + "c" * 6),
-        # Another program has the core in a run.
-        ([100, 200, 4, 100, 200, 1, 9000, 9000, 1, 100, 200, 5], TRIAL + "c" * 5),
-        ([9000, 9000, 2, 200, 100, 9], TRIAL + "s" * 5),
-        ([100, 200, 3, 9000, 9000, 1, 100, 200, 7], TRIAL + "c" * 5),
-    ],
-)  # fmt: skip
-def test_results_are_written_as_is_faster_and_both_ways_are_tried_again(built, planted, expected):
-    """The first trial comes late, as half of a few runs would be one."""
-    assert ways(built, "tried", 9000, 100, 63, *planted) == "c" * 63 + expected
+def test_adaptive_copies_stream_until_four_trials_on_end_are_fast(built, trials, expected):
+    assert ways(built, *trials) == expected
 
 
 class Recorded:
