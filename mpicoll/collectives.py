@@ -323,8 +323,8 @@ class Collectives(PointToPoint):
         Raises:
             RankLost: the others go on without this rank, as it came too late.
         """
-        made: Collectives = self.transport.survive(Collectives)
-        return made
+        survivors: Collectives = self.transport.survive(Collectives)
+        return survivors
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's small item, in rank order.

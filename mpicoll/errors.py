@@ -23,7 +23,7 @@ from typing import Any, ClassVar, TypeVar
 
 FREED = "this group has been freed"
 _LONG = 200
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 _POST_MORTEM = "python -m mpicoll.postmortem"
 
 
@@ -38,11 +38,11 @@ class ArgumentError(CollectiveError, ValueError):
 class UnknownName(ArgumentError):
     """A collective, algorithm, op or dtype that does not exist."""
 
-    def __init__(self, kind: str, given: object, known: Iterable[str]) -> None:
-        names = sorted(known)
-        close = get_close_matches(given[:_LONG] if isinstance(given, str) else "", names, n=1)
+    def __init__(self, kind: str, value: object, choices: Iterable[str]) -> None:
+        names = sorted(choices)
+        close = get_close_matches(value[:_LONG] if isinstance(value, str) else "", names, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        super().__init__(f"unknown {kind} {brief(given)}: {hint}known are {', '.join(names)}")
+        super().__init__(f"unknown {kind} {brief(value)}: {hint}known are {', '.join(names)}")
 
 
 class Disagreement(ArgumentError):
@@ -105,38 +105,38 @@ def first_error(texts: Iterable[str]) -> str:
 
 
 def on_all(
-    make: Callable[[], Made], rank: int, exchange: Callable[[Any], list[Any]], what: str = "",
+    make: Callable[[], Result], rank: int, exchange: Callable[[Any], list[Any]], subject: str = "",
     refusals: tuple[type[BaseException], ...] = (Unavailable,),
-) -> Made:  # fmt: skip
+) -> Result:  # fmt: skip
     """Return the result of `make`; collective. One that fails alone would leave others waiting.
 
     Args:
         exchange: returns every rank's item.
-        what: the beginning of the error.
+        subject: the beginning of the error.
         refusals: the errors by which it fails.
 
     Raises:
         Unavailable: on all ranks, where it fails on one.
     """
-    made: list[Made] = []
+    results: list[Result] = []
     failure = ""
     try:
-        made.append(make())
+        results.append(make())
     except refusals as error:
         failure = f"rank {rank}: {error}"
     if failure := first_error(exchange(failure)):
-        raise Unavailable(f"{what}{failure}")
-    return made[0]
+        raise Unavailable(f"{subject}{failure}")
+    return results[0]
 
 
-def brief(given: object) -> str:
+def brief(value: object) -> str:
     """Return an argument as a message shows it: as Python writes it, but never at length.
 
     >>> brief("ring"), brief("a" * 5000)[90:]
     ("'ring'", 'aaaaaaaaaa... (5002 characters)')
     """
     try:
-        text = repr(given)
+        text = repr(value)
     except Exception:
-        text = object.__repr__(given)
+        text = object.__repr__(value)
     return text if len(text) <= _LONG else f"{text[:100]}... ({len(text)} characters)"

@@ -19,7 +19,7 @@ _PIPED_WIDTH = 160
 @click.option("--update", is_flag=True, help="Write the table into mpicoll/algorithms/README.md.")
 def main(collectives: tuple[str, ...], markdown: bool, update: bool) -> None:
     """Print the algorithms of COLLECTIVES, by default of all."""
-    names = tuple(collective(each).name for each in collectives) or tuple(COLLECTIVES)
+    names = tuple(collective(name).name for name in collectives) or tuple(COLLECTIVES)
     if update:
         table.update()
     elif markdown:

@@ -18,7 +18,7 @@ from mpicoll.algorithms.shapes import (
     tree,
 )
 from mpicoll.errors import ArgumentError
-from mpicoll.notation.schedule import Schedule, lent, recv, send, then
+from mpicoll.notation.schedule import Schedule, recv, send, then, with_lenders
 
 
 @algorithm("allgather", aliases=("linear",))
@@ -36,8 +36,8 @@ def naive(rank: int, size: int) -> Schedule:
     send(3, 0) recv(1, 1)
     """
     for step in range(1, size):
-        right, left = (rank + step) % size, (rank - step) % size
-        yield send(right, rank), recv(left, left)
+        successor, predecessor = (rank + step) % size, (rank - step) % size
+        yield send(successor, rank), recv(predecessor, predecessor)
 
 
 @algorithm("allgather")
@@ -71,9 +71,9 @@ def ring(rank: int, size: int) -> Schedule:
     send(1, 3) recv(3, 2)
     send(1, 2) recv(3, 1)
     """
-    right, left = (rank + 1) % size, (rank - 1) % size
+    successor, predecessor = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):
-        yield send(right, (rank - step) % size), recv(left, (rank - step - 1) % size)
+        yield send(successor, (rank - step) % size), recv(predecessor, (rank - step - 1) % size)
 
 
 @algorithm("allgather")
@@ -218,7 +218,7 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
     send(2, 0, 1) recv(2, 2) send(3, 0, 1) recv(3, 3)
     send(0, 1, 2, 3)
     """
-    return lent(
+    return with_lenders(
         rank, size,
         lambda me, groups: near_first(me, len(groups), groups.__getitem__, radix),
         lambda lender: (lender,),
@@ -336,12 +336,12 @@ def k_ring(rank: int, size: int, group: int = 2) -> Schedule:
     if size == 1:
         return
     first, place, groups = rank - rank % group, rank % group, size // group
-    right, left = first + (place + 1) % group, first + (place - 1) % group
+    successor, predecessor = first + (place + 1) % group, first + (place - 1) % group
     for step in range(groups):
         origin = (first - step * group) % size
         for turn in range(group - 1):
             leaving, arriving = (place - turn) % group, (place - turn - 1) % group
-            yield send(right, origin + leaving), recv(left, origin + arriving)
+            yield send(successor, origin + leaving), recv(predecessor, origin + arriving)
         if step < groups - 1:
             came = (origin - group) % size + place
             yield send((rank + group) % size, origin + place), recv((rank - group) % size, came)

@@ -58,11 +58,11 @@ def ring(rank: int, size: int) -> Schedule:
     send(1, 0) recv(3, 3)
     send(1, 3) recv(3, 2)
     """
-    right, left = (rank + 1) % size, (rank - 1) % size
+    successor, predecessor = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):
-        yield send(right, (rank - step) % size), reduce(left, (rank - step - 1) % size)
+        yield send(successor, (rank - step) % size), reduce(predecessor, (rank - step - 1) % size)
     for step in range(size - 1):
-        yield send(right, (rank + 1 - step) % size), recv(left, (rank - step) % size)
+        yield send(successor, (rank + 1 - step) % size), recv(predecessor, (rank - step) % size)
 
 
 @algorithm("allreduce", blocks=1)
@@ -117,11 +117,11 @@ def ring_unchunked(rank: int, size: int) -> Schedule:
     send(1, even[0]) recv(3, odd[0]) fold_left(0, odd[0])
     send(1, odd[0]) recv(3, even[0]) fold_left(0, even[0])
     """
-    right, left = (rank + 1) % size, (rank - 1) % size
+    successor, predecessor = (rank + 1) % size, (rank - 1) % size
     leaving: Block = 0
     for step in range(size - 1):
         arriving = Temp(("even", "odd")[step % 2], 0)
-        yield send(right, leaving), recv(left, arriving), fold(0, arriving)
+        yield send(successor, leaving), recv(predecessor, arriving), fold(0, arriving)
         leaving = arriving
 
 
@@ -189,8 +189,11 @@ def two_shot(rank: int, size: int) -> Schedule:
 
 
 def _over(size: int, over: str, back: str) -> int:
-    there, home = find("reduce", over), find("broadcast", way_back("broadcast", over, back))
-    return max(there.blocks(size), home.blocks(size))
+    reduction, distribution = (
+        find("reduce", over),
+        find("broadcast", way_back("broadcast", over, back)),
+    )
+    return max(reduction.blocks(size), distribution.blocks(size))
 
 
 @algorithm(
@@ -271,17 +274,17 @@ def cyclic(rank: int, size: int) -> Schedule:
     send(1, others[0]) recv(5, got[0]) fold_left(0, got[0])
     send(3, 0) recv(3, got[0]) fold_left(0, got[0])
     """
-    with_me, others, got = 0, Temp("others", 0), Temp("got", 0)
+    with_me, without_me, got = 0, Temp("others", 0), Temp("got", 0)
     steps = [*pairwise(circulant_graph.skips(size))]
     odd = [index for index, (held, wanted) in enumerate(steps) if wanted < 2 * held]
     for index, (held, wanted) in enumerate(steps):
-        distance, value = (held - 1, others) if wanted < 2 * held else (held, with_me)
+        distance, value = (held - 1, without_me) if wanted < 2 * held else (held, with_me)
         keep = fold if index else copy
         yield (
             send((rank + distance) % size, value),
             recv((rank - distance) % size, got),
             fold(with_me, got),
-            *((keep(others, got),) if index < max(odd, default=0) else ()),
+            *((keep(without_me, got),) if index < max(odd, default=0) else ()),
         )
 
 
@@ -301,8 +304,8 @@ def trivance(rank: int, size: int) -> Schedule:
     """
     distance = 1
     while distance < size:
-        left, right = (rank - distance) % size, (rank + distance) % size
-        yield send(left, 0), send(right, 0), reduce(left, 0), reduce(right, 0, side="right")
+        lower, upper = (rank - distance) % size, (rank + distance) % size
+        yield send(lower, 0), send(upper, 0), reduce(lower, 0), reduce(upper, 0, side="right")
         distance *= 3
 
 
@@ -346,7 +349,7 @@ def segmented_ring(rank: int, size: int, segments: int = 2) -> Schedule:
     send(1, 2) recv(1, 0) fold_left(3, got[3])
     send(1, 3) recv(1, 1)
     """
-    right, left = (rank + 1) % size, (rank - 1) % size
+    successor, predecessor = (rank + 1) % size, (rank - 1) % size
     half = (size - 1) * segments
 
     def part(index: int) -> int:
@@ -362,8 +365,8 @@ def segmented_ring(rank: int, size: int, segments: int = 2) -> Schedule:
         into = Temp("got", part(comes)) if now < half else part(comes)
         ready = [comes] if segments == 1 else [comes - 1]
         yield (
-            send(right, part(now)),
-            recv(left, into),
+            send(successor, part(now)),
+            recv(predecessor, into),
             *(fold_in(index) for index in ready if segments <= index < half + segments),
         )
 
@@ -397,12 +400,15 @@ def binary_blocks(rank: int, size: int) -> Schedule:
     group = groups[number]
     me, mine = group.index(rank), share(number, group.index(rank))
 
-    def peers(other: int) -> list[tuple[int, range]]:
+    def peers(index_of_group: int) -> list[tuple[int, range]]:
         """Return the ranks of another group that share blocks with this rank, and those blocks."""
-        if not 0 <= other < len(groups):
+        if not 0 <= index_of_group < len(groups):
             return []
-        theirs = ((peer, share(other, index)) for index, peer in enumerate(groups[other]))
-        common = ((peer, range(max(mine[0], s[0]), min(mine[-1], s[-1]) + 1)) for peer, s in theirs)
+        shares = (
+            (peer, share(index_of_group, index))
+            for index, peer in enumerate(groups[index_of_group])
+        )
+        common = ((peer, range(max(mine[0], s[0]), min(mine[-1], s[-1]) + 1)) for peer, s in shares)
         return [(peer, blocks) for peer, blocks in common if blocks]
 
     def spread() -> Schedule:
@@ -526,18 +532,20 @@ def dual_root(rank: int, size: int, segments: int = 8) -> Schedule:
     if size == 1:
         return
     half = size // 2
-    start, stop, other = (0, half, size - 1) if rank < half else (half, size, half - 1)
+    start, stop, other_root = (0, half, size - 1) if rank < half else (half, size, half - 1)
     parent, children, depth = _post_order(rank, start, stop)
 
-    def exchange(one: Send | Receive, other: Send | Receive) -> Round:
+    def exchange(upward: Send | Receive, downward: Send | Receive) -> Round:
         """Exchange a segment that goes up for one that comes down, as far as there are any."""
-        return tuple(op for op in (one, other) if op.blocks[0] in range(segments))
+        return tuple(op for op in (upward, downward) if op.blocks[0] in range(segments))
 
     for now in range(segments + depth + 1):
         for child in children:
             yield exchange(reduce(child, now), send(child, now - depth - 1))
         if parent is None:
-            yield exchange(send(other, now), reduce(other, now, side=side_of(other, rank)))
+            yield exchange(
+                send(other_root, now), reduce(other_root, now, side=side_of(other_root, rank))
+            )
         else:
             yield exchange(send(parent, now), recv(parent, now - depth))
 

@@ -201,8 +201,10 @@ def swing(rank: int, size: int) -> Schedule:
         peer = bine_trees.partner(rank, step, size)
         yield send(peer, *_seen_from(rank, pairs, size)), recv(peer, *_seen_from(peer, pairs, size))
         for target in targets:
-            there = bine_trees.partner(0, step, size)
-            held[(there - target) % size] += [(there - source) % size for source in held[target]]
+            peer_of_root = bine_trees.partner(0, step, size)
+            held[(peer_of_root - target) % size] += [
+                (peer_of_root - source) % size for source in held[target]
+            ]
 
 
 def _seen_from(rank: int, pairs: Iterable[Pair], size: int) -> list[Pair]:
@@ -253,11 +255,11 @@ def ring(rank: int, size: int) -> Schedule:
     send(1, (3, 1), (3, 2)) recv(3, (2, 0), (2, 1))
     send(1, (2, 1)) recv(3, (1, 0))
     """
-    right, left = (rank + 1) % size, (rank - 1) % size
+    successor, predecessor = (rank + 1) % size, (rank - 1) % size
     for step in range(1, size):
         yield (
-            send(right, *_travelling((rank - step + 1) % size, size, step)),
-            recv(left, *_travelling((rank - step) % size, size, step)),
+            send(successor, *_travelling((rank - step + 1) % size, size, step)),
+            recv(predecessor, *_travelling((rank - step) % size, size, step)),
         )
 
 

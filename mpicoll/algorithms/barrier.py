@@ -70,9 +70,9 @@ def ring(rank: int, size: int) -> Schedule:
     """
     if size == 1:
         return
-    right, left = send((rank + 1) % size), recv((rank - 1) % size)
+    outgoing, incoming = send((rank + 1) % size), recv((rank - 1) % size)
     for _lap in range(2):
-        yield from (right, left) if rank == 0 else (left, right)
+        yield from (outgoing, incoming) if rank == 0 else (incoming, outgoing)
 
 
 @algorithm("barrier", aliases=("bruck",))

@@ -35,9 +35,9 @@ def reach(size: int) -> tuple[tuple[int, ...], ...]:
     """
     held, brought = {0}, []
     for step in reversed(range((size - 1).bit_length())):
-        there = {(partner(0, step, size) - each) % size for each in held}
-        brought.append(tuple(sorted(there - held)))
-        held |= there
+        peer_distances = {(partner(0, step, size) - distance) % size for distance in held}
+        brought.append(tuple(sorted(peer_distances - held)))
+        held |= peer_distances
     return tuple(reversed(brought))
 
 
@@ -60,13 +60,13 @@ def tree(size: int) -> tuple[tuple[tuple[int, int], ...], ...]:
     >>> tree(8)
     (((0, 3),), ((0, 7), (3, 4)), ((0, 1), (3, 2), (4, 5), (7, 6)))
     """
-    informed, found = {0}, []
+    informed, rounds = {0}, []
     for step in reversed(range((size - 1).bit_length())):
         edges = [(rank, partner(rank, step, size)) for rank in sorted(informed)]
         fresh = tuple(edge for edge in edges if edge[1] not in informed)
         informed |= {child for _, child in fresh}
-        found.append(fresh)
-    return tuple(found)
+        rounds.append(fresh)
+    return tuple(rounds)
 
 
 @lru_cache(maxsize=256)
@@ -80,4 +80,4 @@ def subtrees(size: int) -> tuple[tuple[int, ...], ...]:
     for edges in reversed(tree(size)):
         for parent, child in edges:
             below[parent] |= below[child]
-    return tuple(tuple(sorted(each)) for each in below)
+    return tuple(tuple(sorted(ranks)) for ranks in below)

@@ -12,7 +12,7 @@ from mpicoll.algorithms.shapes import (
     relayed,
     tree,
 )
-from mpicoll.notation.schedule import Schedule, around, recv, send, then, together
+from mpicoll.notation.schedule import Schedule, around, merge_rounds, recv, send, then
 
 
 @algorithm("broadcast", blocks=1)
@@ -166,8 +166,8 @@ def fibonacci(rank: int, size: int, root: int, latency: int = 2) -> Schedule:
 def _along(rank: int, size: int, root: int, edges: Iterable[tuple[int, int]]) -> Schedule:
     """Pass the vector along the edges of a tree below rank 0, from parent to child, in order."""
     me = (rank - root) % size
-    own = (edge for edge in edges if me in edge)
-    ops = (send(child, 0) if me == parent else recv(parent, 0) for parent, child in own)
+    local_edges = (edge for edge in edges if me in edge)
+    ops = (send(child, 0) if me == parent else recv(parent, 0) for parent, child in local_edges)
     return around(root, size, ops)
 
 
@@ -210,7 +210,7 @@ def split_binary(rank: int, size: int, root: int, segments: int = 4) -> Schedule
         elif me:
             yield send(mate, *halves[1 - me % 2]), recv(mate, *halves[me % 2])
 
-    return around(root, size, then(together(descend(0), descend(1)), swap()))
+    return around(root, size, then(merge_rounds(descend(0), descend(1)), swap()))
 
 
 @algorithm("broadcast", blocks="segments", aliases=("circ_graph",))

@@ -24,10 +24,10 @@ def skips(size: int, ports: int = 1) -> tuple[int, ...]:
     >>> skips(11), skips(11, ports=2), skips(1)
     ((1, 2, 3, 6, 11), (1, 2, 4, 11), (1,))
     """
-    found = [size]
-    while found[-1] > 1:
-        found.append(-(-found[-1] // (ports + 1)))
-    return tuple(reversed(found))
+    steps = [size]
+    while steps[-1] > 1:
+        steps.append(-(-steps[-1] // (ports + 1)))
+    return tuple(reversed(steps))
 
 
 def widening(rank: int, size: int, steps: Sequence[int]) -> Schedule:
@@ -63,10 +63,10 @@ def turns(rank: int, size: int, blocks: int) -> Iterator[Turn]:
         return
     idle = -(blocks - 1) % phase
     for now in range(idle, blocks - 1 + phase + idle):
-        step, begun = now % phase, now // phase * phase - idle
+        step, offset = now % phase, now // phase * phase - idle
         to, source = (rank + skip[step]) % size, (rank - skip[step]) % size
-        leaving = receive_table(to, size)[step] + begun if to else -1
-        arriving = receive_table(rank, size)[step] + begun if rank else -1
+        leaving = receive_table(to, size)[step] + offset if to else -1
+        arriving = receive_table(rank, size)[step] + offset if rank else -1
         last = blocks - 1
         yield Turn(
             to, min(leaving, last) if leaving >= 0 else None,
@@ -86,14 +86,14 @@ def receive_table(rank: int, size: int) -> tuple[int, ...]:
     [(0, -1, -2), (-3, 1, -1), (-2, -3, 2), (-1, -2, 0)]
     """
     base = _base_blocks(size)
-    phase, own = base[0], base[rank]
-    unused = {*range(phase + 1)} - {own}
+    phase, base_block = base[0], base[rank]
+    unused = {*range(phase + 1)} - {base_block}
     table = []
     for skip, reach in pairwise(skips(size)):
         near = {base[rank - hop] for hop in range(skip, reach)} & unused
         best = max(near or {base[rank - reach]} & unused)
         unused.discard(best)
-        table.append(own if best == phase else best - phase)
+        table.append(base_block if best == phase else best - phase)
     return tuple(table)
 
 
@@ -101,11 +101,11 @@ def receive_table(rank: int, size: int) -> tuple[int, ...]:
 def _base_blocks(size: int) -> tuple[int, ...]:
     """Return every rank's base block; the root has all blocks, so its own is the phase."""
     ways = skips(size)
-    found = [len(ways) - 1]
+    blocks = [len(ways) - 1]
     for rank in range(1, size):
-        rest, last = rank, 0
+        remaining, last = rank, 0
         for index in reversed(range(len(ways))):
-            if ways[index] <= rest:
-                rest, last = rest - ways[index], index
-        found.append(last)
-    return tuple(found)
+            if ways[index] <= remaining:
+                remaining, last = remaining - ways[index], index
+        blocks.append(last)
+    return tuple(blocks)

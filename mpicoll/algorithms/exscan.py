@@ -94,7 +94,7 @@ def two_shot(rank: int, size: int) -> Schedule:
         *(send(peer, peer) for peer in peers),
         *(recv(peer, parts[peer]) for peer in peers),
         copy(parts[rank], rank),
-        *(fold(part, before, "left") for before, part in pairwise(parts[:-1])),
+        *(fold(part, previous, "left") for previous, part in pairwise(parts[:-1])),
         *((copy(rank, parts[rank - 1]),) if rank else ()),
     )
     yield (
@@ -162,17 +162,17 @@ def one_two_three(rank: int, size: int) -> Schedule:
     send(4, 0) reduce_left(0, before[0]) copy(0, before[0])
     """
     # Only who sends in the second round needs its own vector any longer.
-    own = rank + 2 < size
-    before: Block = Temp("before", 0) if own else 0
+    has_receiver = rank + 2 < size
+    prefix: Block = Temp("before", 0) if has_receiver else 0
     yield (
         *((send(rank + 1, 0),) if rank + 1 < size else ()),
-        *((recv(rank - 1, before),) if rank else ()),
-        *((fold(0, before),) if rank and own else ()),
+        *((recv(rank - 1, prefix),) if rank else ()),
+        *((fold(0, prefix),) if rank and has_receiver else ()),
     )
     yield (
-        *((send(rank + 2, 0),) if own else ()),
-        *((reduce(rank - 2, before),) if rank >= 2 else ()),
-        *((copy(0, before),) if rank and own else ()),
+        *((send(rank + 2, 0),) if has_receiver else ()),
+        *((reduce(rank - 2, prefix),) if rank >= 2 else ()),
+        *((copy(0, prefix),) if rank and has_receiver else ()),
     )
     distance = 3
     while distance < size - 1:

@@ -33,10 +33,10 @@ def _parts(
     """Return the parts of a collective on rows along the rank's lane, and inside its node."""
     number, _, group = lane(rank, nodes)
     node, parts = nodes[number], _blocks(of, size, local, across) // size
-    own = by_rows([rows_of([each], parts) for each in group])
-    shared = by_rows([rows_of(each, parts) for each in zip(*nodes, strict=True)])
+    lane_rows = by_rows([rows_of([member], parts) for member in group])
+    shared = by_rows([rows_of(members, parts) for members in zip(*nodes, strict=True)])
     return (
-        inside(group, rank, of, across, group[0], own),
+        inside(group, rank, of, across, group[0], lane_rows),
         inside(node, rank, of, local, node[0], shared),
     )
 
@@ -84,8 +84,8 @@ def reduce_scatter(
 
 
 def _of_all_three(size: int, local: str, across: str, back: str) -> int:
-    there, between = find("reduce_scatter", local), find("allreduce", across)
-    return finer(size, there, between, find("allgather", way_back("allgather", local, back)))
+    reduction, between = find("reduce_scatter", local), find("allreduce", across)
+    return finer(size, reduction, between, find("allgather", way_back("allgather", local, back)))
 
 
 @algorithm("allreduce", name="lanes", blocks=_of_all_three, aliases=("split_rail", "blueconnect"))
@@ -148,7 +148,7 @@ def alltoall(
         return [(group[pair[0]], target) for target in nodes[pair[1]]]
 
     def handed_out(pair: Any, _: int) -> list[Block]:
-        return [(each[pair[0]], node[pair[1]]) for each in nodes]
+        return [(ranks[pair[0]], node[pair[1]]) for ranks in nodes]
 
     rows = rows_between(counts)
     return then(
@@ -180,7 +180,7 @@ def grid(rank: int, size: int, rows: int = 0) -> Schedule:
     send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
     send(1, (0, 1), (2, 1)) recv(1, (1, 0), (3, 0))
     """
-    height = rows or max(each for each in range(1, isqrt(size) + 1) if size % each == 0)
+    height = rows or max(divisor for divisor in range(1, isqrt(size) + 1) if size % divisor == 0)
     width = size // height
     grid = tuple(tuple(range(at, at + width)) for at in range(0, size, width))
     return alltoall(rank, size, grid, [[1] * size] * size)
@@ -203,7 +203,7 @@ def allgather_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Sch
     send(1, 2) recv(1, 3)
     """
     number, place, group = lane(rank, nodes)
-    right, left = group[(number + 1) % len(nodes)], group[number - 1]
+    successor, predecessor = group[(number + 1) % len(nodes)], group[number - 1]
     mates = [(member, mate) for member, mate in enumerate(nodes[number]) if mate != rank]
     messages = (len(nodes) - 1) * segments
 
@@ -213,16 +213,16 @@ def allgather_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Sch
         return nodes[number - step][member] * segments + segment
 
     for now in range(max(messages + 1, segments)):
-        known = [now] if now < segments else []
-        known += [now + segments - 1] if 0 < now <= messages else []
+        ready = [now] if now < segments else []
+        ready += [now + segments - 1] if 0 < now <= messages else []
         ops = [
             op
-            for index in known
+            for index in ready
             for member, mate in mates
             for op in (send(mate, part(index, place)), recv(mate, part(index, member)))
         ]
         if now < messages:
-            ops += send(right, part(now, place)), recv(left, part(now + segments, place))
+            ops += send(successor, part(now, place)), recv(predecessor, part(now + segments, place))
         yield tuple(ops)
 
 

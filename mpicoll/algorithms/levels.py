@@ -89,7 +89,7 @@ def fine(size: int, *inner: Algorithm) -> int:
     >>> fine(4, find("broadcast", "chain(segments=9)"), find("allreduce", "ring"))
     9
     """
-    return max(size, *(each.blocks(size) for each in inner))
+    return max(size, *(algorithm.blocks(size) for algorithm in inner))
 
 
 def finer(size: int, *inner: Algorithm) -> int:
@@ -98,26 +98,26 @@ def finer(size: int, *inner: Algorithm) -> int:
     >>> finer(4, find("allreduce", "double_tree(segments=2)"), find("allgather", "ring"))
     8
     """
-    return size * max(each.blocks(1) for each in inner)
+    return size * max(algorithm.blocks(1) for algorithm in inner)
 
 
-def rows_of(ranks: Sequence[int], each: int) -> list[Block]:
-    """Return the blocks of some ranks' rows, of `each` blocks per row."""
-    return [block for rank in ranks for block in range(rank * each, (rank + 1) * each)]
+def rows_of(ranks: Sequence[int], parts: int) -> list[Block]:
+    """Return the blocks of some ranks' rows, of `parts` blocks per row."""
+    return [block for rank in ranks for block in range(rank * parts, (rank + 1) * parts)]
 
 
-def way_back(of: str, there: str, back: str) -> str:
-    """Return the algorithm for the way back: by default the one of the same name as `there`.
+def way_back(of: str, forward: str, back: str) -> str:
+    """Return the algorithm for the way back: by default the one of the same name as `forward`.
 
     Raises:
         ArgumentError: none is.
     """
     if not back:
         try:
-            find(of, there)
+            find(of, forward)
         except UnknownName as error:
             raise ArgumentError(f"{error}; for the way back, name one by back=") from None
-    return back or there
+    return back or forward
 
 
 def lane(rank: int, nodes: Nodes) -> tuple[int, int, tuple[int, ...]]:
@@ -129,9 +129,9 @@ def lane(rank: int, nodes: Nodes) -> tuple[int, int, tuple[int, ...]]:
     if len(set(map(len, nodes))) > 1:
         counts = ", ".join(map(str, map(len, nodes)))
         raise Unsupported(f"lanes needs as many ranks on every node, not {counts}")
-    number = next(index for index, each in enumerate(nodes) if rank in each)
+    number = next(index for index, node in enumerate(nodes) if rank in node)
     place = nodes[number].index(rank)
-    return number, place, tuple(each[place] for each in nodes)
+    return number, place, tuple(node[place] for node in nodes)
 
 
 def leaders(nodes: Nodes, root: int | None = None) -> list[int]:

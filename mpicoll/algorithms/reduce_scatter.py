@@ -14,14 +14,14 @@ from mpicoll.algorithms.shapes import (
     in_rank_order,
     near_first,
 )
-from mpicoll.notation.schedule import Schedule, lent, reduce, reverse, send, side_of, then
+from mpicoll.notation.schedule import Schedule, reduce, reverse, send, side_of, then, with_lenders
 
 
 def _lending(
     rank: int, size: int, core: Callable[[int, Sequence[tuple[int, ...]]], Schedule]
 ) -> Schedule:
     """Serve any size with a `core` for a power of two of groups; each rank gets back its row."""
-    return lent(rank, size, core, lambda lender: range(size), lambda lender: (lender,))
+    return with_lenders(rank, size, core, lambda lender: range(size), lambda lender: (lender,))
 
 
 def _halving(rank: int, size: int, spread: Callable[[int, int, Part], Schedule]) -> Schedule:
@@ -331,12 +331,14 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
         count, distance = len(groups), 1
         while distance < count:
             peer = me ^ distance
-            mine, theirs = ({*range(first, first + distance)}
+            my_groups, peer_groups = ({*range(first, first + distance)}
                             for first in (me & -distance, peer & -distance))  # fmt: skip
             yield (
-                send(peer, *(row for i in range(count) if i not in mine for row in groups[i])),
-                reduce(peer, *(row for i in range(count) if i not in theirs for row in groups[i]),
-                       side=side_of(peer, me)),
+                send(peer, *(row for i in range(count) if i not in my_groups for row in groups[i])),
+                reduce(
+                    peer, *(row for i in range(count) if i not in peer_groups for row in groups[i]),
+                    side=side_of(peer, me),
+                ),
             )  # fmt: skip
             distance *= 2
 

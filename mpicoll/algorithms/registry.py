@@ -28,7 +28,7 @@ Pairs = Sequence[Sequence[int]]
 Counts = Rows | Pairs
 Blocks = int | str | Callable[..., int]
 
-MOST = 16384
+MAX_BLOCKS = 16384
 """The largest parameter, and the most blocks that parameters may cut a vector into."""
 
 
@@ -63,8 +63,8 @@ class Algorithm:
         return f"<{type(self).__name__} {self.collective.name} {self}>"
 
     def __str__(self) -> str:
-        given = ((key, value) for key, value in self.parameters.items() if value != "")
-        inner = ",".join(f"{key}={value}" for key, value in given)
+        parameters = ((key, value) for key, value in self.parameters.items() if value != "")
+        inner = ",".join(f"{key}={value}" for key, value in parameters)
         return f"{self.name}({inner})" if inner else self.name
 
     @property
@@ -117,7 +117,8 @@ class Algorithm:
 
         Raises:
             ArgumentError: there is no such rank or root.
-            Unsupported: the algorithm cannot serve this size, or needs more than `MOST` blocks.
+            Unsupported: the algorithm cannot serve this size, or needs more than `MAX_BLOCKS`
+                blocks.
         """
         return rounds(self.schedule(rank, size, root, nodes, counts))
 
@@ -126,14 +127,14 @@ class Algorithm:
         counts: Counts | None = None,
     ) -> Schedule:  # fmt: skip
         """Return the schedule as a generator, for those too long to be held."""
-        for name, each in (("rank", rank), ("root", root)):
-            if not 0 <= each < size:
-                raise ArgumentError(f"{name} {each} is not one of {size} ranks")
+        for name, number in (("rank", rank), ("root", root)):
+            if not 0 <= number < size:
+                raise ArgumentError(f"{name} {number} is not one of {size} ranks")
         self.serve(size)
-        if self.parameters and (blocks := self.blocks(size)) > max(MOST, size):
+        if self.parameters and (blocks := self.blocks(size)) > max(MAX_BLOCKS, size):
             raise Unsupported(
                 f"{self.collective.name} algorithm {self} would cut the vector into {blocks} "
-                f"blocks: at most {MOST}"
+                f"blocks: at most {MAX_BLOCKS}"
             )
         wanted: dict[str, Any] = {}
         if self.takes("root"):
@@ -182,16 +183,18 @@ def algorithm(
     """
 
     def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
-        own = name or generator.__name__
+        plain_name = name or generator.__name__
         defaults = {
             key: parameter.default
             for key, parameter in _signature(generator).items()
             if key not in _CONTEXT
         }
-        _REGISTRY[of][own] = Algorithm(collective(of), own, generator, blocks, needs, defaults)
+        _REGISTRY[of][plain_name] = Algorithm(
+            collective(of), plain_name, generator, blocks, needs, defaults
+        )
         for alias in aliases:
             spelling, _, target = alias.partition("=")
-            _ALIASES[of, spelling] = target or own
+            _ALIASES[of, spelling] = target or plain_name
         _find.cache_clear()
         return generator
 
@@ -215,7 +218,7 @@ def algorithms(of: str) -> Iterator[Algorithm]:
 def aliases(of: str) -> dict[str, str]:
     """Return the aliases of a collective's algorithms, each with the name that it stands for."""
     _load()
-    return {alias: to for (what, alias), to in _ALIASES.items() if what == collective(of).name}
+    return {alias: to for (owner, alias), to in _ALIASES.items() if owner == collective(of).name}
 
 
 def find(of: str, text: str) -> Algorithm:
@@ -234,29 +237,31 @@ def find(of: str, text: str) -> Algorithm:
 
 @functools.lru_cache(maxsize=1024)
 def _find(of: str, text: str) -> Algorithm:
-    what = collective(of)
-    name, given = parse(text)
-    if (target := _ALIASES.get((what.name, name))) is not None:
+    contract = collective(of)
+    name, chosen = parse(text)
+    if (target := _ALIASES.get((contract.name, name))) is not None:
         name, fixed = parse(target)
-        given = {**fixed, **given}
-    known = _REGISTRY[what.name]
-    if name not in known:
-        raise UnknownName(f"{what.name} algorithm", text, [*known, *aliases(what.name)])
-    found = known[name]
-    for key, value in given.items():
-        if key not in found.parameters:
-            choices = ", ".join(found.parameters) or "none"
-            raise ArgumentError(f"{what.name} algorithm {name} has no {key!r}: it takes {choices}")
-        default = found.parameters[key]
+        chosen = {**fixed, **chosen}
+    entries = _REGISTRY[contract.name]
+    if name not in entries:
+        raise UnknownName(f"{contract.name} algorithm", text, [*entries, *aliases(contract.name)])
+    entry = entries[name]
+    for key, value in chosen.items():
+        if key not in entry.parameters:
+            choices = ", ".join(entry.parameters) or "none"
+            raise ArgumentError(
+                f"{contract.name} algorithm {name} has no {key!r}: it takes {choices}"
+            )
+        default = entry.parameters[key]
         if type(value) is not type(default):
             kind = {int: "a whole number", str: "a name"}[type(default)]
             raise ArgumentError(f"{key} of {name} must be {kind}, not {brief(value)}")
         if isinstance(default, int):
-            least = 2 if key == "radix" else min(1, default)
-            if not least <= value <= MOST:
-                bound = f"least {least}" if value < least else f"most {MOST}"
+            minimum = 2 if key == "radix" else min(1, default)
+            if not minimum <= value <= MAX_BLOCKS:
+                bound = f"least {minimum}" if value < minimum else f"most {MAX_BLOCKS}"
                 raise ArgumentError(f"{key} of {name} must be at {bound}, not {brief(value)}")
-    return replace(found, parameters={**found.parameters, **given})
+    return replace(entry, parameters={**entry.parameters, **chosen})
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
@@ -282,7 +287,7 @@ def _parse(part: str, text: str) -> tuple[str, dict[str, Any]]:
         return part, {}
     form = re.fullmatch(r"([^()=,\s]*)\((\S*)\)", part)
     inner = form[2] if form else ""
-    pairs = [each.partition("=") for each in outside_brackets(inner, ",")] if inner else []
+    pairs = [pair.partition("=") for pair in outside_brackets(inner, ",")] if inner else []
     keys = {key for key, sign, value in pairs if key.isidentifier() and value}
     if not form or len(keys) < len(pairs):
         raise ArgumentError(

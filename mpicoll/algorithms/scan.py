@@ -101,7 +101,7 @@ def two_shot(rank: int, size: int) -> Schedule:
     yield (
         *(send(peer, peer) for peer in peers),
         *(recv(peer, parts[peer]) for peer in peers),
-        *(fold(part, before, "left") for before, part in pairwise(parts)),
+        *(fold(part, previous, "left") for previous, part in pairwise(parts)),
     )
     yield (*(send(peer, parts[peer]) for peer in peers), *(recv(peer, peer) for peer in peers))
 
@@ -121,10 +121,10 @@ def hillis_steele(rank: int, size: int) -> Schedule:
     """
     distance = 1
     while distance < size:
-        right, left = rank + distance, rank - distance
+        upper, lower = rank + distance, rank - distance
         yield (
-            *((send(right, 0),) if right < size else ()),
-            *((reduce(left, 0),) if left >= 0 else ()),
+            *((send(upper, 0),) if upper < size else ()),
+            *((reduce(lower, 0),) if lower >= 0 else ()),
         )
         distance *= 2
 
@@ -238,9 +238,9 @@ def one_tree(rank: int, size: int, segments: int, *, inclusive: bool) -> Schedul
 
 def two_trees(rank: int, size: int, segments: int, *, inclusive: bool) -> Schedule:
     """Scan by two trees that share the segments."""
-    one = _moves(_seat(rank, size, 1), range(0, segments, 2), inclusive)
-    other = _moves(_seat(rank, size, 0), range(1, segments, 2), inclusive)
-    return _by_time([*one, *other])
+    even_moves = _moves(_seat(rank, size, 1), range(0, segments, 2), inclusive)
+    odd_moves = _moves(_seat(rank, size, 0), range(1, segments, 2), inclusive)
+    return _by_time([*even_moves, *odd_moves])
 
 
 def _by_time(moves: Iterable[Move]) -> Schedule:
@@ -271,8 +271,8 @@ class _Seat(NamedTuple):
     level: int
     top: int
     above: int
-    left: _Peer | None
-    right: _Peer | None
+    left_child: _Peer | None
+    right_child: _Peer | None
     follows: bool
     precedes: bool
 
@@ -285,7 +285,7 @@ def _seat(rank: int, size: int, first: int) -> _Seat:
     def level(number: int) -> int:
         return (number & -number or 1 << last.bit_length()).bit_length() - 1
 
-    below = [_Peer(each - first, level(each)) for each, up in enumerate(parents) if up == number]
+    below = [_Peer(node - first, level(node)) for node, up in enumerate(parents) if up == number]
     reach = 1 << level(number)
     return _Seat(
         level(number),
@@ -312,16 +312,16 @@ def _moves(at: _Seat, blocks: Iterable[Block], inclusive: bool) -> Iterator[Move
 
 def _climb(at: _Seat, start: int, block: Block, inclusive: bool) -> Iterator[Move]:
     """Get the total of the left subtree, fold it in, and send that of all three parts."""
-    before, total = Temp("before", block), Temp("total", block)
-    if at.left:
-        yield start + at.left.level, recv(at.left.rank, before)
-    if at.left and (inclusive or at.right or at.precedes):
-        yield start + at.left.level, fold(block, before)
-    if at.left and at.right and at.precedes:
-        yield start + at.right.level, recv(at.right.rank, total)
-        yield start + at.left.level, fold(total, block)
+    lower, total = Temp("before", block), Temp("total", block)
+    if at.left_child:
+        yield start + at.left_child.level, recv(at.left_child.rank, lower)
+    if at.left_child and (inclusive or at.right_child or at.precedes):
+        yield start + at.left_child.level, fold(block, lower)
+    if at.left_child and at.right_child and at.precedes:
+        yield start + at.right_child.level, recv(at.right_child.rank, total)
+        yield start + at.left_child.level, fold(total, block)
     if at.precedes:
-        yield start + at.level, send(at.above, total if at.right else block)
+        yield start + at.level, send(at.above, total if at.right_child else block)
 
 
 def _descend(at: _Seat, end: int, block: Block, inclusive: bool) -> Iterator[Move]:
@@ -329,18 +329,18 @@ def _descend(at: _Seat, end: int, block: Block, inclusive: bool) -> Iterator[Mov
     prefix = Temp("prefix", block)
     if at.follows:
         yield end - at.level, recv(at.above, prefix)
-    if at.follows and (inclusive or at.right):
+    if at.follows and (inclusive or at.right_child):
         yield end - at.level, fold(block, prefix)
-    if at.follows and at.left:
-        yield end - at.left.level, send(at.left.rank, prefix)
-    if at.right:
-        yield end - at.right.level, send(at.right.rank, block)
+    if at.follows and at.left_child:
+        yield end - at.left_child.level, send(at.left_child.rank, prefix)
+    if at.right_child:
+        yield end - at.right_child.level, send(at.right_child.rank, block)
 
 
 def _exclude(at: _Seat, end: int, block: Block) -> Iterator[Move]:
     """End with the prefix of all ranks before, once no rank needs the inclusive one."""
-    before, prefix = Temp("before", block), Temp("prefix", block)
-    if at.follows and at.left:
-        yield end - at.level, fold(before, prefix)
-    if at.follows or at.left:
-        yield end - (at.right or at).level, copy(block, before if at.left else prefix)
+    lower, prefix = Temp("before", block), Temp("prefix", block)
+    if at.follows and at.left_child:
+        yield end - at.level, fold(lower, prefix)
+    if at.follows or at.left_child:
+        yield end - (at.right_child or at).level, copy(block, lower if at.left_child else prefix)

@@ -116,7 +116,7 @@ def size_aware(rank: int, size: int, root: int, counts: Rows) -> Schedule:
     """
     rounds = reversed([*merges(counts, root)])
     return _handed_on(
-        rank, ([(keeps, gives, rows) for gives, keeps, rows in each] for each in rounds)
+        rank, ([(keeps, gives, rows) for gives, keeps, rows in moves] for moves in rounds)
     )
 
 

@@ -68,11 +68,11 @@ def relayed(rank: int, size: int, arriving: Iterable[Block], leaving: Iterable[B
     )
 
 
-def _exchange(peer: int, mine: range, theirs: range, part: Part) -> Round:
+def _exchange(peer: int, mine: range, peer_parts: range, part: Part) -> Round:
     def blocks(parts: range) -> list[int]:
         return sorted(block for index in parts for block in part(index))
 
-    return send(peer, *blocks(mine)), recv(peer, *blocks(theirs))
+    return send(peer, *blocks(mine)), recv(peer, *blocks(peer_parts))
 
 
 def near_first(rank: int, size: int, part: Part, radix: int = 2) -> Schedule:
@@ -121,7 +121,7 @@ def alike(rank: int, distance: int, radix: int) -> list[int]:
     """
     digit = rank // distance % radix
     first = rank - digit * distance
-    return [first + other * distance for other in in_rank_order(digit, radix)]
+    return [first + index * distance for index in in_rank_order(digit, radix)]
 
 
 def doubling(rank: int, size: int, *blocks: Block) -> Schedule:
@@ -167,18 +167,20 @@ def wrapped(first: int, length: int, size: int) -> list[int]:
     return [index % size for index in range(first, first + length)]
 
 
-def factors(size: int, most: int) -> list[int]:
-    """Split a number into factors of at most `most`, where primes allow it, large ones first.
+def factors(size: int, limit: int) -> list[int]:
+    """Split a number into factors of at most `limit`, where primes allow it, large ones first.
 
     >>> factors(24, 4), factors(14, 4), factors(1, 4)
     ([4, 3, 2], [2, 7], [])
     """
-    found = []
+    result = []
     while size > 1:
-        divisors = [each for each in range(2, size + 1) if size % each == 0]
-        found.append(max((each for each in divisors if each <= most), default=divisors[0]))
-        size //= found[-1]
-    return found
+        divisors = [divisor for divisor in range(2, size + 1) if size % divisor == 0]
+        result.append(
+            max((divisor for divisor in divisors if divisor <= limit), default=divisors[0])
+        )
+        size //= result[-1]
+    return result
 
 
 def windows(size: int) -> int:
@@ -208,6 +210,6 @@ def swapped(rank: int, core: Sequence[int], size: int) -> Schedule:
     if rank >= 2 * (size - power):
         return
     peer, halves = rank ^ 1, (range(power // 2), range(power // 2, power))
-    mine, theirs = halves[rank % 2], halves[peer % 2]
-    yield send(peer, *theirs), reduce(peer, *mine, side=side_of(peer, rank))
-    yield recv(peer, *theirs) if rank in core else send(peer, *mine)
+    half, peer_half = halves[rank % 2], halves[peer % 2]
+    yield send(peer, *peer_half), reduce(peer, *half, side=side_of(peer, rank))
+    yield recv(peer, *peer_half) if rank in core else send(peer, *half)

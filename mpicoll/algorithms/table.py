@@ -71,9 +71,11 @@ def _order(algorithm: Algorithm) -> str:
 
 def _name(algorithm: Algorithm) -> str:
     """Return the name with its parameters, and in brackets the aliases that fix none of them."""
-    known = aliases(algorithm.collective.name)
-    others = ", ".join(alias for alias, target in known.items() if target == algorithm.name)
-    return f"{algorithm} ({others})" if others else str(algorithm)
+    spellings = aliases(algorithm.collective.name)
+    alias_names = ", ".join(
+        alias for alias, target in spellings.items() if target == algorithm.name
+    )
+    return f"{algorithm} ({alias_names})" if alias_names else str(algorithm)
 
 
 def rows(collective: str) -> Iterator[Row]:
@@ -94,10 +96,10 @@ def _section(collective: str) -> Iterator[str]:
     yield ""
 
 
-def line(found: Row) -> str:
+def line(entry: Row) -> str:
     """Return a row as Markdown."""
-    name, *others = found
-    return f"| `{name}` | {' | '.join(others)} |"
+    name, *cells = entry
+    return f"| `{name}` | {' | '.join(cells)} |"
 
 
 def update() -> None:

@@ -59,8 +59,8 @@ def in_order(size: int) -> Parents:
 @lru_cache(maxsize=256)
 def pair_below(size: int) -> tuple[Parents, Parents]:
     """Return two trees below rank 0, the second one among the other ranks mirrored or shifted."""
-    others = size - 1
-    moved = (lambda rank: size - rank) if others % 2 == 0 else (lambda rank: rank % others + 1)
+    count = size - 1
+    moved = (lambda rank: size - rank) if count % 2 == 0 else (lambda rank: rank % count + 1)
     return in_order(size), _moved(in_order(size), [0, *map(moved, range(1, size))])
 
 
@@ -72,10 +72,10 @@ def pair(size: int) -> tuple[Parents, Parents]:
 
 
 def _moved(parents: Parents, ranks: list[int]) -> Parents:
-    found: list[int | None] = [None] * len(parents)
+    result: list[int | None] = [None] * len(parents)
     for rank, parent in enumerate(parents):
-        found[ranks[rank]] = None if parent is None else ranks[parent]
-    return tuple(found)
+        result[ranks[rank]] = None if parent is None else ranks[parent]
+    return tuple(result)
 
 
 def down(rank: int, trees: tuple[Parents, Parents], segments: int) -> Schedule:
@@ -141,8 +141,8 @@ def _coloured(trees: Iterable[Parents]) -> dict[tuple[int, int], int]:
         while paths:
             edge = paths.pop()
             for end in ends[edge]:
-                for other in touching[end]:
-                    if other not in colour:
-                        colour[other] = 1 - colour[edge]
-                        paths.append(other)
+                for neighbour in touching[end]:
+                    if neighbour not in colour:
+                        colour[neighbour] = 1 - colour[edge]
+                        paths.append(neighbour)
     return colour

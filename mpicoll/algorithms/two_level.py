@@ -107,8 +107,8 @@ def reduce(
 
 
 def _all_three(size: int, local: str, across: str, back: str) -> int:
-    there, between = find("reduce", local), find("allreduce", across)
-    return fine(size, there, between, find("broadcast", way_back("broadcast", local, back)))
+    reduction, between = find("reduce", local), find("allreduce", across)
+    return fine(size, reduction, between, find("broadcast", way_back("broadcast", local, back)))
 
 
 @algorithm("allreduce", name="two_level", blocks=_all_three)
@@ -213,10 +213,12 @@ def allgather(
     """
     heads, node, count = leaders(nodes), node_of(rank, nodes), _cut(size, local, across, back)
     parts = count // size
-    own = by_rows([rows_of([member], parts) for member in node])
-    bundles = by_rows([rows_of(each, parts) for each in nodes])
+    node_rows = by_rows([rows_of([member], parts) for member in node])
+    bundles = by_rows([rows_of(members, parts) for members in nodes])
     return then(
-        inside(node, rank, "gather", local, node[0], own, rows=lambda at: counts[at // parts]),
+        inside(
+            node, rank, "gather", local, node[0], node_rows, rows=lambda at: counts[at // parts]
+        ),
         inside(heads, rank, "allgather", across, heads[0], bundles),
         inside(node, rank, "broadcast", back or local, node[0], split(range(count))),
     )

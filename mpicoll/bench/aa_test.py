@@ -24,7 +24,7 @@ from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.ranks import form_ranks
 from mpicoll.measurement.statistics import median_interval, speedup
 from mpicoll.measurement.workbench import Workbench
-from mpicoll.measurement.worlds import BOTH, Worlds
+from mpicoll.measurement.worlds import ALL_BACKENDS, Worlds
 from mpicoll.records.lines import AARecord, RunRecord
 from mpicoll.records.reading import encoded
 
@@ -69,14 +69,14 @@ class _AABench(Bench):
 @option(
     "--each", "seconds", type=SECONDS, default=2.0, shown=True, help="Seconds for a comparison."
 )
-@option("--backend", type=click.Choice([*BOTH]), default="mpi4py", shown=True)
+@option("--backend", type=click.Choice([*ALL_BACKENDS]), default="mpi4py", shown=True)
 @click.pass_obj
 def main(makers: Worlds, /, comparisons: int, delay: float, seconds: float, backend: str) -> int:
     """Measure every comparison without and with a delay; rank 0 prints. Return the exit status."""
     ranks = form_ranks((backend,), makers, 120.0)
     wanted = Wanted(collectives=_COLLECTIVES, sizes=_SIZES)
     groups = list(cases.groups(wanted, ranks.everyone.size))
-    settings = Settings(precision=0.015, least=12, most=2000)
+    settings = Settings(precision=0.015, min_samples=12, max_samples=2000)
     bench = _AABench(ranks.worlds, settings, ranks.watchdog, bool(ranks.oversubscribed))
     run = describe_run(settings.seed, ranks)
     full = full_description(run, ranks.processes, settings, bench.synchroniser.sync_error)
@@ -105,9 +105,10 @@ def _compared(
         verdict: Any = ratio._asdict() if ratio else {"verdict": "no verdict"}
         yield AARecord(
             case=str(group), backend=backend, ranks=bench.size, delay=per_cent, **verdict,
-            samples=len(first.samples), late=len(first.late), preempted=len(first.preempted),
+            samples=len(first.samples), late=len(first.late_samples),
+            preempted=len(first.preempted),
         )  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(obj=BOTH)
+    main(obj=ALL_BACKENDS)

@@ -68,7 +68,7 @@ def _times(bench: Bench, candidate: Candidate) -> Fields:
     samples = _samples(candidate)
     on_host = [us for block, us in candidate.host.items() if block in samples]
     times = distribution(list(samples.values()))
-    visits, spoilt = candidate.visits, candidate.late | candidate.preempted
+    visits, spoilt = candidate.visits, candidate.late_samples | candidate.preempted
     slowest = candidate.slowest.most_common(1)
     return {
         "samples": len(samples),
@@ -77,8 +77,8 @@ def _times(bench: Bench, candidate: Candidate) -> Fields:
         "undisturbed": not (samples.keys() & spoilt.keys()),
         "calls_per_sample": candidate.calls,
         "timing": bench.settings.timing,
-        "late_starts": len(candidate.late),
-        "late_share": round(len(candidate.late) / visits, 4) if visits else None,
+        "late_starts": len(candidate.late_samples),
+        "late_share": round(len(candidate.late_samples) / visits, 4) if visits else None,
         "preempted": len(candidate.preempted),
         "worst_late_us": candidate.lateness / 1000,
         "sync_error_us": bench.synchroniser.sync_error / 1000,
@@ -100,7 +100,7 @@ def _bandwidths(candidate: Candidate, median: float | None, size: int) -> Fields
     if not median or not group.bytes_total:
         return {}
     algbw = group.bytes_total / median / 1000
-    busbw = algbw * group.what.busbw(size) if size > 1 else None
+    busbw = algbw * group.contract.busbw(size) if size > 1 else None
     return {"algbw_GBps": algbw, "busbw_GBps": busbw}
 
 

@@ -19,7 +19,7 @@ from mpicoll.measurement.statistics import is_enough
 from mpicoll.records.identity import PROJECTS, grouped, key
 from mpicoll.records.lines import CaseRecord, Speedup
 from mpicoll.selection.auto import CHOOSERS
-from mpicoll.text.numbers import counted, number
+from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import size_text
 
 Methods = dict[tuple[Any, ...], CaseRecord]
@@ -95,7 +95,7 @@ def table_title(record: CaseRecord) -> str:
     if record.root is not None:
         parts.append(f"root {record.root}")
     parts += ["in place"] if record.in_place else []
-    return ", ".join([*filter(None, parts), counted(record.ranks, "rank")])
+    return ", ".join([*filter(None, parts), count_text(record.ranks, "rank")])
 
 
 def _split_methods(rows: Sequence[CaseRecord]) -> tuple[list[CaseRecord], Methods]:

@@ -58,12 +58,12 @@ class Ledger:
         """Return the cases that are measured already, or why the file cannot be used."""
         try:
             self.journal = Journal(path, resume=resume)
-            self.remarks = unlike(self.journal.found, self.run)
+            self.remarks = unlike(self.journal.records, self.run)
         except ArgumentError as error:
             return f"{path}: {error}" if str(path) not in str(error) else str(error)
         except OSError as error:
             return f"cannot use {path}: {error!r}"
-        self.records = {key(record): record for record in only(CaseRecord, self.journal.found)}
+        self.records = {key(record): record for record in only(CaseRecord, self.journal.records)}
         return set(self.records)
 
     # -- cases to measure -------------------------------------------------------------

@@ -110,7 +110,7 @@ class _Session:
             dtypes=self.options.wanted.dtypes[:1], ops=self.options.wanted.ops[:1],
         )  # fmt: skip
         for group in candidates.groups(wanted, self.control.size):
-            self.print(f"{group.what.name} on {self.control.size} ranks")
+            self.print(f"{group.contract.name} on {self.control.size} ranks")
             members = bench.probe(candidates.cases(group, self.worlds, wanted))
             for name, members_of_backend in groupby(members, lambda member: member.case.backend):
                 self._list_backend(name, list(members_of_backend))
@@ -198,7 +198,7 @@ class _Session:
         text = f"[{count + 1:>3}/{total}] about {max(seconds, 0):3.0f} s left: {group}"
         if self.is_root and is_terminal(sys.stderr):
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-        elif not count or self.measured[-1].what != group.what:
+        elif not count or self.measured[-1].contract != group.contract:
             self.log(text)
         self.measured.append(group)
         return count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.bench.aa_test import main
-from mpicoll.measurement.worlds import BOTH
+from mpicoll.measurement.worlds import ALL_BACKENDS
 
 if __name__ == "__main__":
-    main(obj=BOTH)
+    main(obj=ALL_BACKENDS)

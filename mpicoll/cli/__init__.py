@@ -24,7 +24,7 @@ the same result, and only rank 0 prints help and errors. It is given the backend
         '''Form the groups (`form_worlds`), measure, and print on rank 0.'''
 
     if __name__ == "__main__":
-        main(obj=BOTH)
+        main(obj=ALL_BACKENDS)
 
 `command` has the two classes, `options` the options that several commands take. `ending` prints
 why a run failed, `streams` keeps standard output and error usable, and `watchdog` ends a step that

@@ -18,7 +18,7 @@ from mpicoll.cli import ending
 from mpicoll.cli.streams import OutputLost, open_standard_streams, settle_output
 from mpicoll.machine.launchers import is_by_hand, is_first_process
 
-_GRACE, _OTHERS = 1.5, 5.0
+_GRACE, _PEER_WAIT = 1.5, 5.0
 """Seconds in which the first rank has printed, and in which others have failed alike or ended."""
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -90,10 +90,10 @@ class RanksCommand(Command):
             # A launcher may end all ranks when one leaves so: let the first one print.
             time.sleep(0 if is_first_process() else _GRACE)
             return ending.REFUSED
-        if have_come is not None and ending.come_together(have_come, _OTHERS):
+        if have_come is not None and ending.come_together(have_come, _PEER_WAIT):
             return ending.REFUSED
         if not is_first_process():
             # The launcher, if there is one, ends all ranks when the first one leaves so.
-            time.sleep(_OTHERS if have_come is None and not is_by_hand() else 0)
+            time.sleep(_PEER_WAIT if have_come is None and not is_by_hand() else 0)
             super().fail(error)
         return ending.leave(ending.REFUSED)

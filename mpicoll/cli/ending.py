@@ -69,8 +69,10 @@ def reason(error: BaseException) -> str | None:
     if isinstance(error, OSError | RuntimeError):
         # Libraries in C++ begin with the place in their source.
         text = re.sub(r"^\[[^]]+:\d+\] ", "", str(error).partition("\n")[0])
-        found = (why for said, why in _MEANINGS.items() if re.search(said, text, re.IGNORECASE))
-        return next((f"{why}: {text}" for why in found), None)
+        meanings = (
+            why for pattern, why in _MEANINGS.items() if re.search(pattern, text, re.IGNORECASE)
+        )
+        return next((f"{why}: {text}" for why in meanings), None)
     return None
 
 
@@ -97,7 +99,7 @@ def say(text: str) -> None:
         sys.stderr.writelines(lines)  # a test or a notebook reads it
         return
     with suppress(OSError):
-        for block in _blocks([each.encode(errors="backslashreplace") for each in lines]):
+        for block in _blocks([line.encode(errors="backslashreplace") for line in lines]):
             os.write(_ERRORS, block)
 
 
@@ -122,9 +124,9 @@ def leave(status: int) -> NoReturn:
 def watch_threads() -> None:
     """End the run where a thread fails: without it, it would hang or go on unwatched."""
 
-    def fail(found: threading.ExceptHookArgs) -> None:
-        if found.exc_value is not None:
-            report(found.exc_value)
+    def fail(event: threading.ExceptHookArgs) -> None:
+        if event.exc_value is not None:
+            report(event.exc_value)
         leave(FAILED)
 
     threading.excepthook = fail
@@ -134,11 +136,11 @@ def watch_exit() -> None:
     """Have a run fail where a function that Python calls at exit does."""
     hook_before = sys.unraisablehook
 
-    def fail(found: Any) -> None:
-        if "atexit" not in (found.err_msg or ""):
-            hook_before(found)
+    def fail(event: Any) -> None:
+        if "atexit" not in (event.err_msg or ""):
+            hook_before(event)
         else:
-            report(found.exc_value)
+            report(event.exc_value)
             leave(FAILED)
 
     sys.unraisablehook = fail
@@ -229,8 +231,8 @@ def shares_command_line() -> bool:
 def _has_joined() -> bool:
     """Whether this rank has met the others: until then a launcher ends it for another's failure."""
     mpi, torch = sys.modules.get("mpi4py.MPI"), sys.modules.get("torch.distributed")
-    asked = getattr(mpi, "Is_initialized", bool), getattr(torch, "is_initialized", bool)
-    return any(has_joined() for has_joined in asked)
+    checks = getattr(mpi, "Is_initialized", bool), getattr(torch, "is_initialized", bool)
+    return any(has_joined() for has_joined in checks)
 
 
 def arrivals() -> Callable[[], bool] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from mpicoll.machine.launchers import OWN, own_module, place
+from mpicoll.machine.launchers import PACKAGES, own_module, place
 
 _EXTRAS = {
     "torch": "torch", "matplotlib": "report", "plotly": "report", "pynvml": "nvml",
@@ -26,7 +26,7 @@ def advice(error: ImportError) -> str | None:
     "No module named 'plotly': pip install 'mpicoll[report]'"
     """
     library = (error.name or "").partition(".")[0]
-    if library in OWN:
+    if library in PACKAGES:
         return None
     if "pip install" in str(error):
         return str(error)

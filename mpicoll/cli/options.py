@@ -26,7 +26,7 @@ from mpicoll.text.numbers import whole
 from mpicoll.text.sizes import parse_size, parse_sizes
 
 Decorator = Callable[[Any], Any]
-_MOST = 1_000_000
+_MAX_COUNT = 1_000_000
 _MOST_SECONDS = 10_000_000
 
 
@@ -50,10 +50,10 @@ FILE = File()
 
 
 class Whole(click.IntRange):
-    """A whole number from `least` to `most`."""
+    """A whole number from `minimum` to `maximum`."""
 
-    def __init__(self, least: int = 1, most: int = _MOST) -> None:
-        super().__init__(least, most)
+    def __init__(self, minimum: int = 1, maximum: int = _MAX_COUNT) -> None:
+        super().__init__(minimum, maximum)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
@@ -65,23 +65,23 @@ class Whole(click.IntRange):
 
 
 class Real(click.FloatRange):
-    """A number from `least`, or above it, to `most`."""
+    """A number from `minimum`, or above it, to `maximum`."""
 
-    def __init__(self, least: float, most: float, *, above: bool = False) -> None:
-        super().__init__(least, most, min_open=above)
+    def __init__(self, minimum: float, maximum: float, *, above: bool = False) -> None:
+        super().__init__(minimum, maximum, min_open=above)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the number."""
         try:
-            found = float(super().convert(value, param, ctx))
+            number = float(super().convert(value, param, ctx))
         except click.BadParameter:
-            found = float("nan")
-        if isnan(found):
+            number = float("nan")
+        if isnan(number):
             bounds = f"{'above' if self.min_open else 'from'} {self.min:,} to {self.max:,}"
             self.fail(f"{short(value)} is not a number {bounds}", param, ctx)
-        return found
+        return number
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from 8.4 on only
@@ -102,7 +102,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from 8.4 on 
 
 def _ranks(text: str) -> tuple[str, ...]:
     """Return the ranks in a list of them, or ``all``, as decimal digits without leading zeros."""
-    names = tuple(each.lstrip("0") or "0" for each in split_names(text))
+    names = tuple(rank.lstrip("0") or "0" for rank in split_names(text))
     if not names:
         raise ArgumentError(f"{text!r} names nothing: leave it out for its default")
     for name in names:

@@ -61,8 +61,8 @@ def _open(descriptor: int) -> None:
         return
     ends = os.pipe()
     os.dup2(ends[1], descriptor)
-    for each in set(ends) - {descriptor}:
-        os.close(each)
+    for end in set(ends) - {descriptor}:
+        os.close(end)
 
 
 def _text(raw: io.FileIO, old: TextIO | None) -> TextIO:

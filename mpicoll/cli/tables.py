@@ -61,13 +61,13 @@ def least_width(table: Table) -> int:
         column.overflow = "fold"
         if column.no_wrap:
             cells = (column.header, *column.cells)
-            column.min_width = max(wide.measure(each).maximum for each in cells)
+            column.min_width = max(wide.measure(cell).maximum for cell in cells)
         else:
             column.max_width = _WORD
-    least = wide.measure(table).minimum
+    width = wide.measure(table).minimum
     for column in table.columns:
         column.max_width = None
-    return least
+    return width
 
 
 def print_table(table: Table, piped: int) -> None:

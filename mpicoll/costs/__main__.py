@@ -117,16 +117,16 @@ _time = Real(0, 1_000_000_000)
     help="For people or for programs.",
 )  # fmt: skip
 @click.pass_context
-def main(ctx: click.Context, /, **given: Any) -> None:
+def main(ctx: click.Context, /, **values: Any) -> None:
     """Rank the algorithms of COLLECTIVE by price.
 
     Prints the ranking, the bound that no algorithm beats, and which algorithm is the cheapest
     from which size to which.
     """
     spelled = {
-        name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    options = Options(**given)
+    options = Options(**values)
     output = priced(options, spelled)
     if options.style == "jsonl":
         for line in lines(output):
@@ -144,18 +144,18 @@ def priced(options: Options, spelled: set[str]) -> RankingOutput:
     Raises:
         ArgumentError: a flag has no meaning, or flags contradict each other.
     """
-    what = named(options.collective)
-    flags.check(options, spelled, what)
-    sizes, sweep = ((0,), None) if what.unit == "none" else (options.sizes, options.sweep)
-    found = flags.known(options)
-    model = flags.model(options, found)
-    topology = flags.topology(options, found, AlphaBeta(model.latency, model.beta))
-    for note in flags.notes(found, options):
+    contract = named(options.collective)
+    flags.check(options, spelled, contract)
+    sizes, sweep = ((0,), None) if contract.unit == "none" else (options.sizes, options.sweep)
+    fit = flags.read_fit(options)
+    model = flags.model(options, fit)
+    topology = flags.topology(options, fit, AlphaBeta(model.latency, model.beta))
+    for note in flags.notes(fit, options):
         click.echo(note, err=True)
     scenario = Scenario(
-        what.name, model, topology, options.root, options.events, options.time_limit
+        contract.name, model, topology, options.root, options.events, options.time_limit
     )  # fmt: skip
-    chosen = [*candidates(what.name, split_names(options.algorithms or ""))]
+    chosen = [*candidates(contract.name, split_names(options.algorithms or ""))]
     ranking = _rank_with_progress(scenario, chosen, (*(sweep or ()), *sizes))
     if not ranking.curves:
         raise ArgumentError(f"no algorithm has a price; {'; '.join(notes(ranking))}")

@@ -51,29 +51,29 @@ class Bound(NamedTuple):
 
 
 _CROSSING: dict[str, Callable[[int, int, bool], float]] = {
-    "barrier": lambda these, others, rooted: 0.0,
-    "alltoall": lambda these, others, rooted: these * others / (these + others),
+    "barrier": lambda inside, outside, rooted: 0.0,
+    "alltoall": lambda inside, outside, rooted: inside * outside / (inside + outside),
     **dict.fromkeys(
         ("allgather", "reduce_scatter"),
-        lambda these, others, rooted: max(these, others) / (these + others),
+        lambda inside, outside, rooted: max(inside, outside) / (inside + outside),
     ),
     **dict.fromkeys(
         ("gather", "scatter"),
-        lambda these, others, rooted: (others if rooted else these) / (these + others),
+        lambda inside, outside, rooted: (outside if rooted else inside) / (inside + outside),
     ),
     **dict.fromkeys(
-        ("broadcast", "reduce", "allreduce", "scan", "exscan"), lambda these, others, rooted: 1.0
+        ("broadcast", "reduce", "allreduce", "scan", "exscan"), lambda inside, outside, rooted: 1.0
     ),
 }
 """The share of all bytes that must cross between these ranks and the others, in one direction."""
 
 
-def _share(what: Collective, size: int) -> float:
+def _share(contract: Collective, size: int) -> float:
     """Return the share of all bytes that some rank must send, or must receive.
 
     That is nccl-tests' factor of bus bandwidth.
     """
-    return 0.0 if what.unit == "none" else what.busbw(size)
+    return 0.0 if contract.unit == "none" else contract.busbw(size)
 
 
 def bound(collective: str, nbytes: float, model: Model, topology: Topology, root: int = 0) -> Bound:
@@ -91,24 +91,24 @@ def bound(collective: str, nbytes: float, model: Model, topology: Topology, root
     >>> bound("allreduce", 1000, Hockney(alpha=1.0, beta=0.01, ports=2), Switch(8)).seconds
     9.75
     """
-    what, size = named(collective), topology.size
+    contract, size = named(collective), topology.size
     if size == 1:
         return Bound(0.0, 0.0, 0.0)
     quick = _quickest(model, topology)
     latency = max(_spread(size, quick.alpha, quick.hold, model.servers), _across(model, topology))
-    bandwidth = _share(what, size) * quick.beta / model.servers
+    bandwidth = _share(contract, size) * quick.beta / model.servers
     for cut in topology.cuts(root):
-        crossing = _CROSSING[what.name](cut.ranks, size - cut.ranks, cut.rooted)
+        crossing = _CROSSING[contract.name](cut.ranks, size - cut.ranks, cut.rooted)
         bandwidth = max(bandwidth, crossing * model.beta / cut.links)
-    if what.name == "allreduce" and isinstance(topology, Nodes):
-        bandwidth = max(bandwidth, _share(what, len(topology.nodes)) * model.beta)
+    if contract.name == "allreduce" and isinstance(topology, Nodes):
+        bandwidth = max(bandwidth, _share(contract, len(topology.nodes)) * model.beta)
     # The first rank of an exscan gets nothing, so one vector need not be folded.
-    folded = max(0, size - 1 - (what.name == "exscan")) / size if what.reduces else 0.0
-    found = Bound(latency, bandwidth * nbytes, folded * nbytes * model.gamma, quick.alpha)
-    one_port = model.counted and model.servers == 1
-    if what.name == "broadcast" and one_port and model.hold == model.latency:
-        return found._replace(pipelined=_pipelined(size, quick, nbytes))
-    return found
+    folded = max(0, size - 1 - (contract.name == "exscan")) / size if contract.reduces else 0.0
+    result = Bound(latency, bandwidth * nbytes, folded * nbytes * model.gamma, quick.alpha)
+    one_port = model.has_port_limit and model.servers == 1
+    if contract.name == "broadcast" and one_port and model.hold == model.latency:
+        return result._replace(pipelined=_pipelined(size, quick, nbytes))
+    return result
 
 
 def lower_bound(
@@ -149,7 +149,7 @@ def _quickest(model: Model, topology: Topology) -> _Quickest:
     between, inside = _Quickest(model.latency, model.beta, model.hold), topology.intra_node
     if inside is None or len(topology.groups) == topology.size:
         return between
-    if model.counted:
+    if model.has_port_limit:
         within = _Quickest(*inside, inside.alpha)
     else:  # messages within a node do not wait for each other
         within = _Quickest(inside.alpha, 0.0, 0.0)
@@ -165,12 +165,12 @@ def _spread(size: int, latency: float, hold: float, servers: int) -> float:
     """
     if size == 1 or not hold:
         return latency if size > 1 else 0.0
-    known, arriving, times = 1, {latency: servers}, [latency]
+    informed, arriving, times = 1, {latency: servers}, [latency]
     while True:
         now = heapq.heappop(times)
         count = arriving.pop(now)
-        known += count
-        if known >= size:
+        informed += count
+        if informed >= size:
             return now
         for time, more in ((now + hold, count), (now + latency, count * servers)):
             if time not in arriving:

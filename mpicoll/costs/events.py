@@ -24,8 +24,8 @@ from mpicoll.costs.topology import NONE, Topology
 from mpicoll.errors import Deadlock, Unsupported
 
 Floats = np.ndarray
-_DONE = -1
-_FEW = 16
+_FINISHED = -1
+_MIN_WAVE = 16
 _ROUNDING = 1e-9
 """By which a sum of times may be too large."""
 _PER_MESSAGE, _PER_ROUND = 0.25e-6, 0.4e-3
@@ -55,22 +55,22 @@ class Batch(NamedTuple):
 
     def take(self, which: Ints | Flags) -> Batch:
         """Return some of the messages."""
-        return Batch(*(each[..., which] for each in self))
+        return Batch(*(column[..., which] for column in self))
 
-    def beside(self, other: Batch) -> Batch:
+    def merge(self, batch: Batch) -> Batch:
         """Return the messages of both batches."""
-        return Batch(*map(_stacked, self, other))
+        return Batch(*map(_stacked, self, batch))
 
 
-def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _stacked(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Concatenate arrays, the shorter columns filled up with NONE."""
-    if len(one) != len(other) and one.ndim > 1:
-        height = max(len(one), len(other))
-        one, other = (
-            np.pad(each, ((0, height - len(each)), (0, 0)), constant_values=NONE)
-            for each in (one, other)
+    if len(first) != len(second) and first.ndim > 1:
+        height = max(len(first), len(second))
+        first, second = (
+            np.pad(array, ((0, height - len(array)), (0, 0)), constant_values=NONE)
+            for array in (first, second)
         )
-    return np.concatenate([one, other], axis=-1)
+    return np.concatenate([first, second], axis=-1)
 
 
 def simulate(
@@ -132,40 +132,40 @@ class _Run:
         self._enter(np.arange(self.pattern.size))
         while self.pending and len(self.pending.ready):
             if time.process_time() > deadline:
-                share = np.mean(self.now[self.now != _DONE] / self.pattern.base[-1])
+                share = np.mean(self.now[self.now != _FINISHED] / self.pattern.base[-1])
                 raise Unsupported(f"its simulation ran out of time after {share:.0%}")
             self._advance(self.pending)
-        if (self.now != _DONE).any():
-            raise Deadlock(f"rank {np.flatnonzero(self.now != _DONE)[0]} waits for ever")
+        if (self.now != _FINISHED).any():
+            raise Deadlock(f"rank {np.flatnonzero(self.now != _FINISHED)[0]} waits for ever")
         return float(self.began.max())
 
     def _enter(self, ranks: Ints) -> None:
         """Begin the next round of some ranks, and post its messages."""
         over = self.now[ranks] == self.last[ranks]
         if over.any():
-            self.now[ranks[over]] = _DONE
+            self.now[ranks[over]] = _FINISHED
             ranks = ranks[~over]
         first, rounds = self.pattern.first, self.now[ranks]
         begin, count = first[rounds], first[rounds + 1] - first[rounds]
         self.open[ranks] = count
         self.ends[ranks] = self.began[ranks]
-        own = np.repeat(ranks, count)
-        message = np.arange(len(own)) + np.repeat(begin - np.cumsum(count) + count, count)
+        senders = np.repeat(ranks, count)
+        message = np.arange(len(senders)) + np.repeat(begin - np.cumsum(count) + count, count)
         self.fresh[ranks] = True
-        self._post(own, message)
+        self._post(senders, message)
         self.fresh[ranks] = False
 
-    def _post(self, own: Ints, message: Ints) -> None:
+    def _post(self, senders: Ints, message: Ints) -> None:
         """Make the messages pending whose other side is posted already, each once."""
         pattern = self.pattern
-        peer, partner = pattern.peer(own, message), pattern.partner[message]
+        peer, partner = pattern.peer(senders, message), pattern.partner[message]
         sends = pattern.sends[message]
         met = (self.now[peer] == pattern.round[partner]) & (sends | ~self.fresh[peer])
-        own, peer, sends = own[met], peer[met], sends[met]
-        ready = np.maximum(self.began[own], self.began[peer])
-        source, target = np.where(sends, own, peer), np.where(sends, peer, own)
+        senders, peer, sends = senders[met], peer[met], sends[met]
+        ready = np.maximum(self.began[senders], self.began[peer])
+        source, target = np.where(sends, senders, peer), np.where(sends, peer, senders)
         new = self._batch(ready, source, target, np.where(sends, message[met], partner[met]))
-        self.pending = self.pending.beside(new) if self.pending else new
+        self.pending = self.pending.merge(new) if self.pending else new
 
     def _batch(self, ready: Floats, source: Ints, target: Ints, message: Ints) -> Batch:
         """Return a batch of messages."""
@@ -180,7 +180,7 @@ class _Run:
             quick = topology.intra_node.alpha + nbytes * topology.intra_node.beta
             takes, busy = np.where(intra, quick, takes), np.where(intra, quick, busy)
             # Where ports are not counted, memory takes any number of messages at once.
-            ports[:, intra & (not model.counted)] = NONE
+            ports[:, intra & (not model.has_port_limit)] = NONE
         links = topology.path(source, target)
         takes = takes + topology.hop * (links != NONE).sum(axis=0)
         used = np.concatenate([ports, np.where(links == NONE, NONE, 2 * size + links)])
@@ -194,18 +194,18 @@ class _Run:
         horizon = max((start + pending.takes).min(), nextafter(start.min(), inf))
         if len(start) > self.pattern.size:  # else few of them share a port
             horizon = max(horizon, self._soonest(pending, start))
-        left, going = np.flatnonzero(start < horizon), np.zeros(len(start), bool)
-        while len(left):
-            wave = self._wave(pending, start, left)
-            if going.any() and len(wave) < _FEW + len(left) // 16:
-                self._one_by_one(pending, start, left, going, horizon)
+        remaining, going = np.flatnonzero(start < horizon), np.zeros(len(start), bool)
+        while len(remaining):
+            wave = self._wave(pending, start, remaining)
+            if going.any() and len(wave) < _MIN_WAVE + len(remaining) // 16:
+                self._one_by_one(pending, start, remaining, going, horizon)
                 break
             self._keep(pending, wave, start[wave])
             going[wave] = True
-            left = left[~going[left]]
-            if len(left):
-                start[left] = self._start(pending.take(left))
-                left = left[start[left] < horizon]
+            remaining = remaining[~going[remaining]]
+            if len(remaining):
+                start[remaining] = self._start(pending.take(remaining))
+                remaining = remaining[start[remaining] < horizon]
         self.pending = None if going.all() else pending.take(~going)
         self._land(pending.source[going], pending.target[going], (start + pending.takes)[going])
 
@@ -214,17 +214,17 @@ class _Run:
 
         Each of its messages has to end, and those of one port go through it one after the other.
         """
-        both = np.concatenate([pending.source, pending.target])
+        ranks = np.concatenate([pending.source, pending.target])
         ends = np.full(self.pattern.size, -inf)
-        np.maximum.at(ends, both, np.tile(start + pending.takes, 2))
+        np.maximum.at(ends, ranks, np.tile(start + pending.takes, 2))
         through = pending.ports != NONE
         work = np.bincount(
             pending.ports[through], np.tile(pending.busy, (2, 1))[through], 2 * len(ends)
         )
         last = self.ports.min(axis=0)[:-1] + work / len(self.ports) - pending.busy.max()
         last = np.where(work > 0, last + pending.takes.min(), -inf).reshape(2, -1).max(axis=0)
-        late = np.maximum(ends, last * (1 - _ROUNDING))
-        return float(late[ends > -inf].min())
+        ended = np.maximum(ends, last * (1 - _ROUNDING))
+        return float(ended[ends > -inf].min())
 
     def _start(self, batch: Batch) -> Floats:
         """Return the time at which the ports and links of each message are free."""
@@ -233,14 +233,19 @@ class _Run:
         start: Floats = np.maximum(np.maximum(batch.ready, port), link)
         return start
 
-    def _wave(self, batch: Batch, start: Floats, left: Ints) -> Ints:
+    def _wave(self, batch: Batch, start: Floats, remaining: Ints) -> Ints:
         """Return the messages that are first at all their ports and links."""
-        used = batch.used[:, left]
+        used = batch.used[:, remaining]
         if self._first(used).all():
-            return left
-        keys = batch.source[left], batch.place[left], batch.ready[left], start[left]
+            return remaining
+        keys = (
+            batch.source[remaining],
+            batch.place[remaining],
+            batch.ready[remaining],
+            start[remaining],
+        )
         order = np.lexsort(keys)
-        wave: Ints = left[order[self._first(used[:, order])]]
+        wave: Ints = remaining[order[self._first(used[:, order])]]
         return wave
 
     def _first(self, used: Ints) -> Flags:
@@ -248,24 +253,24 @@ class _Run:
         number, flat = np.arange(used.shape[1]), used.ravel()
         self.mark[flat] = len(number)
         np.minimum.at(self.mark, flat, np.tile(number, len(used)))
-        alone: Flags = ((self.mark[used] == number) | (used == NONE)).all(axis=0)
-        return alone
+        is_first: Flags = ((self.mark[used] == number) | (used == NONE)).all(axis=0)
+        return is_first
 
     def _one_by_one(
-        self, batch: Batch, start: Floats, left: Ints, going: Flags, horizon: float
+        self, batch: Batch, start: Floats, remaining: Ints, going: Flags, horizon: float
     ) -> None:
         """Start messages one by one, where each waits for another and waves would be small.
 
         A message that finds a port or link busy waits for it. Of those that wait for one only the
         first in order is tried when it is free: `called` has its time and number.
         """
-        keys = batch.source[left], batch.place[left], batch.ready[left]
-        left = left[np.lexsort(keys)]
-        used = batch.used[:, left].T.tolist()
-        free = self._free(np.unique(batch.used[:, left]).tolist())
+        keys = batch.source[remaining], batch.place[remaining], batch.ready[remaining]
+        remaining = remaining[np.lexsort(keys)]
+        used = batch.used[:, remaining].T.tolist()
+        free = self._free(np.unique(batch.used[:, remaining]).tolist())
         waiting = defaultdict[int, list[int]](list)
         called: dict[int, tuple[float, int]] = {}
-        queue = [(now, number, NONE) for number, now in enumerate(start[left].tolist())]
+        queue = [(now, number, NONE) for number, now in enumerate(start[remaining].tolist())]
         heapq.heapify(queue)
 
         def call(port: int, now: float) -> None:
@@ -283,9 +288,9 @@ class _Run:
                 continue
             if port != NONE:
                 heapq.heappop(waiting[port])
-            until, busy = max((min(free[each]), each) for each in used[number])
+            until, busy = max((min(free[resource]), resource) for resource in used[number])
             if until <= now:
-                index = left[number]
+                index = remaining[number]
                 start[index], going[index] = now, True
                 ends = now + float(batch.busy[index]), now + float(batch.load[index])
                 self._occupy(free, used[number], *ends)
@@ -301,28 +306,28 @@ class _Run:
         """Return the times at which ports and links are free; NONE always is."""
         first = 2 * self.pattern.size
         return {
-            each: self.ports[:, each].tolist()
-            if each < first
-            else [float(self.links[each - first])]
-            for each in used
+            resource: self.ports[:, resource].tolist()
+            if resource < first
+            else [float(self.links[resource - first])]
+            for resource in used
         }
 
     def _occupy(
         self, free: dict[int, list[float]], used: Sequence[int], port: float, link: float
     ) -> None:
         """Occupy ports and links until these times."""
-        for each in used:
-            if each != NONE:
-                times = free[each]
-                times[times.index(min(times))] = port if each < 2 * self.pattern.size else link
+        for resource in used:
+            if resource != NONE:
+                times = free[resource]
+                times[times.index(min(times))] = port if resource < 2 * self.pattern.size else link
 
     def _set_free(self, free: dict[int, list[float]]) -> None:
         first = 2 * self.pattern.size
-        for each, times in free.items():
-            if each < first:
-                self.ports[:, each] = times
+        for resource, times in free.items():
+            if resource < first:
+                self.ports[:, resource] = times
             else:
-                self.links[each - first] = times[0]
+                self.links[resource - first] = times[0]
 
     def _keep(self, batch: Batch, wave: Ints, start: Floats) -> None:
         """Occupy the earliest free port of either rank, and all links of the path."""
@@ -333,12 +338,12 @@ class _Run:
 
     def _land(self, source: Ints, target: Ints, ends: Floats) -> None:
         """End messages, and advance the ranks whose rounds they complete."""
-        both = np.concatenate([source, target])
-        np.maximum.at(self.ends, both, np.concatenate([ends, ends]))
-        np.subtract.at(self.open, both, 1)
-        done = both[self.open[both] == 0]
-        self.mark[done] = np.arange(len(done))
-        done = done[self.mark[done] == np.arange(len(done))]
-        self.began[done] = self.ends[done] + self.fold[self.now[done]]
-        self.now[done] += 1
-        self._enter(done)
+        ranks = np.concatenate([source, target])
+        np.maximum.at(self.ends, ranks, np.concatenate([ends, ends]))
+        np.subtract.at(self.open, ranks, 1)
+        finished = ranks[self.open[ranks] == 0]
+        self.mark[finished] = np.arange(len(finished))
+        finished = finished[self.mark[finished] == np.arange(len(finished))]
+        self.began[finished] = self.ends[finished] + self.fold[self.now[finished]]
+        self.now[finished] += 1
+        self._enter(finished)

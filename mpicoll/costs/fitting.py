@@ -59,11 +59,11 @@ def fitted(records: Iterable[Record], backend: str, ports: int | None = 1) -> Fi
     Raises:
         ArgumentError: too few records tell of them, or one is damaged.
     """
-    kept = [*records]
-    if any(each.backend == backend for each in only(FitRecord, kept)):
-        return _of_messages(kept, backend)
+    loaded = [*records]
+    if any(record.backend == backend for record in only(FitRecord, loaded)):
+        return _of_messages(loaded, backend)
     return _of_schedules(
-        [e for e in only(CaseRecord, kept) if e.backend == backend], backend, ports
+        [e for e in only(CaseRecord, loaded) if e.backend == backend], backend, ports
     )
 
 
@@ -79,13 +79,19 @@ def _of_messages(records: Iterable[Record], backend: str) -> Fitted:
 
 def _of_schedules(records: Iterable[CaseRecord], backend: str, ports: int | None) -> Fitted:
     """Solve for alpha, beta and gamma from the times of schedules, of the commonest transport."""
-    schedules = [each for each in records if _is_timed(each)]
-    (commonest, _), *_ = Counter(each.transport for each in schedules).most_common(1) or [("", 0)]
+    schedules = [record for record in records if _is_timed(record)]
+    (commonest, _), *_ = Counter(record.transport for record in schedules).most_common(1) or [
+        ("", 0)
+    ]
     rows, times = [], []
-    for each in schedules:
-        if each.time_us and each.transport == commonest and any(row := _row(each, ports) or ()):
+    for record in schedules:
+        if (
+            record.time_us
+            and record.transport == commonest
+            and any(row := _row(record, ports) or ())
+        ):
             rows.append(row)
-            times.append(each.time_us.median / 1e6)
+            times.append(record.time_us.median / 1e6)
     if len({*map(tuple, rows)}) < 3:
         raise ArgumentError(
             f"these records hold neither fits nor three timed schedules of {backend}: "
@@ -101,13 +107,13 @@ def _of_schedules(records: Iterable[CaseRecord], backend: str, ports: int | None
     return Fitted(AlphaBeta(alpha, beta), None, gamma if folds else None, source, doubts)
 
 
-def _doubts(error: float, *most: float) -> Iterator[str]:
+def _doubts(error: float, *shares: float) -> Iterator[str]:
     """Yield the reasons not to trust a fit.
 
     Args:
-        most: the largest share of a time that is due to alpha, to beta and to gamma.
+        shares: the largest shares of a time that are due to alpha, to beta and to gamma.
     """
-    for name, share in zip(("alpha", "beta", "gamma"), most, strict=False):
+    for name, share in zip(("alpha", "beta", "gamma"), shares, strict=False):
         if share < _NEGLIGIBLE:
             yield f"{name} comes out as 0: these times do not separate it from the others"
     if error > _DOUBTFUL:
@@ -123,7 +129,7 @@ def _is_timed(record: CaseRecord) -> bool:
 
 def _row(record: CaseRecord, ports: int | None) -> tuple[float, ...] | None:
     """Return how many alphas, betas and gammas a schedule takes; None if that cannot be told."""
-    size, algorithm = record.ranks, _found(record)
+    size, algorithm = record.ranks, _find_algorithm(record)
     if algorithm is None:
         return None
     if record.nodes > 1 and algorithm.takes("nodes"):
@@ -168,7 +174,7 @@ def _root(record: CaseRecord, algorithm: Algorithm) -> int:
     return record.root
 
 
-def _found(record: CaseRecord) -> Algorithm | None:
+def _find_algorithm(record: CaseRecord) -> Algorithm | None:
     """Return the schedule of a record; None if it is not one of ours."""
     try:
         return find(record.collective, (record.executed or "").partition("@")[0])

@@ -68,7 +68,7 @@ class Options:
     style: str
 
 
-def check(options: Options, spelled: set[str], what: Collective) -> None:
+def check(options: Options, spelled: set[str], contract: Collective) -> None:
     """Refuse flags that contradict each other, and those without a meaning here.
 
     Args:
@@ -77,25 +77,26 @@ def check(options: Options, spelled: set[str], what: Collective) -> None:
     Raises:
         ArgumentError: the first one of them.
     """
-    for reason in _misfits(options, spelled, what):
+    for reason in _misfits(options, spelled, contract):
         raise ArgumentError(reason)
 
 
-def _misfits(options: Options, spelled: set[str], what: Collective) -> Iterator[str]:
+def _misfits(options: Options, spelled: set[str], contract: Collective) -> Iterator[str]:
     for name in sorted(spelled & _ONLY.keys()):
-        other, wanted = _ONLY[name]
-        if getattr(options, other) not in wanted:
+        selector, wanted = _ONLY[name]
+        if getattr(options, selector) not in wanted:
             flag = name.replace("_", "-")
-            yield f"--{flag} is for --{other} {' or '.join(wanted)}, not {getattr(options, other)}"
-    if "root" in spelled and not what.rooted:
-        rooted = ", ".join(each.name for each in COLLECTIVES.values() if each.rooted)
-        yield f"--root is for {rooted}: {what.name} has none"
+            actual = getattr(options, selector)
+            yield f"--{flag} is for --{selector} {' or '.join(wanted)}, not {actual}"
+    if "root" in spelled and not contract.rooted:
+        rooted = ", ".join(entry.name for entry in COLLECTIVES.values() if entry.rooted)
+        yield f"--root is for {rooted}: {contract.name} has none"
     if "algorithms" in spelled and not split_names(options.algorithms or ""):
         yield "--algorithms names nothing: leave it out for all of them"
     if options.root >= options.ranks:
         yield f"root {options.root} is not one of {options.ranks} ranks"
-    if {"sizes", "sweep"} & spelled and what.unit == "none":
-        yield f"{what.name} moves no data: leave out --bytes and --sweep"
+    if {"sizes", "sweep"} & spelled and contract.unit == "none":
+        yield f"{contract.name} moves no data: leave out --bytes and --sweep"
     if {"beta_ns", "bandwidth"} <= spelled:
         yield "--beta-ns and --bandwidth say the same thing: give one of them"
     if options.model == "loggp" and options.ports == 0:
@@ -104,7 +105,7 @@ def _misfits(options: Options, spelled: set[str], what: Collective) -> Iterator[
         yield "--backend is for --from: it says whose records to take"
 
 
-def known(options: Options) -> Fitted:
+def read_fit(options: Options) -> Fitted:
     """Return the times that the records tell, or else `DEFAULT`.
 
     Raises:
@@ -115,26 +116,26 @@ def known(options: Options) -> Fitted:
     return Fitted(AlphaBeta(DEFAULT.alpha, DEFAULT.beta), None, DEFAULT.gamma, "")
 
 
-def notes(found: Fitted, options: Options) -> Iterator[str]:
+def notes(fit: Fitted, options: Options) -> Iterator[str]:
     """Yield the source of alpha, beta and gamma, and warnings about them."""
-    if found.source:
-        names = "alpha and beta" if found.gamma is None else "alpha, beta and gamma"
-        yield f"{names} from {found.source}"
-    if found.gamma is None and options.gamma_ns is None:
+    if fit.source:
+        names = "alpha and beta" if fit.gamma is None else "alpha, beta and gamma"
+        yield f"{names} from {fit.source}"
+    if fit.gamma is None and options.gamma_ns is None:
         default = f"{1e9 * DEFAULT.gamma:g} ns/B, the default"
         yield f"gamma {default}: the records do not tell how long folds take"
-    yield from (f"warning: {doubt}" for doubt in found.doubts)
+    yield from (f"warning: {doubt}" for doubt in fit.doubts)
 
 
-def model(options: Options, found: Fitted) -> Model:
+def model(options: Options, fit: Fitted) -> Model:
     """Return the model of messages.
 
     Raises:
         ArgumentError: there is no such one.
     """
-    link = _alpha_beta(options.alpha_us, options.beta_ns, found.message)
+    link = _alpha_beta(options.alpha_us, options.beta_ns, fit.message)
     alpha, beta = link.alpha, 1e-9 / options.bandwidth if options.bandwidth else link.beta
-    gamma = _or(options.gamma_ns, 1e-9, DEFAULT.gamma if found.gamma is None else found.gamma)
+    gamma = _or(options.gamma_ns, 1e-9, DEFAULT.gamma if fit.gamma is None else fit.gamma)
     if options.model == "hockney":
         return Hockney(alpha, beta, gamma, options.ports or None)
     overhead, gap = options.overhead_us / 1e6, options.gap_us / 1e6
@@ -143,7 +144,7 @@ def model(options: Options, found: Fitted) -> Model:
     return LogGP(alpha - 2 * overhead, overhead, gap, beta, gamma, options.ports)
 
 
-def topology(options: Options, found: Fitted, between: AlphaBeta) -> Topology:
+def topology(options: Options, fit: Fitted, between: AlphaBeta) -> Topology:
     """Return the topology.
 
     Args:
@@ -154,7 +155,7 @@ def topology(options: Options, found: Fitted, between: AlphaBeta) -> Topology:
     """
     size, hop, kind = options.ranks, options.hop_us / 1e6, options.topology
     if kind == "nodes":
-        memory = found.within
+        memory = fit.within
         if options.within_us is not None or options.within_ns is not None:
             memory = _alpha_beta(options.within_us, options.within_ns, memory or between)
         return Nodes(size, hop, nodes=in_order(size, options.ranks_per_node), memory=memory)
@@ -187,10 +188,10 @@ def parse_sweep(text: str) -> tuple[int, int]:
     Raises:
         ArgumentError: they are none, or do not ascend.
     """
-    found = [parse_size(each) for each in text.split(":")]
-    if len(found) != 2 or not 0 < found[0] < found[1]:
+    bounds = [parse_size(text_of_bound) for text_of_bound in text.split(":")]
+    if len(bounds) != 2 or not 0 < bounds[0] < bounds[1]:
         raise ArgumentError(f"{short(text)} is no smaller and larger size, as 8:1G")
-    return found[0], found[1]
+    return bounds[0], bounds[1]
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -202,8 +203,8 @@ def parse_shape(text: str) -> tuple[int, ...]:
     Raises:
         ArgumentError: one is no length.
     """
-    lengths = [whole(each, MOST_RANKS) for each in text.split("x")]
-    found = tuple(filter(None, lengths))
-    if len(found) < len(lengths):
+    lengths = [whole(part, MOST_RANKS) for part in text.split("x")]
+    shape = tuple(filter(None, lengths))
+    if len(shape) < len(lengths):
         raise ArgumentError(f"{short(text)} is no shape: give lengths, as 16x16x16")
-    return found
+    return shape

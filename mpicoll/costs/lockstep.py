@@ -22,22 +22,27 @@ def holds(pattern: Pattern, model: Model, topology: Topology) -> bool:
     """Whether `lockstep` is the price."""
     # Else a port is still busy when the next round begins.
     ends_with_round = model.hold <= model.latency
-    return ends_with_round and isinstance(topology, Switch) and _alike(pattern) and _meet(pattern)
+    return (
+        ends_with_round
+        and isinstance(topology, Switch)
+        and _alike(pattern)
+        and _is_in_order(pattern)
+    )
 
 
 def _alike(pattern: Pattern) -> bool:
     """Whether all patterns send, receive and fold as much in each round."""
     count = np.diff(pattern.first)
     parts = pattern.head, pattern.folded, count, pattern.blocks, pattern.sends
-    return all(len(each) % pattern.period == 0 for each in parts) and all(
-        (rows == rows[0]).all() for rows in (each.reshape(pattern.period, -1) for each in parts)
+    return all(len(column) % pattern.period == 0 for column in parts) and all(
+        (rows == rows[0]).all() for rows in (column.reshape(pattern.period, -1) for column in parts)
     )
 
 
-def _meet(pattern: Pattern) -> bool:
+def _is_in_order(pattern: Pattern) -> bool:
     """Whether a rank receives in each round one message of each place in which one is listed."""
-    before = np.cumsum(pattern.sends) - pattern.sends
-    place = before - before[pattern.first[pattern.round]] if len(before) else before
+    earlier = np.cumsum(pattern.sends) - pattern.sends
+    place = earlier - earlier[pattern.first[pattern.round]] if len(earlier) else earlier
     partner = pattern.partner[~pattern.sends]
     same_round = pattern.round[partner] % pattern.rounds == pattern.round[~pattern.sends] % (
         pattern.rounds
@@ -66,8 +71,8 @@ def lockstep(pattern: Pattern, nbytes: float, model: Model) -> float:
     takes = model.beta * unit * pattern.blocks[sends]
     in_round = pattern.round[sends]
     count = np.bincount(in_round, minlength=end)
-    alone = count[in_round] == 1
-    total = float(takes[alone].sum()) + int(alone.sum()) * model.latency
+    single = count[in_round] == 1
+    total = float(takes[single].sum()) + int(single.sum()) * model.latency
     for number in np.flatnonzero(count > 1):
         low, high = np.searchsorted(in_round, [number, number + 1])
         total += _round(takes[low:high].tolist(), model)
@@ -78,8 +83,8 @@ def lockstep(pattern: Pattern, nbytes: float, model: Model) -> float:
 def _round(takes: Sequence[float], model: Model) -> float:
     """Return when the last message of a round has arrived, each on the port that is free first."""
     free, end = [0.0] * min(model.servers, len(takes)), 0.0
-    for each in takes:
+    for duration in takes:
         start = free[0]
-        heapq.heapreplace(free, start + model.hold + each)
-        end = max(end, start + model.latency + each)
+        heapq.heapreplace(free, start + model.hold + duration)
+        end = max(end, start + model.latency + duration)
     return end

@@ -2,8 +2,8 @@
 
 A model gives the times of a message of n bytes, in seconds. It arrives `latency` + n `beta`
 after its start; it keeps a port of its sender and one of its receiver busy for `hold` + n `beta`;
-a rank has `servers` ports in each direction, which are `counted`, or else stand for the bytes of
-its one link alone; and to fold it takes n `gamma`.
+a rank has `servers` ports in each direction, which are limited (`has_port_limit`), or else stand
+for the bytes of its one link alone; and to fold it takes n `gamma`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mpicoll.errors import ArgumentError
-from mpicoll.text.numbers import counted
+from mpicoll.text.numbers import count_text
 
 LONGEST = 1e9
 """Seconds: longer times are refused, as their sums would overflow."""
@@ -59,7 +59,7 @@ class Hockney:
     @property
     def hold(self) -> float:
         """Seconds for which an empty message keeps its ports busy."""
-        return self.alpha if self.counted else 0.0
+        return self.alpha if self.has_port_limit else 0.0
 
     @property
     def servers(self) -> int:
@@ -67,12 +67,12 @@ class Hockney:
         return self.ports or 1
 
     @property
-    def counted(self) -> bool:
+    def has_port_limit(self) -> bool:
         """Whether a rank starts only so many messages at once."""
         return self.ports is not None
 
     def __str__(self) -> str:
-        ports = counted(self.servers, "port") if self.ports else "start-ups overlap"
+        ports = count_text(self.servers, "port") if self.ports else "start-ups overlap"
         return (
             f"Hockney: {_times_text(alpha=self.alpha, beta=self.beta, gamma=self.gamma)}, {ports}"
         )
@@ -128,13 +128,13 @@ class LogGP:
         return self.ports
 
     @property
-    def counted(self) -> bool:
+    def has_port_limit(self) -> bool:
         """Whether a rank starts only so many messages at once: always."""
         return True
 
     def __str__(self) -> str:
         times = _times_text(L=self.L, o=self.o, g=self.g, G=self.G, gamma=self.gamma)
-        return f"LogGP: {times}, {counted(self.ports, 'port')}"
+        return f"LogGP: {times}, {count_text(self.ports, 'port')}"
 
 
 Model = Hockney | LogGP

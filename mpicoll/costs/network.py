@@ -56,16 +56,16 @@ def measured(records: Iterable[Record], backend: str) -> tuple[AlphaBeta | None,
     Raises:
         ArgumentError: neither was measured.
     """
-    found: dict[bool, dict[str, AlphaBeta]] = {True: {}, False: {}}
-    for each in only(FitRecord, records):
-        if each.backend == backend:
-            time = AlphaBeta(each.alpha_us / 1e6, each.beta_ns_per_byte / 1e9)
-            found[each.link == "network"][each.transport] = time
+    lines: dict[bool, dict[str, AlphaBeta]] = {True: {}, False: {}}
+    for record in only(FitRecord, records):
+        if record.backend == backend:
+            time = AlphaBeta(record.alpha_us / 1e6, record.beta_ns_per_byte / 1e9)
+            lines[record.link == "network"][record.transport] = time
     # The transports of auto and of plain schedules come first.
     ways = ("symmetric", "point-to-point", "cma")
     between, within = (
-        next((found[apart][way] for way in ways if way in found[apart]), None)
-        for apart in (True, False)
+        next((lines[is_network][way] for way in ways if way in lines[is_network]), None)
+        for is_network in (True, False)
     )
     if between is None and within is None:
         raise ArgumentError(

@@ -56,7 +56,7 @@ class Listing:
 
     def read(self, step: Op | Round) -> int:
         """Add a round and return how many blocks it names."""
-        folded, before = 0, len(self.blocks)
+        folded, start = 0, len(self.blocks)
         for op in step if isinstance(step, tuple) else (step,):
             if isinstance(op, Send | Receive):
                 self.peers.append(op.peer)
@@ -65,14 +65,14 @@ class Listing:
                 folded += len(op.blocks) if isinstance(op, Receive) and op.side else 0
             elif isinstance(op, Fold):
                 folded += 1
-        if len(self.blocks) > before:
+        if len(self.blocks) > start:
             self.first.append(len(self.blocks))
             self.folded.append(folded)
         elif self.folded:
             self.folded[-1] += folded
         else:
             self.head += folded
-        return sum(self.blocks[before:]) + folded
+        return sum(self.blocks[start:]) + folded
 
 
 @dataclass(frozen=True)
@@ -120,14 +120,14 @@ class Pattern:
     @property
     def sent(self) -> float:
         """The most that a rank sends, in vectors."""
-        return self._most(np.where(self.sends, self.blocks, 0)) / self.vector_blocks
+        return self._largest_total(np.where(self.sends, self.blocks, 0)) / self.vector_blocks
 
     @property
     def degree(self) -> int:
         """The most messages that a rank sends, or that one receives; at least 1."""
-        return max(1, self._most(self.sends), self._most(~self.sends))
+        return max(1, self._largest_total(self.sends), self._largest_total(~self.sends))
 
-    def _most(self, blocks: Ints) -> int:
+    def _largest_total(self, blocks: Ints) -> int:
         total = np.concatenate([[0], np.cumsum(blocks)])
         return int(np.diff(total[self.first[self.base]]).max())
 
@@ -166,7 +166,7 @@ class _Builder:
         self.algorithm, self.size, self.root, self.nodes = algorithm, size, root, nodes
         self.seconds, self.began = seconds, time.process_time()
         self.vector_blocks = max(1, algorithm.blocks(size))
-        self.known: dict[int, Listing] = {}
+        self.listings: dict[int, Listing] = {}
 
     def run(self) -> Pattern:
         estimate = self.vector_blocks * _PER_SEGMENT
@@ -180,11 +180,11 @@ class _Builder:
         for period in self._periods():
             if self._holds(period):
                 return self._pattern(period)
-        each = (time.process_time() - self.began) / max(1, len(self.known))
-        if each * self.size > self.seconds:
+        seconds = (time.process_time() - self.began) / max(1, len(self.listings))
+        if seconds * self.size > self.seconds:
             raise Unsupported(
                 f"its ranks differ, and to generate the schedules of all {self.size} would take "
-                f"about {each * self.size:.0f} s"
+                f"about {seconds * self.size:.0f} s"
             )
         return self._pattern(self.size)
 
@@ -207,20 +207,20 @@ class _Builder:
 
     def _alike(self, rank: int, like: int, xor: bool) -> bool:
         """Whether a rank does the same as another, with its peers shifted."""
-        own, other = self._listing(rank, short=True), self._listing(like)
-        count, rounds = len(own.blocks), len(own.folded)
+        listing, reference = self._listing(rank, short=True), self._listing(like)
+        count, rounds = len(listing.blocks), len(listing.folded)
         whole = rounds < _COMPARED - 1
-        if whole and rounds != len(other.folded):
+        if whole and rounds != len(reference.folded):
             return False
         compared = rounds if whole else rounds - 1
         return (
-            own.head == other.head
-            and own.first == other.first[: rounds + 1]
-            and own.folded[:compared] == other.folded[:compared]
-            and own.blocks == other.blocks[:count]
-            and own.sends == other.sends[:count]
+            listing.head == reference.head
+            and listing.first == reference.first[: rounds + 1]
+            and listing.folded[:compared] == reference.folded[:compared]
+            and listing.blocks == reference.blocks[:count]
+            and listing.sends == reference.sends[:count]
             and np.array_equal(
-                self._distances(own, rank, xor), self._distances(other, like, xor)[:count]
+                self._distances(listing, rank, xor), self._distances(reference, like, xor)[:count]
             )
         )
 
@@ -230,20 +230,20 @@ class _Builder:
 
     def _listing(self, rank: int, *, short: bool = False) -> Listing:
         """Return the messages of a rank; only the first ones where it has many."""
-        if rank in self.known:
-            return self.known[rank]
-        found, blocks = Listing(), 0
+        if rank in self.listings:
+            return self.listings[rank]
+        listing, blocks = Listing(), 0
         steps = iter(self.algorithm.schedule(rank, self.size, self.root, self.nodes))
         for number, step in enumerate(islice(steps, _COMPARED) if short else steps, 1):
-            blocks += found.read(step)
+            blocks += listing.read(step)
             if blocks > _MOST_BLOCKS:
                 raise Unsupported(f"one rank names more than {_MOST_BLOCKS:,} blocks")
             if number % _UNTIMED == 0:
                 self._check_time()
         self._check_time()
-        if not short or len(found.folded) < _COMPARED - 1:
-            self.known[rank] = found
-        return found
+        if not short or len(listing.folded) < _COMPARED - 1:
+            self.listings[rank] = listing
+        return listing
 
     def _check_time(self) -> None:
         if time.process_time() - self.began > self.seconds:
@@ -252,25 +252,25 @@ class _Builder:
     def _pattern(self, period: int, *, xor: bool = False) -> Pattern:
         """Join the rounds of the ranks of one period."""
         parts = [self._listing(rank) for rank in range(period)]
-        peers = [self._distances(each, rank, xor) for rank, each in enumerate(parts)]
-        first = np.concatenate([[0], *(np.diff(np.array(each.first)) for each in parts)])
-        owner = np.repeat(np.arange(period), [len(each.blocks) for each in parts])
-        sends = _joined(each.sends for each in parts).astype(bool)
-        distance, blocks = np.concatenate(peers), _joined(each.blocks for each in parts)
+        peers = [self._distances(listing, rank, xor) for rank, listing in enumerate(parts)]
+        first = np.concatenate([[0], *(np.diff(np.array(listing.first)) for listing in parts)])
+        owner = np.repeat(np.arange(period), [len(listing.blocks) for listing in parts])
+        sends = _concatenate(listing.sends for listing in parts).astype(bool)
+        distance, blocks = np.concatenate(peers), _concatenate(listing.blocks for listing in parts)
         return Pattern(
             self.size, self.vector_blocks, period, xor,
-            base=np.cumsum([0, *(len(each.folded) for each in parts)]),
-            head=np.array([each.head for each in parts]),
+            base=np.cumsum([0, *(len(listing.folded) for listing in parts)]),
+            head=np.array([listing.head for listing in parts]),
             first=np.cumsum(first),
-            folded=_joined(each.folded for each in parts),
+            folded=_concatenate(listing.folded for listing in parts),
             peers=distance, blocks=blocks, sends=sends,
             partner=_partners(owner, distance, sends, blocks, period, 0 if xor else self.size),
             round=np.repeat(np.arange(len(first) - 1), first[1:]),
         )  # fmt: skip
 
 
-def _joined(parts: Iterable[array[int]]) -> Ints:
-    return np.concatenate([np.array(each, np.int64) for each in parts])
+def _concatenate(parts: Iterable[array[int]]) -> Ints:
+    return np.concatenate([np.array(part, np.int64) for part in parts])
 
 
 def _partners(
@@ -281,16 +281,24 @@ def _partners(
     Args:
         size: the number of ranks; 0 where distances are XORs.
     """
-    here, there = np.flatnonzero(sends), np.flatnonzero(~sends)
-    source = (owner[there] + distance[there]) % period if size else owner[there]
-    onwards = -distance[there] % size if size else distance[there]
-    if len(here) == len(there):
+    outgoing, incoming = np.flatnonzero(sends), np.flatnonzero(~sends)
+    source = (owner[incoming] + distance[incoming]) % period if size else owner[incoming]
+    onwards = -distance[incoming] % size if size else distance[incoming]
+    if len(outgoing) == len(incoming):
         # Stable: those between the same two ranks stay in their order.
-        left, right = np.lexsort((distance[here], owner[here])), np.lexsort((onwards, source))
-        here, there, source, onwards = here[left], there[right], source[right], onwards[right]
-        fits = (owner[here] == source) & (distance[here] == onwards)
-        if bool((fits & (blocks[here] == blocks[there])).all()):
+        order, source_order = (
+            np.lexsort((distance[outgoing], owner[outgoing])),
+            np.lexsort((onwards, source)),
+        )
+        outgoing, incoming, source, onwards = (
+            outgoing[order],
+            incoming[source_order],
+            source[source_order],
+            onwards[source_order],
+        )
+        fits = (owner[outgoing] == source) & (distance[outgoing] == onwards)
+        if bool((fits & (blocks[outgoing] == blocks[incoming])).all()):
             partner = np.empty(len(sends), np.int64)
-            partner[here], partner[there] = there, here
+            partner[outgoing], partner[incoming] = incoming, outgoing
             return partner
     raise ScheduleError("some message is sent and not received, or the other way round")

@@ -112,17 +112,17 @@ def candidates(collective: str, texts: Sequence[str] = ()) -> Iterator[Family]:
     6 from kary(radix=2,segments=1); 6 from kary(radix=3,segments=1)
     1 from chain(segments=2); 1 from chain(segments=4); 1 from chain(segments=8)
     """
-    for text in texts or [each.name for each in algorithms(collective)]:
+    for text in texts or [algorithm.name for algorithm in algorithms(collective)]:
         yield [row for name in expand(text) for row in _rows(collective, name)]
 
 
 def _rows(collective: str, name: str) -> Iterator[Variants]:
     """Yield an algorithm with each radix, and in each number of segments, if none is given."""
-    found = _schedule(collective, name)
-    given = parse(name)[1] | parse(aliases(collective).get(parse(name)[0], ""))[1]
-    free = found.parameters.keys() - given.keys()
-    for one in _with(found, "radix", RADIXES) if "radix" in free else [found]:
-        yield _with(one, "segments", SEGMENTS) if "segments" in free else [one]
+    schedule = _schedule(collective, name)
+    fixed = parse(name)[1] | parse(aliases(collective).get(parse(name)[0], ""))[1]
+    free = schedule.parameters.keys() - fixed.keys()
+    for variant in _with(schedule, "radix", RADIXES) if "radix" in free else [schedule]:
+        yield _with(variant, "segments", SEGMENTS) if "segments" in free else [variant]
 
 
 def _with(algorithm: Algorithm, key: str, values: Iterable[int]) -> list[Algorithm]:
@@ -219,7 +219,7 @@ class Ranking:
     @property
     def curves(self) -> list[Curve]:
         """The curves of all families."""
-        return [each for family in self.families for each in family]
+        return [entry for family in self.families for entry in family]
 
     def at(self, nbytes: float) -> list[Curve]:
         """Return the best of each family at a size, cheapest first."""
@@ -227,20 +227,20 @@ class Ranking:
         def seconds(curve: Curve) -> float:
             return curve.seconds(nbytes)
 
-        return sorted((min(each, key=seconds) for each in self.families if each), key=seconds)
+        return sorted((min(family, key=seconds) for family in self.families if family), key=seconds)
 
     def ranges(self, low: float, high: float) -> list[Range]:
         """Return which algorithm is the cheapest from which size to which."""
         steps = max(1, ceil(_STEPS * log2(high / low)))
         grid = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
-        winner, found = self._cheapest(low), []
-        for before, after in pairwise(grid):
-            other = self._cheapest(after, winner)
-            if other is not winner:
-                change = _crossing(winner, other, before, after)
-                found.append(Range(low, change, winner.algorithm))
-                winner, low = other, change
-        return [*found, Range(low, high, winner.algorithm)]
+        winner, crossovers = self._cheapest(low), []
+        for smaller, larger in pairwise(grid):
+            rival = self._cheapest(larger, winner)
+            if rival is not winner:
+                change = _crossing(winner, rival, smaller, larger)
+                crossovers.append(Range(low, change, winner.algorithm))
+                winner, low = rival, change
+        return [*crossovers, Range(low, high, winner.algorithm)]
 
     def _cheapest(self, nbytes: float, incumbent: Curve | None = None) -> Curve:
         """Return the cheapest curve; of equals the incumbent."""
@@ -249,11 +249,11 @@ class Ranking:
         return incumbent if incumbent and incumbent.seconds(nbytes) <= margin else best
 
 
-def _crossing(one: Curve, other: Curve, low: float, high: float) -> float:
+def _crossing(first: Curve, second: Curve, low: float, high: float) -> float:
     """Return the size from which the other curve is below, by bisection."""
     for _ in range(30):
         middle = sqrt(low * high)
-        ahead = other.seconds(middle) < one.seconds(middle)
+        ahead = second.seconds(middle) < first.seconds(middle)
         low, high = (low, middle) if ahead else (middle, high)
     return high
 
@@ -274,11 +274,11 @@ def rank(
     >>> [(round(each.high), str(each.algorithm)) for each in ranked.ranges(8, 1 << 30)]
     [(2400, 'recursive_doubling'), (1073741824, 'rabenseifner')]
     """
-    found = Ranking(scenario)
+    ranking = Ranking(scenario)
     for family in chosen:
-        rows = (_priced(row, found, sizes, report) for row in family)
-        found.families.append([*chain.from_iterable(rows)])
-    return found
+        rows = (_priced(row, ranking, sizes, report) for row in family)
+        ranking.families.append([*chain.from_iterable(rows)])
+    return ranking
 
 
 def _priced(
@@ -286,11 +286,11 @@ def _priced(
 ) -> Iterator[Curve]:
     """Yield the curves of a row as far as it is tried; note the algorithms without a price."""
     curves: list[Curve] = []
-    for each in row:
+    for algorithm in row:
         try:
-            curves.append(curve(each, ranking.scenario, sizes, report))
+            curves.append(curve(algorithm, ranking.scenario, sizes, report))
         except CollectiveError as reason:
-            ranking.unpriced.append(Unpriced(each, str(reason)))
+            ranking.unpriced.append(Unpriced(algorithm, str(reason)))
             return
         yield curves[-1]
         if not any(_is_best(curves, size) for size in sizes):

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from mpicoll.costs.bounds import Bound, bound
 from mpicoll.costs.ranking import Curve, Ranking
-from mpicoll.text.numbers import counted, number
+from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import rounded_size_text
 
 
@@ -40,50 +40,50 @@ def tables(output: RankingOutput) -> Iterator[Table]:
         yield _prices(output, nbytes)
     if output.sweep is None:
         return
-    found = Table("from", "to", title="crossovers among these")
-    found.add_column("cheapest", overflow="fold")
-    for each in output.ranking.ranges(*output.sweep):
-        found.add_row(
-            rounded_size_text(each.low), rounded_size_text(each.high), str(each.algorithm)
+    table = Table("from", "to", title="crossovers among these")
+    table.add_column("cheapest", overflow="fold")
+    for span in output.ranking.ranges(*output.sweep):
+        table.add_row(
+            rounded_size_text(span.low), rounded_size_text(span.high), str(span.algorithm)
         )
-    yield found
+    yield table
 
 
 def _prices(output: RankingOutput, nbytes: int) -> Table:
-    scenario, least = output.ranking.scenario, output.bound(nbytes)
-    parts = [scenario.collective, counted(scenario.topology.size, "rank")]
-    found = Table(title=", ".join([*parts, rounded_size_text(nbytes)] if output.sweep else parts))
+    scenario, lower_bound = output.ranking.scenario, output.bound(nbytes)
+    parts = [scenario.collective, count_text(scenario.topology.size, "rank")]
+    table = Table(title=", ".join([*parts, rounded_size_text(nbytes)] if output.sweep else parts))
     # Names are folded where the table is too wide: cut short they would say nothing.
-    found.add_column("algorithm", overflow="fold")
+    table.add_column("algorithm", overflow="fold")
     for name in ("rounds", "sent", "time us", "x bound"):
-        found.add_column(name, justify="right", no_wrap=True)
-    found.add_column("priced by", no_wrap=True)
-    for each in output.ranking.at(nbytes):
-        seconds = each.seconds(nbytes)
-        found.add_row(
-            str(each.algorithm), str(each.rounds), number(each.sent), number(seconds * 1e6),
-            number(seconds / least.seconds) if least.seconds else "-", each.how,
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("priced by", no_wrap=True)
+    for curve in output.ranking.at(nbytes):
+        seconds = curve.seconds(nbytes)
+        table.add_row(
+            str(curve.algorithm), str(curve.rounds), number(curve.sent), number(seconds * 1e6),
+            number(seconds / lower_bound.seconds) if lower_bound.seconds else "-", curve.how,
         )  # fmt: skip
-    found.add_section()
-    limit = max(least.limits, key=least.limits.__getitem__)
-    found.add_row("bound", "", "", number(least.seconds * 1e6), "1", f"by {limit}")
-    return found
+    table.add_section()
+    limit = max(lower_bound.limits, key=lower_bound.limits.__getitem__)
+    table.add_row("bound", "", "", number(lower_bound.seconds * 1e6), "1", f"by {limit}")
+    return table
 
 
 def notes(ranking: Ranking) -> Iterator[str]:
     """Yield notes below the tables: algorithms without a price, and curves that are rough."""
     for reason, names in _grouped(ranking).items():
         yield f"not priced: {', '.join(names)}: {reason}"
-    rough = [str(each.algorithm) for each in ranking.curves if not each.smooth]
+    rough = [str(curve.algorithm) for curve in ranking.curves if not curve.smooth]
     if rough:
         yield f"rough between the sizes shown, as time ran out: {', '.join(rough)}"
 
 
 def _grouped(ranking: Ranking) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for each in ranking.unpriced:
-        found.setdefault(each.reason, []).append(str(each.algorithm))
-    return found
+    groups: dict[str, list[str]] = {}
+    for entry in ranking.unpriced:
+        groups.setdefault(entry.reason, []).append(str(entry.algorithm))
+    return groups
 
 
 def lines(output: RankingOutput) -> Iterator[str]:
@@ -95,10 +95,12 @@ def lines(output: RankingOutput) -> Iterator[str]:
         "topology": str(scenario.topology),
     })  # fmt: skip
     for nbytes in output.sizes:
-        least = output.bound(nbytes)
-        yield _line("bound", {"bytes": nbytes, "seconds": least.seconds, **least._asdict()})
-        for each in output.ranking.at(nbytes):
-            yield _line("price", _record(each, nbytes, least))
+        lower_bound = output.bound(nbytes)
+        yield _line(
+            "bound", {"bytes": nbytes, "seconds": lower_bound.seconds, **lower_bound._asdict()}
+        )
+        for curve in output.ranking.at(nbytes):
+            yield _line("price", _record(curve, nbytes, lower_bound))
     for wins in output.ranking.ranges(*output.sweep) if output.sweep else ():
         record = {"low": wins.low, "high": wins.high, "algorithm": str(wins.algorithm)}
         yield _line("cheapest", record)
@@ -107,12 +109,12 @@ def lines(output: RankingOutput) -> Iterator[str]:
         yield _line("unpriced", record)
 
 
-def _record(each: Curve, nbytes: int, least: Bound) -> dict[str, Any]:
-    seconds = each.seconds(nbytes)
+def _record(curve: Curve, nbytes: int, lower_bound: Bound) -> dict[str, Any]:
+    seconds = curve.seconds(nbytes)
     return {
-        "bytes": nbytes, "algorithm": str(each.algorithm), "seconds": seconds,
-        "over_bound": seconds / least.seconds if least.seconds else None,
-        "rounds": each.rounds, "sent": each.sent, "priced_by": each.how,
+        "bytes": nbytes, "algorithm": str(curve.algorithm), "seconds": seconds,
+        "over_bound": seconds / lower_bound.seconds if lower_bound.seconds else None,
+        "rounds": curve.rounds, "sent": curve.sent, "priced_by": curve.how,
     }  # fmt: skip
 
 

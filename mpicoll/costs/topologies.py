@@ -65,10 +65,10 @@ class Nodes(Topology):
 
     @cached_property
     def _node_of(self) -> Ranks:
-        found = np.empty(self.size, np.int64)
+        node_of = np.empty(self.size, np.int64)
         for index, node in enumerate(self.nodes):
-            found[list(node)] = index
-        return found
+            node_of[list(node)] = index
+        return node_of
 
     @property
     def intra_node(self) -> AlphaBeta | None:
@@ -79,13 +79,15 @@ class Nodes(Topology):
         """Return which messages stay within a node; None where `memory` is not given."""
         if self.memory is None:
             return None
-        same: Flags = self._node_of[sources] == self._node_of[targets]
-        return same
+        is_local: Flags = self._node_of[sources] == self._node_of[targets]
+        return is_local
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
         """Up from the one node and down to the other."""
-        here, there = self._node_of[sources], self._node_of[targets]
-        return _where(here != there, here, len(self.nodes) + there)
+        source_nodes, target_nodes = self._node_of[sources], self._node_of[targets]
+        return _links_where(
+            source_nodes != target_nodes, source_nodes, len(self.nodes) + target_nodes
+        )
 
     def cuts(self, root: int) -> Iterator[Cut]:
         """Yield every node."""
@@ -125,11 +127,11 @@ class FatTree(Topology):
                 f"ranks on a leaf it is from 1 to {self.radix}"
             )
         if abs(self.radix / self.oversubscription - self.spines) > _ROUNDING:
-            few = int(self.radix / self.oversubscription)
+            fewer = int(self.radix / self.oversubscription)
             raise ArgumentError(
                 f"{self.radix} ranks on a leaf have no whole number of links up with "
-                f"oversubscription {self.oversubscription:g}: with {few + 1} it is "
-                f"{self.radix / (few + 1):g}, with {few} it is {self.radix / few:g}"
+                f"oversubscription {self.oversubscription:g}: with {fewer + 1} it is "
+                f"{self.radix / (fewer + 1):g}, with {fewer} it is {self.radix / fewer:g}"
             )
         super().__post_init__()
 
@@ -160,9 +162,16 @@ class FatTree(Topology):
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
         """Up to a spine and down to the other leaf."""
-        here, there, spine = sources // self.radix, targets // self.radix, targets % self.spines
-        up, down = here * self.spines + spine, (self.leaves + there) * self.spines + spine
-        return _where(here != there, up, down)
+        source_leaf, target_leaf, spine = (
+            sources // self.radix,
+            targets // self.radix,
+            targets % self.spines,
+        )
+        up, down = (
+            source_leaf * self.spines + spine,
+            (self.leaves + target_leaf) * self.spines + spine,
+        )
+        return _links_where(source_leaf != target_leaf, up, down)
 
     def cuts(self, root: int) -> Iterator[Cut]:
         """Yield the first leaf, and the first half of them."""
@@ -216,11 +225,11 @@ class Torus(Topology):
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
         """Step by step along each dimension."""
-        found, at = [], sources
+        links, at = [], sources
         for dim in reversed(range(len(self.dims))):
             way, at = self._along(dim, at, targets)
-            found.append(way)
-        return np.concatenate(found)
+            links.append(way)
+        return np.concatenate(links)
 
     def _along(self, dim: int, at: Ranks, targets: Ranks) -> tuple[Ranks, Ranks]:
         """Return the links of one dimension, and where they lead."""
@@ -302,27 +311,31 @@ class Dragonfly(Topology):
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
         """Within the group, over to the other, and within that one."""
-        here, there = sources // self.width, targets // self.width
+        source_group, target_group = sources // self.width, targets // self.width
         start, stop = (ranks // self.ports % self.routers for ranks in (sources, targets))
-        leaving = np.where(here == there, stop, self._gateway(here, there))
-        entering = np.where(here == there, stop, self._gateway(there, here))
-        across = self.count * self.routers**2 + here * self.count + there
+        leaving = np.where(
+            source_group == target_group, stop, self._gateway(source_group, target_group)
+        )
+        entering = np.where(
+            source_group == target_group, stop, self._gateway(target_group, source_group)
+        )
+        across = self.count * self.routers**2 + source_group * self.count + target_group
         return np.stack(
             [
-                self._local(here, start, leaving),
-                np.where(here == there, NONE, across),
-                self._local(there, entering, stop),
+                self._local(source_group, start, leaving),
+                np.where(source_group == target_group, NONE, across),
+                self._local(target_group, entering, stop),
             ]
         )
 
-    def _gateway(self, group: Ranks, other: Ranks) -> Ranks:
+    def _gateway(self, group: Ranks, peer_group: Ranks) -> Ranks:
         """Return the router of a group that is joined to the other one."""
-        router: Ranks = (other - group - 1) % self.count % self.routers
+        router: Ranks = (peer_group - group - 1) % self.count % self.routers
         return router
 
-    def _local(self, group: Ranks, router: Ranks, other: Ranks) -> Ranks:
-        link = (group * self.routers + router) * self.routers + other
-        return np.where(router == other, NONE, link)
+    def _local(self, group: Ranks, router: Ranks, target: Ranks) -> Ranks:
+        link = (group * self.routers + router) * self.routers + target
+        return np.where(router == target, NONE, link)
 
     def cuts(self, root: int) -> Iterator[Cut]:
         """Yield the first group, and the first half of them."""
@@ -331,6 +344,6 @@ class Dragonfly(Topology):
             yield Cut(ranks, root < ranks, groups * (self.count - groups))
 
 
-def _where(crossing: Flags, *links: Ranks) -> Ranks:
+def _links_where(crossing: Flags, *links: Ranks) -> Ranks:
     """Return paths of these links where messages cross them, and empty ones elsewhere."""
     return np.where(crossing, np.stack(links), NONE)

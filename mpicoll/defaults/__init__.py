@@ -36,24 +36,24 @@ def table(name: str) -> Library:
     return load(name.removesuffix("_default"))
 
 
-def function(collective: str, *, counted: bool = False) -> str:
+def function(collective: str, *, has_counts: bool = False) -> str:
     """Return the call of MPI, as decision tables name it.
 
-    >>> function("broadcast"), function("allgather", counted=True)
+    >>> function("broadcast"), function("allgather", has_counts=True)
     ('bcast', 'allgatherv')
-    >>> function("reduce_scatter"), function("reduce_scatter", counted=True)
+    >>> function("reduce_scatter"), function("reduce_scatter", has_counts=True)
     ('reduce_scatter_block', 'reduce_scatter')
     """
     if collective == "reduce_scatter":
-        return collective if counted else "reduce_scatter_block"
-    return {"broadcast": "bcast"}.get(collective, collective) + "v" * counted
+        return collective if has_counts else "reduce_scatter_block"
+    return {"broadcast": "bcast"}.get(collective, collective) + "v" * has_counts
 
 
-def choose(name: str, collective: str, call: Call, *, counted: bool = False) -> Choice:
+def choose(name: str, collective: str, call: Call, *, has_counts: bool = False) -> Choice:
     """Return the algorithm that a library takes for a call.
 
     Args:
         name: one of `NAMES`.
-        counted: rows have counts, as in MPI's calls that end in v.
+        has_counts: the rows have counts, as in MPI's calls that end in v.
     """
-    return table(name).look_up(function(collective, counted=counted), call)
+    return table(name).look_up(function(collective, has_counts=has_counts), call)

@@ -22,7 +22,7 @@ from mpicoll.text.sizes import size_text
 
 
 def ranges(
-    name: str, what: Collective, call: Call, width: int, *, counted: bool
+    name: str, contract: Collective, call: Call, width: int, *, has_counts: bool
 ) -> Iterator[tuple[int, Choice]]:
     """Yield a library's choices, each with the bytes (of a vector or one row) that it starts at.
 
@@ -30,23 +30,26 @@ def ranges(
         call: all but the sizes.
         width: bytes of an element.
     """
-    rows = 1 if what.unit == "vector" else call.ranks
+    rows = 1 if contract.unit == "vector" else call.ranks
     starts = {0}
-    if what.unit != "none":
+    if contract.unit != "none":
         for group in (2, call.ranks, call.nodes, call.largest):
             starts |= {width * group, width * replace(call, ranks=group).window}
-        for measure, limit in table(name).limits(function(what.name, counted=counted)):
+        for measure, limit in table(name).limits(function(contract.name, has_counts=has_counts)):
             # Between nodes go the rows of whole nodes.
             starts |= {
                 -(-limit // rows) if measure == "total" else limit,
                 -(-limit // call.largest),
             }
     taken = [
-        (start, choose(name, what.name, _sized(call, start, rows, width), counted=counted))
+        (
+            start,
+            choose(name, contract.name, _sized(call, start, rows, width), has_counts=has_counts),
+        )
         for start in sorted(starts)
     ]
-    for choice, same in groupby(taken, key=lambda pair: pair[1]):
-        yield next(same)[0], choice
+    for choice, run in groupby(taken, key=lambda pair: pair[1]):
+        yield next(run)[0], choice
 
 
 def _sized(call: Call, nbytes: int, rows: int, width: int) -> Call:
@@ -58,39 +61,39 @@ def _sized(call: Call, nbytes: int, rows: int, width: int) -> Call:
 @click.option("--ranks", type=RANKS, required=True, help="Number of ranks.")
 @click.option("--nodes", type=RANKS, default=1, help="Spread evenly over so many.")
 @click.option("--datatype", "-d", default="float32", help="dtype of the elements.")
-@click.option("--counts", "counted", is_flag=True, help="Rows with counts, as in allgatherv.")
+@click.option("--counts", "has_counts", is_flag=True, help="Rows with counts, as in allgatherv.")
 @click.option("--in-place", is_flag=True, help="Input and output share memory.")
 @click.option("--not-commutative", is_flag=True, help="A function of the user's that is not.")
 def main(
-    collective: str, ranks: int, nodes: int, datatype: str, counted: bool, in_place: bool,
+    collective: str, ranks: int, nodes: int, datatype: str, has_counts: bool, in_place: bool,
     not_commutative: bool,
 ) -> None:  # fmt: skip
     """Print the choices of MPICH and Open MPI by size, and the schedules that run for them here.
 
     Sizes are bytes of a vector, or of one row of collectives with a row for each rank.
     """
-    what = collective_named(collective)
+    contract = collective_named(collective)
     kind_of(datatype)
     if ranks % nodes:
         raise ArgumentError(f"{ranks} ranks do not spread evenly over {nodes} nodes")
-    if counted and what.unit not in ("rows", "pairs"):
-        raise ArgumentError(f"{what.name} takes no counts: every rank gives a whole vector")
+    if has_counts and contract.unit not in ("rows", "pairs"):
+        raise ArgumentError(f"{contract.name} takes no counts: every rank gives a whole vector")
     operator = not not_commutative
     call = Call(
         ranks, commutative=operator, builtin=operator, in_place=in_place, nodes=nodes,
         largest=ranks // nodes,
     )  # fmt: skip
-    _print(what, call, itemsize(datatype), counted)
+    _print(contract, call, itemsize(datatype), has_counts)
 
 
-def _print(what: Collective, call: Call, width: int, counted: bool) -> None:
+def _print(contract: Collective, call: Call, width: int, has_counts: bool) -> None:
     shown = Table("library", "bytes", "its choice", "runs here", box=SIMPLE_HEAD)
     notes: dict[str, str] = {}
     for name in NAMES:
-        found = list(ranges(name, what, call, width, counted=counted))
-        ends = [start for start, _ in found[1:]]
-        for (start, choice), end in zip_longest(found, ends):
-            sizes = "" if what.unit == "none" else f"{size_text(start)} .."
+        choices = list(ranges(name, contract, call, width, has_counts=has_counts))
+        ends = [start for start, _ in choices[1:]]
+        for (start, choice), end in zip_longest(choices, ends):
+            sizes = "" if contract.unit == "none" else f"{size_text(start)} .."
             sizes += f" {size_text(end - 1)}" if end else ""
             mark = notes.setdefault(choice.note, f" ({len(notes) + 1})") if choice.note else ""
             library = table(name).library if start == 0 else ""

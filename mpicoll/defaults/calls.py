@@ -68,19 +68,19 @@ class Call:
         """Whether there are several nodes of one rank each."""
         return 1 < self.nodes == self.ranks
 
-    def part(self, level: Level, most: int) -> Call:
+    def part(self, level: Level, limit: int) -> Call:
         """Return the call inside one node (``local``) or among one rank of each (``across``).
 
         Args:
-            most: bytes that go at a time.
+            limit: bytes that go at a time.
         """
         ranks, nodes = (self.largest, 1) if level == "local" else (self.nodes, self.nodes)
         has_rows, merged = self.total > self.bytes, 1 if level == "local" else self.largest
-        each = min(self.bytes, most) * (merged if has_rows else 1)
+        nbytes = min(self.bytes, limit) * (merged if has_rows else 1)
         return replace(
             self, ranks=ranks, nodes=nodes, largest=ranks // nodes, root=0,
-            bytes=each, total=each * (ranks if has_rows else 1),
-            count=self.count * each // self.bytes if self.bytes else self.count,
+            bytes=nbytes, total=nbytes * (ranks if has_rows else 1),
+            count=self.count * nbytes // self.bytes if self.bytes else self.count,
         )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from importlib.resources import files
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from mpicoll.defaults.calls import Call, Choice, Level
 from mpicoll.errors import ArgumentError
@@ -142,7 +142,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             node, or among one rank of each.
         segment: bytes that these get at a time.
         unless: what the library's own code takes instead.
-        note: how the schedule differs; `where`: only where this holds.
+        note: how the schedule differs, in calls for which `condition` holds (``where`` in a table).
     """
 
     runs: str = ""
@@ -150,14 +150,14 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     across: str | Reference = ""
     segment: str = ""
     unless: list[Rule] = []
-    where: Condition = Condition()
+    condition: Condition = field(default=Condition(), name="where")
     note: str = ""
 
     @property
     def parts(self) -> dict[Level, str | Reference]:
         """The parameters `local` and `across`, where they are given."""
-        both: dict[Level, str | Reference] = {"local": self.local, "across": self.across}
-        return {level: part for level, part in both.items() if part}
+        references: dict[Level, str | Reference] = {"local": self.local, "across": self.across}
+        return {level: part for level, part in references.items() if part}
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,14 +168,16 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse rules that name no algorithm, that none can reach, or that leave calls open."""
-        further = [rule for entry in self.algorithms.values() for rule in entry.unless]
-        taken = {name for rule in (*self.rules, *further) for name in rule.names}
+        exceptions = [rule for entry in self.algorithms.values() for rule in entry.unless]
+        taken = {name for rule in (*self.rules, *exceptions) for name in rule.names}
         for name in sorted(taken ^ self.algorithms.keys()):
             which = "no algorithm" if name in taken else "taken by no rule"
             raise ValueError(f"{name!r} is {which}")
         last = self.rules[-1]
-        given = [name for name in Condition.__struct_fields__ if getattr(last, name) is not None]
-        if given or not last.take:
+        conditions = [
+            name for name in Condition.__struct_fields__ if getattr(last, name) is not None
+        ]
+        if conditions or not last.take:
             raise ValueError("the last rule has a condition, or no algorithm for large sizes")
         for rule in self.rules:
             sizes = [limit for _, limit, _ in rule.limits()]
@@ -198,14 +200,14 @@ class Library(Struct, frozen=True, forbid_unknown_fields=True):
             entry = section.algorithms[step]
             if step := _first(entry.unless, call):
                 name = f"{name} > {step}"
-        notes = [entry.note] if entry.where.holds(call) else []
-        most = _size(entry.segment) if entry.segment else call.bytes
+        notes = [entry.note] if entry.condition.holds(call) else []
+        limit = _size(entry.segment) if entry.segment else call.bytes
         chosen = {}
         for level, part in entry.parts.items():
             if isinstance(part, Reference):
-                found = self.look_up(part.call, call.part(level, most))
-                notes.append(found.note)
-                part = found.schedule
+                choice = self.look_up(part.call, call.part(level, limit))
+                notes.append(choice.note)
+                part = choice.schedule
             chosen[level] = part
         inner = ",".join(f"{level}={part}" for level, part in chosen.items())
         schedule = f"{entry.runs}({inner})" if inner else entry.runs
@@ -214,14 +216,14 @@ class Library(Struct, frozen=True, forbid_unknown_fields=True):
     def limits(self, function: str) -> set[tuple[str, int]]:
         """Return the measures and sizes at which the choice for `function` may change."""
         section = self.calls[function]
-        found = {(measure, size) for rule in section.rules for measure, size, _ in rule.limits()}
+        bounds = {(measure, size) for rule in section.rules for measure, size, _ in rule.limits()}
         for entry in section.algorithms.values():
             if entry.segment:
-                found.add(("bytes", _size(entry.segment)))
+                bounds.add(("bytes", _size(entry.segment)))
             for part in entry.parts.values():
                 if isinstance(part, Reference) and part.call != function:
-                    found |= self.limits(part.call)
-        return found
+                    bounds |= self.limits(part.call)
+        return bounds
 
 
 def _first(rules: Sequence[Rule], call: Call) -> str:
@@ -236,13 +238,13 @@ def load(name: str) -> Library:
     return read(path.read_bytes(), f"mpicoll/defaults/{name}.toml")
 
 
-def read(content: bytes, where: str) -> Library:
+def read(content: bytes, name: str) -> Library:
     """Return the table in a file's content.
 
     Raises:
-        ArgumentError: it is no table; the message names `where`, and the place in it.
+        ArgumentError: it is no table; the message names the file, and the place in it.
     """
     try:
         return msgspec.toml.decode(content, type=Library)
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{where} is no decision table: {error}") from None
+        raise ArgumentError(f"{name} is no decision table: {error}") from None

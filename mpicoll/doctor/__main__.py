@@ -38,15 +38,15 @@ def main(*, clean: bool, job: Path | None) -> None:
     """Print the page, or clean, on the first rank; the others only take part."""
     if job is not None:
         if is_first_process():
-            found, _, faults = look(job)
-            show(console(120), job, found, faults)
+            diagnosis, _, faults = look(job)
+            show(console(120), job, diagnosis, faults)
     elif not clean:
         _print_page()
     elif is_first_process():
-        removed, left = leftovers.remove_own(), leftovers.find()
+        removed, remaining = leftovers.remove_own(), leftovers.find()
         print(f"removed {leftovers.summary(removed)}" if removed else "nothing to remove")
-        if left:
-            print(f"left {leftovers.summary(left)}")
+        if remaining:
+            print(f"left {leftovers.summary(remaining)}")
 
 
 def _print_page() -> None:

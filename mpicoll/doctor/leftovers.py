@@ -32,16 +32,16 @@ class Leftover(NamedTuple):
     nbytes: int
 
 
-def summary(found: Sequence[Leftover]) -> str:
+def summary(items: Sequence[Leftover]) -> str:
     """Return how many files there are, of whom, and how much memory they take.
 
     >>> summary([Leftover(Path("a"), 0, 4096), Leftover(Path("b"), 0, 4096)])
     '2 files of ended runs in /dev/shm (8K; 2 of root)'
     """
-    owners = Counter(each.owner for each in found)
+    owners = Counter(item.owner for item in items)
     of_whom = ", ".join(f"{count} of {_user_name(user)}" for user, count in owners.most_common())
-    size = rounded_size_text(sum(each.nbytes for each in found))
-    return f"{len(found)} files of ended runs in {SHM} ({size}; {of_whom})"
+    size = rounded_size_text(sum(item.nbytes for item in items))
+    return f"{len(items)} files of ended runs in {SHM} ({size}; {of_whom})"
 
 
 def _user_name(user: int) -> str:
@@ -53,12 +53,12 @@ def _user_name(user: int) -> str:
 
 def find() -> list[Leftover]:
     """Return the files that no process uses, of those that this user may open."""
-    found = []
+    items = []
     for path in _candidates():
         with _unused(path) as held:
             if held is not None:
-                found.append(Leftover(path, held.st_uid, 512 * held.st_blocks))
-    return found
+                items.append(Leftover(path, held.st_uid, 512 * held.st_blocks))
+    return items
 
 
 def remove_own() -> list[Leftover]:
@@ -88,13 +88,13 @@ def _unused(path: Path) -> Iterator[os.stat_result | None]:
         yield None
         return
     # The kernel tells the holder of a lease that somebody waits for it.
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
         held = os.fstat(handle)
         yield held if stat.S_ISREG(held.st_mode) and _is_leased(handle) else None
     finally:
         os.close(handle)
-        signal.signal(signal.SIGIO, before)
+        signal.signal(signal.SIGIO, handler)
 
 
 def _is_leased(handle: int) -> bool:

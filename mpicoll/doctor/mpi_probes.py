@@ -40,9 +40,9 @@ def _ranks() -> str:
 def _gpu_aware() -> str:
     from mpicoll.mpi.gpu_awareness import GpuAwareness
 
-    found = GpuAwareness.detect()
-    answer = "yes" if found.aware else "no: GPU buffers go through pinned host memory"
-    return f"{answer} ({found.reason})"
+    awareness = GpuAwareness.detect()
+    answer = "yes" if awareness.aware else "no: GPU buffers go through pinned host memory"
+    return f"{answer} ({awareness.reason})"
 
 
 def _symmetric() -> str:
@@ -95,19 +95,19 @@ def _sharing(group: Collectives) -> str:
     """Return the cost of sharing a GPU; empty where no ranks do, or where nothing tells."""
     try:
         driver = Driver(group.transport.arrays.gpu(group.gpu()))
-        own = os.uname().nodename + driver.identity, driver.uses_mps
+        identity = os.uname().nodename + driver.identity, driver.uses_mps
     except Unavailable:
-        own = "", True
-    found = group.exchange(own, tuple[str, bool])
-    most = max(Counter(gpu for gpu, _ in found if gpu).values(), default=0)
-    if most < 2:
+        identity = "", True
+    identities = group.exchange(identity, tuple[str, bool])
+    largest = max(Counter(gpu for gpu, _ in identities if gpu).values(), default=0)
+    if largest < 2:
         return ""
     why = why_not_shared() if version() else ""
     tail = f"; {why}" if why else ""
-    if all(mps for _, mps in found):
-        return f"{most} ranks share a GPU, by MPS{tail}"
+    if all(mps for _, mps in identities):
+        return f"{largest} ranks share a GPU, by MPS{tail}"
     return (
-        f"{most} ranks share a GPU in time slices, which makes small messages slow: start "
+        f"{largest} ranks share a GPU in time slices, which makes small messages slow: start "
         f"nvidia-cuda-mps-control -d before the job{tail}"
     )
 
@@ -117,8 +117,8 @@ def _table() -> str:
     if not path.exists():
         return f"none at {path}: auto reads the shipped table; mpicoll.tune measures one"
     entries = tables.read(path)["entries"]
-    known = sorted({(each["backend"], *each["ranks_per_node"]) for each in entries})
-    shown = ", ".join(f"{backend} on {'+'.join(map(str, n))} ranks" for backend, *n in known)
+    layouts = sorted({(entry["backend"], *entry["ranks_per_node"]) for entry in entries})
+    shown = ", ".join(f"{backend} on {'+'.join(map(str, n))} ranks" for backend, *n in layouts)
     return f"{path}: {shown}"
 
 

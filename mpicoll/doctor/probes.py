@@ -54,8 +54,8 @@ def _mpirun() -> str:
     path = shutil.which("mpirun", path=os.pathsep.join(folders))
     if path is None:
         return "no: no mpirun beside this Python or on PATH; pip install mpicoll[mpich] brings one"
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
-    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    process = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
+    lines = [line.strip() for line in process.stdout.splitlines() if line.strip()]
     version = next((line for line in lines if "Version:" in line or "Open MPI" in line), "")
     return f"{path} ({' '.join(version.split())})"
 
@@ -64,9 +64,9 @@ def _torch() -> str:
     import torch
     import torch.distributed as dist
 
-    found = [name for name in ("gloo", "nccl", "mpi", "ucc") if dist.is_backend_available(name)]
+    backends = [name for name in ("gloo", "nccl", "mpi", "ucc") if dist.is_backend_available(name)]
     gpus = torch.cuda.device_count()
-    return f"{torch.__version__}, backends {', '.join(found)}, {gpus} CUDA device(s)"
+    return f"{torch.__version__}, backends {', '.join(backends)}, {gpus} CUDA device(s)"
 
 
 def _cupy() -> str:
@@ -98,8 +98,8 @@ def _tunables() -> str:
     linker = next(Path("/lib64").glob("ld-linux-x86-64.so.2"), None)
     if linker is None:
         return ""
-    asked = [str(linker), "--list-tunables"]
-    return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False).stdout
+    command = [str(linker), "--list-tunables"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
 
 
 def copies(processors: str, tunables: str, version: str) -> str:
@@ -115,10 +115,10 @@ def copies(processors: str, tunables: str, version: str) -> str:
     has_rep_movsb = re.search(r"^flags\s*:.*\b(erms|fsrm)\b", processors, re.MULTILINE)
     if "AuthenticAMD" not in processors or not has_rep_movsb:
         return f"{place}: not exposed to glibc's bug 30994"
-    found = re.search(r"x86_rep_movsb_threshold: (\w+)", tunables)
-    if found and int(found[1], 0) >= _LARGE_COPY:
-        return f"{place}: rep movsb from {int(found[1], 0):,} B, out of reach of glibc's bug 30994"
-    begin = f"from {int(found[1], 0):,} B" if found else "perhaps"
+    match = re.search(r"x86_rep_movsb_threshold: (\w+)", tunables)
+    if match and int(match[1], 0) >= _LARGE_COPY:
+        return f"{place}: rep movsb from {int(match[1], 0):,} B, out of reach of glibc's bug 30994"
+    begin = f"from {int(match[1], 0):,} B" if match else "perhaps"
     return (
         f"no: {place} copies by rep movsb {begin}, which takes up to eight times as long where "
         f"arrays lie unluckily (glibc bug 30994): {_REMEDY}. The compiled executor's copies are "
@@ -153,10 +153,10 @@ def _shared_memory() -> str:
 
 
 def _leftovers() -> str:
-    found = leftovers.find()
-    if not found:
+    items = leftovers.find()
+    if not items:
         return f"no file of an ended run in {SHM}"
-    return f"{leftovers.summary(found)}: python -m mpicoll.doctor --clean removes your own"
+    return f"{leftovers.summary(items)}: python -m mpicoll.doctor --clean removes your own"
 
 
 def _slurm() -> str:

@@ -58,9 +58,9 @@ def main(
     Exit status: 0, or 2 for bad usage.
     """  # noqa: D301
     try:
-        what = collective(of)
-        chosen = _chosen(what, names)
-        at = _root(what, root, ranks)
+        contract = collective(of)
+        chosen = _chosen(contract, names)
+        at = _root(contract, root, ranks)
         if output and output.name:
             writable(output)
         if output and output.suffix.lower() in EXPORTS:
@@ -76,16 +76,16 @@ def main(
         raise click.UsageError(str(error)) from error
 
 
-def _chosen(what: Collective, names: tuple[str, ...]) -> list[Algorithm]:
+def _chosen(contract: Collective, names: tuple[str, ...]) -> list[Algorithm]:
     if not names:
-        known = ", ".join(each.name for each in algorithms(what.name))
-        raise ArgumentError(f"name one or more algorithms of {what.name}: {known}")
-    return [find(what.name, name) for name in dict.fromkeys(names)]
+        choices = ", ".join(algorithm.name for algorithm in algorithms(contract.name))
+        raise ArgumentError(f"name one or more algorithms of {contract.name}: {choices}")
+    return [find(contract.name, name) for name in dict.fromkeys(names)]
 
 
-def _root(what: Collective, root: int | None, ranks: int) -> int:
-    if root is not None and not what.rooted:
-        raise ArgumentError(f"{what.name} has no root: leave --root out")
+def _root(contract: Collective, root: int | None, ranks: int) -> int:
+    if root is not None and not contract.rooted:
+        raise ArgumentError(f"{contract.name} has no root: leave --root out")
     if root is not None and root >= ranks:
         raise ArgumentError(f"root {root} is not one of {ranks} ranks")
     return root or 0
@@ -93,7 +93,7 @@ def _root(what: Collective, root: int | None, ranks: int) -> int:
 
 def _traces(chosen: list[Algorithm], ranks: int, root: int, nodes: int | None) -> list[RoundTrace]:
     layout = contiguous(ranks, nodes) if nodes else None
-    return [trace_rounds(each, ranks, root, layout) for each in chosen]
+    return [trace_rounds(algorithm, ranks, root, layout) for algorithm in chosen]
 
 
 def _written(
@@ -109,10 +109,10 @@ def _written(
 
         content = page(chosen, ranks, root, nodes)
     else:
-        others = ", ".join(EXPORTS)
+        formats = ", ".join(EXPORTS)
         raise ArgumentError(
             f"-o {path}: give the name of a diagram (.svg), of a page (.html), or of a schedule "
-            f"for other software ({others})"
+            f"for other software ({formats})"
         )
     write_whole(path, lambda fresh: fresh.write_text(content, encoding="utf-8"))
     return f"{path}: {len(content) / 1e3:.0f} KB"

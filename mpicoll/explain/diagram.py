@@ -12,7 +12,7 @@ from xml.etree import ElementTree as xml
 
 from mpicoll.explain.trace import Cell, Hop, RoundTrace, listed, runs
 from mpicoll.explain.words import aim, share, verdict
-from mpicoll.text.numbers import counted
+from mpicoll.text.numbers import count_text
 
 _STYLE = """
 svg { --back: #ffffff; --ink: #1d232b; --soft: #5b6673; --line: #c9d0d8; --empty: #eef1f4;
@@ -35,7 +35,7 @@ text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; font-size:
 .head { fill: var(--arrow); }
 .halo { stroke: var(--back); stroke-width: 3px; paint-order: stroke; stroke-linejoin: round; }
 """
-_LEFT, _TOP, _ROW, _HIGH, _GAP, _END = 64.0, 62.0, 34.0, 20.0, 86.0, 44.0
+_LEFT_MARGIN, _TOP, _ROW, _HIGH, _GAP, _END = 64.0, 62.0, 34.0, 20.0, 86.0, 44.0
 _THICK = 6.0
 _CHARACTER = 5.4
 """Pixels: of the margin, the rows, the bars, the arrows between; of an arrow that carries m."""
@@ -61,16 +61,16 @@ class _Stage:
     @property
     def width(self) -> float:
         """How much room it takes from left to right."""
-        return self.left(self.trace.rounds) + self.bar + 16
+        return self.x_of(self.trace.rounds) + self.bar + 16
 
     @property
     def height(self) -> float:
         """How much room it takes from top to bottom."""
         return _TOP + _ROW * self.trace.size + _END
 
-    def left(self, now: int) -> float:
+    def x_of(self, now: int) -> float:
         """Return where the bars after a round begin."""
-        return _LEFT + now * (self.bar + _GAP)
+        return _LEFT_MARGIN + now * (self.bar + _GAP)
 
     def middle(self, rank: int) -> float:
         """Return the height of a rank's line."""
@@ -99,14 +99,14 @@ def diagram(traces: Sequence[RoundTrace]) -> str:
 def _draw(root: xml.Element, stage: _Stage) -> None:
     trace = stage.trace
     group = xml.SubElement(root, "g", {"data-algorithm": str(trace.algorithm)})
-    name = f"{trace.collective.name}: {trace.algorithm}, {counted(trace.size, 'rank')}"
+    name = f"{trace.collective.name}: {trace.algorithm}, {count_text(trace.size, 'rank')}"
     _text(group, "title", 16, stage.top + 18, name)
     _text(group, "soft", 16, stage.top + 34, aim(trace.collective.name, trace.root))
     for rank in range(trace.size):
         y = stage.middle(rank)
         _text(group, "", 16, y + 4, f"rank {rank}")
         xml.SubElement(group, "line", {
-            "class": "lifeline", "x1": f"{_LEFT:g}", "x2": f"{stage.width - 16:g}",
+            "class": "lifeline", "x1": f"{_LEFT_MARGIN:g}", "x2": f"{stage.width - 16:g}",
             "y1": f"{y:g}", "y2": f"{y:g}",
         })  # fmt: skip
     for now in range(trace.rounds + 1):
@@ -122,18 +122,18 @@ def _header(group: xml.Element, stage: _Stage, now: int) -> None:
     """Write above the arrows which round it is and how much they carry."""
     if not now:
         return
-    x, y = stage.left(now) - _GAP / 2, stage.top + _TOP
+    x, y = stage.x_of(now) - _GAP / 2, stage.top + _TOP
     _text(group, "", x, y - 8, f"round {now}", anchor="middle")
     sizes = {len(hop.blocks) for hop in stage.trace.hops[now]}
     if sizes - {0}:
-        most = share(Fraction(max(sizes), stage.trace.whole))
-        said = f"{most} each" if len(sizes) == 1 else f"up to {most}"
-        _text(group, "soft small", x, y + 4, said, anchor="middle")
+        largest = share(Fraction(max(sizes), stage.trace.whole))
+        label = f"{largest} each" if len(sizes) == 1 else f"up to {largest}"
+        _text(group, "soft small", x, y + 4, label, anchor="middle")
 
 
 def _bar(group: xml.Element, stage: _Stage, now: int, rank: int) -> None:
     """Draw the blocks of a rank, each cell filled by the share of the data that it has."""
-    x, y = stage.left(now), stage.middle(rank) - _HIGH / 2
+    x, y = stage.x_of(now), stage.middle(rank) - _HIGH / 2
     _rect(group, "cell", x, y, stage.bar, _HIGH)
     for column, cell in enumerate(stage.trace.states[now][rank]):
         _cell(group, stage, x + column * stage.cell, y, cell, stage.trace.goals[rank][column])
@@ -147,19 +147,19 @@ def _cell(group: xml.Element, stage: _Stage, x: float, y: float, cell: Cell, goa
     if not cell.mask:
         return
     count = cell.mask.bit_count()
-    high = _HIGH * count / max(stage.trace.most, count)
+    high = _HIGH * count / max(stage.trace.max_ranks, count)
     kind = "done" if cell.mask == goal else "part"
     _rect(group, kind, x, y + _HIGH - high, stage.cell, high)
-    if len(said := runs(cell.mask)) * _CHARACTER < stage.cell:
-        _text(group, "small", x + stage.cell / 2, y + _HIGH / 2 + 3, said, anchor="middle")
+    if len(label := runs(cell.mask)) * _CHARACTER < stage.cell:
+        _text(group, "small", x + stage.cell / 2, y + _HIGH / 2 + 3, label, anchor="middle")
 
 
 def _arrow(group: xml.Element, stage: _Stage, hop: Hop) -> None:
     """Draw a message from its sender's bar to its receiver's, as thick as it carries bytes."""
     part = len(hop.blocks) / stage.trace.whole
     thick = 1.0 + (_THICK - 1.0) * min(1.0, part)
-    x, y = stage.left(hop.round - 1) + stage.bar + 4, stage.middle(hop.source)
-    to, end = stage.left(hop.lands) - 4, stage.middle(hop.destination)
+    x, y = stage.x_of(hop.round - 1) + stage.bar + 4, stage.middle(hop.source)
+    to, end = stage.x_of(hop.lands) - 4, stage.middle(hop.destination)
     length = ((to - x) ** 2 + (end - y) ** 2) ** 0.5
     ahead, aside = ((to - x) / length, (end - y) / length), 2.5 + thick
     neck = to - ahead[0] * 2 * aside, end - ahead[1] * 2 * aside
@@ -173,8 +173,8 @@ def _arrow(group: xml.Element, stage: _Stage, hop: Hop) -> None:
         f"L{neck[0] + ahead[1] * aside:.1f} {neck[1] - ahead[0] * aside:.1f}Z"
     )
     xml.SubElement(group, "path", {"class": "head", "d": head})
-    if hop.blocks and len(stage.trace.columns) > 1 and len(said := listed(hop.blocks)) <= 5:
-        _text(group, "small halo", x + ahead[0] * 12, y + ahead[1] * 12 + 3, said, anchor="middle")
+    if hop.blocks and len(stage.trace.columns) > 1 and len(label := listed(hop.blocks)) <= 5:
+        _text(group, "small halo", x + ahead[0] * 12, y + ahead[1] * 12 + 3, label, anchor="middle")
 
 
 def _rect(parent: xml.Element, kind: str, x: float, y: float, width: float, height: float) -> None:
@@ -185,7 +185,7 @@ def _rect(parent: xml.Element, kind: str, x: float, y: float, width: float, heig
 
 
 def _text(
-    parent: xml.Element, kind: str, x: float, y: float, said: str, anchor: str = "start"
+    parent: xml.Element, kind: str, x: float, y: float, label: str, anchor: str = "start"
 ) -> None:  # fmt: skip
     place = {"x": f"{x:.5g}", "y": f"{y:.5g}", "class": kind, "text-anchor": anchor}
-    xml.SubElement(parent, "text", place).text = said
+    xml.SubElement(parent, "text", place).text = label

@@ -17,23 +17,23 @@ from mpicoll.explain.trace import RoundTrace
 ALPHA, BETA = DEFAULT.alpha, DEFAULT.beta
 
 
-class Least(NamedTuple):
+class Minimum(NamedTuple):
     """The least of any schedule in which a rank sends and receives one message at a time."""
 
     rounds: int
     volume: float
 
 
-def least(trace: RoundTrace) -> Least:
+def minimum(trace: RoundTrace) -> Minimum:
     """Return the fewest rounds, and the fewest vectors m through some rank.
 
     >>> from mpicoll.algorithms import find
     >>> from mpicoll.explain.trace import trace_rounds
-    >>> least(trace_rounds(find("allreduce", "ring"), 4))
-    Least(rounds=2, volume=1.5)
+    >>> minimum(trace_rounds(find("allreduce", "ring"), 4))
+    Minimum(rounds=2, volume=1.5)
     """
     bound = lower_bound(trace.collective.name, trace.size, 1, Network(AlphaBeta(1.0, 1.0)))
-    return Least(int(bound.latency), bound.bandwidth)
+    return Minimum(int(bound.latency), bound.bandwidth)
 
 
 def seconds(trace: RoundTrace, nbytes: float) -> float:
@@ -48,7 +48,7 @@ def seconds(trace: RoundTrace, nbytes: float) -> float:
     return trace.rounds * ALPHA + trace.volume * nbytes * BETA
 
 
-def crossover(one: RoundTrace, other: RoundTrace) -> float | None:
+def crossover(first: RoundTrace, second: RoundTrace) -> float | None:
     """Return the bytes of a vector at which two schedules take the same time, if any.
 
     >>> from mpicoll.algorithms import find
@@ -57,5 +57,5 @@ def crossover(one: RoundTrace, other: RoundTrace) -> float | None:
     >>> round(crossover(ring, trace_rounds(find("allreduce", "recursive_doubling"), 8)))
     440000
     """
-    rounds, volume = one.rounds - other.rounds, other.volume - one.volume
+    rounds, volume = first.rounds - second.rounds, second.volume - first.volume
     return rounds * ALPHA / (volume * BETA) if rounds * volume > 0 else None

@@ -10,9 +10,9 @@ from typing import Any
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.errors import ArgumentError, Unsupported
-from mpicoll.explain.measures import ALPHA, BETA, least
+from mpicoll.explain.measures import ALPHA, BETA, minimum
 from mpicoll.explain.trace import RoundTrace, listed, trace_rounds
-from mpicoll.explain.words import aim, reasons, sentence, together, verdict
+from mpicoll.explain.words import aim, join_names, reasons, sentence, verdict
 from mpicoll.simulator import contiguous
 from mpicoll.text.pages import templates
 
@@ -33,17 +33,17 @@ def page(chosen: Sequence[Algorithm], ranks: int, root: int = 0, nodes: int | No
     """
     if ranks not in SIZES:
         raise ArgumentError(f"a page plays {SIZES[0]} to {SIZES[-1]} ranks, not {ranks}")
-    what = chosen[0].collective
+    contract = chosen[0].collective
     data = {
-        "collective": what.name,
+        "collective": contract.name,
         "ranks": ranks,
         "alpha": ALPHA,
         "beta": BETA,
-        "algorithms": [_traces(each, root, nodes) for each in chosen],
+        "algorithms": [_traces(algorithm, root, nodes) for algorithm in chosen],
     }
-    title = f"{what.name}: {together(chosen)}"
+    title = f"{contract.name}: {join_names(chosen)}"
     template = templates(__package__, "assets").get_template("page.html")
-    return template.render(policy=_POLICY, title=title, aim=aim(what.name, root), data=data)
+    return template.render(policy=_POLICY, title=title, aim=aim(contract.name, root), data=data)
 
 
 def _traces(algorithm: Algorithm, root: int, nodes: int | None) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def as_data(shown: RoundTrace) -> dict[str, Any]:
     ``rounds[k]`` holds the changed cells ``[rank, column, mask, mark]`` and the messages
     ``[from, to, columns, share of m, label, folded]`` of round k, its bytes and its sentence.
     """
-    bounds = least(shown)
+    bounds = minimum(shown)
     node = {rank: index for index, ranks in enumerate(shown.nodes) for rank in ranks}
     return {
         "columns": [column.name for column in shown.columns],
@@ -90,12 +90,12 @@ def as_data(shown: RoundTrace) -> dict[str, Any]:
 
 
 def _round(shown: RoundTrace, now: int) -> dict[str, Any]:
-    before = shown.states[now - 1] if now else None
+    previous = shown.states[now - 1] if now else None
     cells = [
         [rank, column, cell.mask, cell.mark]
         for rank, row in enumerate(shown.states[now])
         for column, cell in enumerate(row)
-        if cell.mask and (before is None or cell.mark or cell.mask != before[rank][column].mask)
+        if cell.mask and (previous is None or cell.mark or cell.mask != previous[rank][column].mask)
     ]
     hops = [
         [hop.source, hop.destination, _columns(shown, hop.blocks),

@@ -12,19 +12,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.explain.measures import ALPHA, BETA, crossover, least, seconds
+from mpicoll.explain.measures import ALPHA, BETA, crossover, minimum, seconds
 from mpicoll.explain.trace import Cell, Hop, RoundTrace, listed, runs
 from mpicoll.explain.words import (
     about_bytes,
     aim,
     heard_of,
+    join_names,
     reasons,
     sentence,
     share,
-    together,
     verdict,
 )
-from mpicoll.text.numbers import counted, number
+from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import size_text
 
 _CORNERS = {"vector": "block", "rows": "row", "pairs": "rows for", "none": ""}
@@ -35,7 +35,7 @@ class Glyphs(NamedTuple):
     """The characters that a terminal may lack."""
 
     arrow: str
-    done: str
+    check_mark: str
     levels: str
     full: str
     empty: str
@@ -73,8 +73,8 @@ def played(trace: RoundTrace, width: int, glyphs: Glyphs) -> Iterator[Renderable
 
 def _title(traces: Sequence[RoundTrace]) -> RenderableType:
     trace = traces[0]
-    names = together(each.algorithm for each in traces)
-    title = Text(f"{trace.collective.name}: {names}, {counted(trace.size, 'rank')}", "bold")
+    names = join_names(trace.algorithm for trace in traces)
+    title = Text(f"{trace.collective.name}: {names}, {count_text(trace.size, 'rank')}", "bold")
     if len(trace.nodes) > 1:
         places = "; ".join(runs(sum(1 << rank for rank in node)) for node in trace.nodes)
         title.append(f", on {len(trace.nodes)} nodes: {places}")
@@ -120,8 +120,8 @@ def _matrix(trace: RoundTrace, now: int, width: int, glyphs: Glyphs) -> Renderab
 
 
 def _cell(trace: RoundTrace, rank: int, column: int, cell: Cell, glyphs: Glyphs) -> Text:
-    done = bool(cell.mask) and cell.mask == trace.goals[rank][column]
-    text = f"{cell.mark or ' '}{runs(cell.mask)}{glyphs.done if done else ''}"
+    is_complete = bool(cell.mask) and cell.mask == trace.goals[rank][column]
+    text = f"{cell.mark or ' '}{runs(cell.mask)}{glyphs.check_mark if is_complete else ''}"
     return Text(text.rstrip(), _style(trace, rank, column, cell))
 
 
@@ -137,11 +137,13 @@ def _style(trace: RoundTrace, rank: int, column: int, cell: Cell) -> str:
 def _dense(trace: RoundTrace, now: int, glyphs: Glyphs) -> RenderableType:
     """Return a sign for each cell: how many of all ranks' data is in it."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    most = max(trace.most, *(cell.mask.bit_count() for row in trace.states[now] for cell in row))
+    highest = max(
+        trace.max_ranks, *(cell.mask.bit_count() for row in trace.states[now] for cell in row)
+    )
     for rank, row in enumerate(trace.states[now]):
         line = Text(no_wrap=False)
         for column, cell in enumerate(row):
-            level = -(-cell.mask.bit_count() * (len(glyphs.levels) - 1) // most)
+            level = -(-cell.mask.bit_count() * (len(glyphs.levels) - 1) // highest)
             line.append(glyphs.levels[level], _style(trace, rank, column, cell))
         table.add_row(f"rank {rank}", line)
     return table
@@ -149,11 +151,11 @@ def _dense(trace: RoundTrace, now: int, glyphs: Glyphs) -> RenderableType:
 
 def _legend(trace: RoundTrace, glyphs: Glyphs) -> Text:
     whose = "ranks heard of" if trace.collective.unit == "none" else "the ranks whose data is in it"
-    said = (
-        f"Cells: {whose}; {glyphs.done} all that is needed; in this round + folded in, "
+    text = (
+        f"Cells: {whose}; {glyphs.check_mark} all that is needed; in this round + folded in, "
         f"= taken over. Messages: from{glyphs.arrow}to[blocks]"
     )
-    return Text(f"{said}, @ between nodes." if len(trace.nodes) > 1 else f"{said}.", "dim")
+    return Text(f"{text}, @ between nodes." if len(trace.nodes) > 1 else f"{text}.", "dim")
 
 
 def _verdicts(traces: Sequence[RoundTrace]) -> Iterator[RenderableType]:
@@ -204,14 +206,14 @@ def _progress(traces: Sequence[RoundTrace], glyphs: Glyphs) -> Table:
 def _reached(trace: RoundTrace, now: int, glyphs: Glyphs) -> tuple[Text, ...]:
     if now > trace.rounds:
         return (Text(),) * 3
-    known = heard_of(trace, now)
-    bar = glyphs.full * known + glyphs.empty * (trace.size - known) if trace.size <= 16 else ""
-    done = trace.done(now)
-    style = "green" if done == 1 else ""
+    reached = heard_of(trace, now)
+    bar = glyphs.full * reached + glyphs.empty * (trace.size - reached) if trace.size <= 16 else ""
+    completion = trace.completion(now)
+    style = "green" if completion == 1 else ""
     return (
-        Text(f"{bar} {known}", "green" if known == trace.size else "blue"),
+        Text(f"{bar} {reached}", "green" if reached == trace.size else "blue"),
         Text(share(trace.moved(now))),
-        Text(glyphs.done if done == 1 else f"{done:.0%}", style),
+        Text(glyphs.check_mark if completion == 1 else f"{completion:.0%}", style),
     )
 
 
@@ -221,8 +223,8 @@ def _costs(traces: Sequence[RoundTrace]) -> Table:
         table.add_column(name, justify="right" if name in ("rounds", "bytes") else "left")
     for nbytes in _SIZES:
         table.add_column(f"of {size_text(nbytes)}", justify="right")
-    few = least(traces[0])
-    table.add_row("least possible", str(few.rounds), share(few.volume))
+    fewest = minimum(traces[0])
+    table.add_row("least possible", str(fewest.rounds), share(fewest.volume))
     best = [min(seconds(trace, nbytes) for trace in traces) for nbytes in _SIZES]
     for trace in traces:
         times = [seconds(trace, nbytes) for nbytes in _SIZES]
@@ -232,10 +234,10 @@ def _costs(traces: Sequence[RoundTrace]) -> Table:
         ]
         table.add_row(
             str(trace.algorithm),
-            Text(str(trace.rounds), "green" if trace.rounds <= few.rounds else "yellow"),
+            Text(str(trace.rounds), "green" if trace.rounds <= fewest.rounds else "yellow"),
             Text(
                 share(trace.moved(trace.rounds)),
-                "green" if trace.moved(trace.rounds) <= few.volume + 1e-9 else "yellow",
+                "green" if trace.moved(trace.rounds) <= fewest.volume + 1e-9 else "yellow",
             ),
             f"{trace.rounds} alpha + {share(trace.volume, 'm beta')}",
             *marked,
@@ -251,8 +253,8 @@ def _model() -> str:
 
 
 def _crossovers(traces: Sequence[RoundTrace]) -> Iterator[str]:
-    for one, other in combinations(traces, 2):
-        at = crossover(one, other)
+    for first, second in combinations(traces, 2):
+        at = crossover(first, second)
         if at is not None:
-            small, large = sorted((one, other), key=lambda trace: trace.rounds)
+            small, large = sorted((first, second), key=lambda trace: trace.rounds)
             yield f"{small.algorithm} is faster up to {about_bytes(at)}, {large.algorithm} above"

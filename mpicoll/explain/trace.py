@@ -52,7 +52,7 @@ class Column(NamedTuple):
     scratch: bool = False
 
 
-_FEW = 4
+_MAX_SCRATCH_COLUMNS = 4
 """The most columns of scratch that are shown one by one."""
 
 Held = Mapping[Block, Value]
@@ -70,7 +70,7 @@ class RoundTrace:
         states: before the first round, and after each; as many as `rounds` and one more.
         hops: the messages of each round, from 1; none in round 0.
         goals: the mask that the contract demands of ``goals[rank][column]``, 0 for nothing.
-        heard: the ranks that ``heard[round][rank]`` has heard of.
+        sources: ``sources[round][rank]`` has a bit for each rank whose data have reached `rank`.
     """
 
     algorithm: Algorithm
@@ -83,7 +83,7 @@ class RoundTrace:
     states: list[State]
     hops: list[list[Hop]]
     goals: list[list[int]]
-    heard: list[list[int]]
+    sources: list[list[int]]
 
     @property
     def rounds(self) -> int:
@@ -96,7 +96,7 @@ class RoundTrace:
         return self.algorithm.collective
 
     @cached_property  # a diagram asks for it in each cell
-    def most(self) -> int:
+    def max_ranks(self) -> int:
         """The largest number of ranks whose data a cell must hold."""
         return max(max(goal.bit_count() for goal in goals) for goals in self.goals)
 
@@ -122,7 +122,7 @@ class RoundTrace:
             loads[getattr(hop, end)] += len(hop.blocks)
         return max(loads) / self.whole
 
-    def done(self, now: int) -> float:
+    def completion(self, now: int) -> float:
         """Return the share of the result that is in place after a round."""
         cells = [
             (len(column.blocks), cell.mask == goal)
@@ -154,17 +154,17 @@ def trace_rounds(
     schedules = [algorithm.rounds(rank, size, root, nodes) for rank in range(size)]
     blocks = algorithm.blocks(size)
     hops = _hops(proof, schedules)
-    heard = _heard(hops, size)
+    sources = _sources(hops, size)
     tracer = _Tracer(algorithm.collective, Place(0, size, root, blocks), proof, schedules, hops)
     columns, states, goals = tracer.columns, tracer.states(), tracer.goals()
     if algorithm.collective.unit == "none":
         everyone = (1 << size) - 1
         columns, goals = [Column("heard of", (0,))], [[everyone] for _ in range(size)]
-        states = _listening(heard)
+        states = _listening(sources)
     whole = blocks if algorithm.collective.unit in ("vector", "rows") else size
     placed = nodes or (tuple(range(size)),)
     return RoundTrace(
-        algorithm, size, root, placed, whole, proof, columns, states, hops, goals, heard
+        algorithm, size, root, placed, whole, proof, columns, states, hops, goals, sources
     )
 
 
@@ -177,33 +177,35 @@ def _hops(proof: Trace, schedules: Sequence[Sequence[Round]]) -> list[list[Hop]]
                 if isinstance(op, Receive):
                     receives[op.peer, rank].append((end, _is_folded(op, step)))
 
-    def joined(message: Message) -> Hop:
+    def hop_of(message: Message) -> Hop:
         return Hop(*message, *receives[message.source, message.destination].popleft())
 
-    found = sorted(map(joined, proof.log), key=lambda hop: hop[:3])
-    return [[hop for hop in found if hop.round == now] for now in range(proof.rounds + 1)]
+    hops = sorted(map(hop_of, proof.log), key=lambda hop: hop[:3])
+    return [[hop for hop in hops if hop.round == now] for now in range(proof.rounds + 1)]
 
 
 def _is_folded(op: Receive, step: Round) -> bool:
-    used = {each.source for each in step if isinstance(each, Fold)}
+    used = {op.source for op in step if isinstance(op, Fold)}
     return op.side is not None or any(block in used for block in op.blocks)
 
 
-def _heard(hops: list[list[Hop]], size: int) -> list[list[int]]:
-    heard = [[1 << rank for rank in range(size)]]
+def _sources(hops: list[list[Hop]], size: int) -> list[list[int]]:
+    sources = [[1 << rank for rank in range(size)]]
     for now in range(1, len(hops)):
-        heard.append(list(heard[-1]))
-        for hop in (hop for each in hops[: now + 1] for hop in each if hop.lands == now):
-            heard[now][hop.destination] |= heard[hop.round - 1][hop.source]
-    return heard
+        sources.append(list(sources[-1]))
+        for hop in (
+            hop for round_hops in hops[: now + 1] for hop in round_hops if hop.lands == now
+        ):
+            sources[now][hop.destination] |= sources[hop.round - 1][hop.source]
+    return sources
 
 
-def _listening(heard: list[list[int]]) -> list[State]:
+def _listening(sources: list[list[int]]) -> list[State]:
     """Return the states of a barrier: the ranks that each rank has heard of."""
-    before = [heard[0], *heard[:-1]]
+    earlier = [sources[0], *sources[:-1]]
     return [
         [[Cell(mask, "+" if mask != old else "")] for mask, old in zip(now, then, strict=True)]
-        for now, then in zip(heard, before, strict=True)
+        for now, then in zip(sources, earlier, strict=True)
     ]
 
 
@@ -221,8 +223,11 @@ class _Tracer:
         ranks = range(self.place.size)
         times = range(self.proof.rounds + 1)
         self.held = [[_at(self.proof.history[rank], now) for rank in ranks] for now in times]
-        self.after = [
-            {block: demanded(each) for block, each in self.collective.after(place).items()}
+        self.demands = [
+            {
+                block: demanded(contributions)
+                for block, contributions in self.collective.output_contents(place).items()
+            }
             for place in map(self._place, ranks)
         ]
         self.columns = [*self._columns(), *self._scratch()]
@@ -242,7 +247,9 @@ class _Tracer:
 
     def goals(self) -> list[list[int]]:
         """Return the masks that the contract demands."""
-        return [[_mask(after, column.blocks) for column in self.columns] for after in self.after]
+        return [
+            [_mask(demand, column.blocks) for column in self.columns] for demand in self.demands
+        ]
 
     def _columns(self) -> Iterator[Column]:
         """Yield the columns of data: of pairs one for each destination.
@@ -253,8 +260,8 @@ class _Tracer:
             for peer in range(self.place.size):
                 yield Column(str(peer), tuple((rank, peer) for rank in range(self.place.size)))
         elif self.collective.unit != "none":
-            for _, same in groupby(range(self.place.blocks), key=self._history):
-                blocks = tuple(same)
+            for _, run in groupby(range(self.place.blocks), key=self._history):
+                blocks = tuple(run)
                 yield Column(_run(blocks), blocks)
 
     def _scratch(self) -> list[Column]:
@@ -262,28 +269,28 @@ class _Tracer:
         used = {block for now in self.held for held in now for block in held}
         temps = [block for block in used if isinstance(block, Temp)]
         temps.sort(key=lambda temp: (len(temp.name), temp.name, _order(temp.block)))
-        found = [
-            (name, tuple(same))
-            for (name, _), same in groupby(temps, key=lambda temp: (temp.name, self._history(temp)))
+        groups = [
+            (name, tuple(run))
+            for (name, _), run in groupby(temps, key=lambda temp: (temp.name, self._history(temp)))
         ]
-        if len(found) > _FEW:
+        if len(groups) > _MAX_SCRATCH_COLUMNS:
             return [Column("scratch", tuple(temps), True)]
         return [
-            Column(f"{name}[{_run([temp.block for temp in same])}]", same, True)
-            for name, same in found
+            Column(f"{name}[{_run([temp.block for temp in run])}]", run, True)
+            for name, run in groups
         ]
 
     def _history(self, block: Block) -> object:
         """Return the contents, the goals and the messages of a block in all rounds."""
         masks = [[_mask(held, (block,)) for held in now] for now in self.held]
-        goals = [_mask(after, (block,)) for after in self.after]
+        goals = [_mask(demand, (block,)) for demand in self.demands]
         carried = [[block in hop.blocks for hop in now] for now in self.hops]
         return masks, goals, carried
 
     def _cell(self, now: int, rank: int, column: Column) -> Cell:
         held = self.held[now][rank]
-        before = self.held[max(0, now - 1)][rank]
-        changed = {block for block in column.blocks if held.get(block) != before.get(block)}
+        previous = self.held[max(0, now - 1)][rank]
+        changed = {block for block in column.blocks if held.get(block) != previous.get(block)}
         if not changed:
             return Cell(_mask(held, column.blocks))
         return Cell(

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import log
 
-from mpicoll.explain.measures import least
+from mpicoll.explain.measures import minimum
 from mpicoll.explain.trace import Hop, RoundTrace, runs
-from mpicoll.text.numbers import counted
+from mpicoll.text.numbers import count_text
 
 AIMS = {
     "barrier": "No rank may go on before it has heard of all others.",
@@ -35,14 +35,14 @@ def aim(collective: str, root: int) -> str:
     return AIMS[collective].format(root=root)
 
 
-def together(names: Iterable[object]) -> str:
+def join_names(names: Iterable[object]) -> str:
     """Enumerate names.
 
-    >>> together(["ring"]), together(["ring", "swing", "circulant"])
+    >>> join_names(["ring"]), join_names(["ring", "swing", "circulant"])
     ('ring', 'ring, swing and circulant')
     """
-    *others, last = map(str, names)
-    return f"{', '.join(others)} and {last}" if others else last
+    *names_before, last = map(str, names)
+    return f"{', '.join(names_before)} and {last}" if names_before else last
 
 
 def share(part: float | Fraction, unit: str = "m") -> str:
@@ -88,48 +88,48 @@ def sentence(trace: RoundTrace, now: int) -> str:
     if not hops:
         return "No message leaves in this round."
     pairs = [(hop.source, hop.destination) for hop in hops]
-    what, ends = _what(trace, hops, now), _ends(trace, hops)
+    payload, ends = _payload(trace, hops, now), _ends(trace, hops)
     if _swap(pairs):
-        return f"{_swaps(pairs, trace.size, _plural(what))}{ends[0]}."
-    return f"{_sends(pairs, trace.size, what)}{ends[1]}."
+        return f"{_swaps(pairs, trace.size, _plural(payload))}{ends[0]}."
+    return f"{_sends(pairs, trace.size, payload)}{ends[1]}."
 
 
 def _swap(pairs: Sequence[tuple[int, int]]) -> bool:
     """Whether the ranks are in pairs that swap."""
-    alone = max(Counter(source for source, _ in pairs).values()) == 1
-    return alone and {(target, source) for source, target in pairs} == {*pairs}
+    is_single = max(Counter(source for source, _ in pairs).values()) == 1
+    return is_single and {(target, source) for source, target in pairs} == {*pairs}
 
 
-def _swaps(pairs: Sequence[tuple[int, int]], size: int, what: str) -> str:
+def _swaps(pairs: Sequence[tuple[int, int]], size: int, payload: str) -> str:
     """Return a sentence on ranks that swap blocks."""
     if len(pairs) == 2:
-        return f"Ranks {pairs[0][0]} and {pairs[0][1]} swap {what}"
+        return f"Ranks {pairs[0][0]} and {pairs[0][1]} swap {payload}"
     if len(pairs) < size:
-        return f"Ranks {_ranks(source for source, _ in pairs)} swap {what} in pairs"
+        return f"Ranks {_ranks(source for source, _ in pairs)} swap {payload} in pairs"
     distances = {
         min((target - source) % size, (source - target) % size) for source, target in pairs
     }
-    apart = f", {distances.pop()} apart," if len(distances) == 1 else ""
-    return f"Pairs of ranks{apart} swap {what}"
+    distance = f", {distances.pop()} apart," if len(distances) == 1 else ""
+    return f"Pairs of ranks{distance} swap {payload}"
 
 
-def _sends(pairs: Sequence[tuple[int, int]], size: int, what: str) -> str:
+def _sends(pairs: Sequence[tuple[int, int]], size: int, payload: str) -> str:
     """Return a sentence on ranks that send blocks."""
     sources, targets = {source for source, _ in pairs}, {target for _, target in pairs}
     if len({*pairs}) == size * (size - 1):
-        return f"Each rank sends {what} to every other rank"
+        return f"Each rank sends {payload} to every other rank"
     if len(pairs) > len(sources) == len(targets) == size:
-        return f"Each rank sends {what} to several others"
+        return f"Each rank sends {payload} to several others"
     around = {(target - source) % size for source, target in pairs}
     if len(pairs) == size and len(around) == 1:
-        return f"Each rank sends {what} to {_neighbour(around.pop(), size)}"
+        return f"Each rank sends {payload} to {_neighbour(around.pop(), size)}"
     steps = {target - source for source, target in pairs}
     if len(sources) > 1 and len(steps) == 1:
-        return f"Ranks {_ranks(sources)} each send {what} to {_neighbour(steps.pop(), 2 * size)}"
+        return f"Ranks {_ranks(sources)} each send {payload} to {_neighbour(steps.pop(), 2 * size)}"
     every = (
         f"Rank {_ranks(sources)} sends" if len(sources) == 1 else f"Ranks {_ranks(sources)} send"
     )
-    return f"{every} {what} to {'rank' if len(targets) == 1 else 'ranks'} {_ranks(targets)}"
+    return f"{every} {payload} to {'rank' if len(targets) == 1 else 'ranks'} {_ranks(targets)}"
 
 
 def _neighbour(step: int, around: int) -> str:
@@ -143,15 +143,15 @@ def _ranks(ranks: Iterable[int]) -> str:
     return runs(sum(1 << rank for rank in {*ranks}))
 
 
-def _what(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
+def _payload(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
     """Return the contents of a message in words, with their share of the vector."""
     counts = {len(hop.blocks) for hop in hops}
-    most = max(counts)
-    if most == 0:
+    largest = max(counts)
+    if largest == 0:
         return "a signal"
     upto = "up to " if len(counts) > 1 else ""
-    size = f" ({upto}{share(Fraction(most, trace.whole))})"
-    if most == trace.whole and trace.collective.unit == "vector":
+    size = f" ({upto}{share(Fraction(largest, trace.whole))})"
+    if largest == trace.whole and trace.collective.unit == "vector":
         return f"the whole vector{size}"
     word = (
         "row"
@@ -161,9 +161,9 @@ def _what(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
     past = _past(trace, hops, now)
     if past == "finished":
         word, past = f"finished {word}", ""
-    if most == 1:
+    if largest == 1:
         return f"{'the' if past else 'a'} {word}{past}{size}"
-    return f"{upto}{most} {word}s{past}{size}"
+    return f"{upto}{largest} {word}s{past}{size}"
 
 
 def _past(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
@@ -171,8 +171,8 @@ def _past(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
     sent = [
         (hop.source, column)
         for hop in hops
-        for column, each in enumerate(trace.columns)
-        if not {*hop.blocks}.isdisjoint(each.blocks)
+        for column, entry in enumerate(trace.columns)
+        if not {*hop.blocks}.isdisjoint(entry.blocks)
     ]
     cells = [trace.states[now - 1][rank][column] for rank, column in sent]
     everyone = (1 << trace.size) - 1
@@ -197,16 +197,16 @@ _PLURALS = (
 )
 
 
-def _plural(what: str) -> str:
+def _plural(payload: str) -> str:
     """Return the plural of a message's contents.
 
     >>> _plural("the whole vector (m)"), _plural("a signal"), _plural("2 blocks (m/2)")
     ('whole vectors (m)', 'signals', '2 blocks (m/2)')
     """
-    for one, many in _PLURALS:
-        if one in what:
-            return what.replace(one, many)
-    return what
+    for singular, plural in _PLURALS:
+        if singular in payload:
+            return payload.replace(singular, plural)
+    return payload
 
 
 def _ends(trace: RoundTrace, hops: Sequence[Hop]) -> tuple[str, str]:
@@ -216,9 +216,11 @@ def _ends(trace: RoundTrace, hops: Sequence[Hop]) -> tuple[str, str]:
     folds = {hop.folded for hop in hops}
     if len(folds) > 1:
         return "; some is folded in, some kept", "; some is folded in, some kept"
-    verb, way, done = ("folds", " in", "folded in") if True in folds else ("keeps", "", "kept")
-    alone = len(hops) == trace.size or len({hop.destination for hop in hops}) == 1
-    sent = f", which {verb} it{way}" if alone else f"; what arrives is {done}"
+    verb, way, past_tense = (
+        ("folds", " in", "folded in") if True in folds else ("keeps", "", "kept")
+    )
+    is_single = len(hops) == trace.size or len({hop.destination for hop in hops}) == 1
+    sent = f", which {verb} it{way}" if is_single else f"; what arrives is {past_tense}"
     return f"; each {verb}{way} what it gets", sent
 
 
@@ -235,22 +237,22 @@ def verdict(trace: RoundTrace) -> str:
     >>> print(verdict(trace_rounds(find("allreduce", "recursive_doubling"), 8)))
     recursive_doubling: 3 rounds, the fewest possible; 3 m sent where 1.75 m would do
     """
-    said = f"{trace.algorithm}: {_rounds(trace)}"
-    return said if trace.collective.unit == "none" else f"{said}; {_volume(trace)}"
+    text = f"{trace.algorithm}: {_rounds(trace)}"
+    return text if trace.collective.unit == "none" else f"{text}; {_volume(trace)}"
 
 
 def _rounds(trace: RoundTrace) -> str:
-    few, ports = least(trace).rounds, trace.proof.ports
-    said = counted(trace.rounds, "round")
-    if trace.rounds > few:
-        return f"{said} where {few} would do"
-    if trace.rounds == few:
-        return f"{said}, the fewest possible"
-    return f"{said}, fewer than the {few} of one message at a time: up to {ports} at once"
+    fewest, ports = minimum(trace).rounds, trace.proof.ports
+    text = count_text(trace.rounds, "round")
+    if trace.rounds > fewest:
+        return f"{text} where {fewest} would do"
+    if trace.rounds == fewest:
+        return f"{text}, the fewest possible"
+    return f"{text}, fewer than the {fewest} of one message at a time: up to {ports} at once"
 
 
 def _volume(trace: RoundTrace) -> str:
-    little, moved = least(trace).volume, trace.moved(trace.rounds)
+    little, moved = minimum(trace).volume, trace.moved(trace.rounds)
     way = "sent" if trace.sent(trace.rounds) == moved else "received by one rank"
     if moved > little + 1e-9:
         return f"{share(moved)} {way} where {share(little)} would do"
@@ -261,36 +263,38 @@ def reasons(trace: RoundTrace) -> list[str]:
     """Return the reasons why a schedule is, or is not, the best for small and large messages."""
     if trace.size == 1:
         return ["A single rank has no one to send to."]
-    found = [_latency(trace)]
+    sentences = [_latency(trace)]
     if trace.collective.unit != "none":
-        found.append(_bandwidth(trace))
-    return found
+        sentences.append(_bandwidth(trace))
+    return sentences
 
 
 def _latency(trace: RoundTrace) -> str:
-    few = least(trace).rounds
-    known = [heard_of(trace, now) for now in range(trace.rounds + 1)]
-    if trace.rounds < few:
+    fewest = minimum(trace).rounds
+    reached = [heard_of(trace, now) for now in range(trace.rounds + 1)]
+    if trace.rounds < fewest:
         return (
             f"Rounds: {trace.rounds}, as a rank starts up to {trace.proof.ports} messages at once; "
-            f"one at a time, {few} would be the fewest."
+            f"one at a time, {fewest} would be the fewest."
         )
-    path = ", ".join(map(str, known[: min(len(known), 6)])) + (", ..." if len(known) > 6 else "")
-    if trace.rounds == few:
+    path = ", ".join(map(str, reached[: min(len(reached), 6)])) + (
+        ", ..." if len(reached) > 6 else ""
+    )
+    if trace.rounds == fewest:
         return (
             f"Rounds: {trace.rounds}, the fewest possible. What is known to a rank can at most "
-            f"double in a round, and {trace.size} ranks need {few} doublings. "
+            f"double in a round, and {trace.size} ranks need {fewest} doublings. "
             "So this is latency-optimal: small messages cost rounds, and here are no more."
         )
     return (
-        f"Rounds: {trace.rounds} where {few} would do. What is known could double in each round; "
-        f"here the least informed rank has heard of {path} of {trace.size} ranks after 0, 1, 2, "
-        "... rounds. Small messages cost rounds, so they pay for it."
+        f"Rounds: {trace.rounds} where {fewest} would do. What is known could double in each "
+        f"round; here the least informed rank has heard of {path} of {trace.size} ranks after "
+        "0, 1, 2, ... rounds. Small messages cost rounds, so they pay for it."
     )
 
 
 def _bandwidth(trace: RoundTrace) -> str:
-    little, moved = least(trace).volume, trace.moved(trace.rounds)
+    little, moved = minimum(trace).volume, trace.moved(trace.rounds)
     if moved > little + 1e-9:
         return (
             f"Bytes: {share(moved)} through the busiest rank where {share(little)} would do: "
@@ -316,11 +320,11 @@ def _must(trace: RoundTrace) -> str:
         return (
             f"To bring {size} vectors together takes {size - 1} transfers of m, to hand the sum "
             f"out as many: {share(2 * (size - 1))} in all, so at least "
-            f"{share(least(trace).volume)} for some of {size} ranks."
+            f"{share(minimum(trace).volume)} for some of {size} ranks."
         )
     return "Some rank must send, or receive, that much in any schedule."
 
 
 def heard_of(trace: RoundTrace, now: int) -> int:
     """Return the number of ranks that the least informed rank has heard of after a round."""
-    return min(mask.bit_count() for mask in trace.heard[now])
+    return min(mask.bit_count() for mask in trace.sources[now])

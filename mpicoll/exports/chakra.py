@@ -34,28 +34,28 @@ def trace(
         nbytes: as in `sized_rounds`. Folds are given as operations, one for each byte.
     """
     parts = [_delimited(_text(1, _VERSION))]
-    number, before = 0, range(0)
+    number, dependencies = 0, range(0)
     for messages, folded in sized_rounds(algorithm, rank, size, nbytes, root, nodes):
-        if len(before) > 1 and len(messages) > 1:
-            parts.append(_compute(number, "round", before, 0))
-            before, number = range(number, number + 1), number + 1
+        if len(dependencies) > 1 and len(messages) > 1:
+            parts.append(_compute(number, "round", dependencies, 0))
+            dependencies, number = range(number, number + 1), number + 1
         first = number
         for message in messages:
-            parts.append(_communicate(number, rank, message, before))
+            parts.append(_communicate(number, rank, message, dependencies))
             number += 1
         if messages:
-            before = range(first, number)
+            dependencies = range(first, number)
         if folded:
-            parts.append(_compute(number, "fold", before, folded))
-            before, number = range(number, number + 1), number + 1
+            parts.append(_compute(number, "fold", dependencies, folded))
+            dependencies, number = range(number, number + 1), number + 1
     return b"".join(parts)
 
 
-def _communicate(number: int, rank: int, message: SizedMessage, after: range) -> bytes:
+def _communicate(number: int, rank: int, message: SizedMessage, dependencies: range) -> bytes:
     """Return a node that sends or receives."""
     source, target = (rank, message.peer) if message.is_send else (message.peer, rank)
     name = f"{'send' if message.is_send else 'recv'}_{source}_{target}_{message.tag}"
-    return _node(number, name, _SEND if message.is_send else _RECEIVE, after, [
+    return _node(number, name, _SEND if message.is_send else _RECEIVE, dependencies, [
         _attribute("is_cpu_op", _BOOL, 0),
         _attribute("comm_size", _INT64, message.nbytes),
         _attribute("comm_src", _INT32, source),
@@ -64,20 +64,22 @@ def _communicate(number: int, rank: int, message: SizedMessage, after: range) ->
     ])  # fmt: skip
 
 
-def _compute(number: int, name: str, after: range, nbytes: int) -> bytes:
+def _compute(number: int, name: str, dependencies: range, nbytes: int) -> bytes:
     """Return a node that folds so many bytes."""
-    return _node(number, name, _COMPUTE, after, [
+    return _node(number, name, _COMPUTE, dependencies, [
         _attribute("is_cpu_op", _BOOL, 0),
         _attribute("num_ops", _INT64, nbytes),
         _attribute("tensor_size", _UINT64, nbytes),
     ])  # fmt: skip
 
 
-def _node(number: int, name: str, kind: int, after: range, attributes: Iterable[bytes]) -> bytes:
-    depends = _field(5, b"".join(map(_varint, after))) if after else b""
+def _node(
+    number: int, name: str, kind: int, dependencies: range, attributes: Iterable[bytes]
+) -> bytes:
+    depends = _field(5, b"".join(map(_varint, dependencies))) if dependencies else b""
     return _delimited(b"".join([
         _key(1, _NUMBER), _varint(number), _text(2, name), _key(3, _NUMBER), _varint(kind),
-        depends, *(_field(10, each) for each in attributes),
+        depends, *(_field(10, attribute) for attribute in attributes),
     ]))  # fmt: skip
 
 

@@ -56,22 +56,22 @@ def goal(
 
 
 def _rank(rounds: list[SizedRound]) -> Iterator[str]:
-    number, before = 0, 0  # labels count from 1: 0 is none
+    number, previous = 0, 0  # labels count from 1: 0 is none
     for index, (messages, folded) in enumerate(rounds):
         first = number + 1
         for message in messages:
             number += 1
             yield f"l{number}: {_written(message)}"
-            if before:
-                yield f"l{number} requires l{before}"
+            if previous:
+                yield f"l{number} requires l{previous}"
         if folded or (len(messages) > 1 and index + 1 < len(rounds)):
             yield f"l{number + 1}: calc {round(1e9 * DEFAULT.gamma * folded)}"
-            for required in range(first, number + 1) if messages else filter(None, [before]):
+            for required in range(first, number + 1) if messages else filter(None, [previous]):
                 yield f"l{number + 1} requires l{required}"
             number += 1
-        before = number
+        previous = number
 
 
 def _written(message: SizedMessage) -> str:
-    what, way = ("send", "to") if message.is_send else ("recv", "from")
-    return f"{what} {message.nbytes}b {way} {message.peer} tag {message.tag}"
+    verb, way = ("send", "to") if message.is_send else ("recv", "from")
+    return f"{verb} {message.nbytes}b {way} {message.peer} tag {message.tag}"

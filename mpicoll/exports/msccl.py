@@ -56,13 +56,13 @@ class Action(NamedTuple):
     Attributes:
         kind: ``s``, ``r``, ``rrc`` (receive, fold with `source` and write), ``cpy`` or ``re``
             (fold `source` into `target`); ``nop`` only waits.
-        after: a step that must have ended, in another thread block.
+        dependency: a step of another thread block that must have ended.
     """
 
     kind: str
     source: Piece | None = None
     target: Piece | None = None
-    after: At | None = None
+    dependency: At | None = None
 
 
 @dataclass
@@ -99,7 +99,7 @@ class _Rank:
         reads = [*_chunks(source), *(_chunks(target) if kind == "re" else ())]
         waits = self._waits(block, reads, _chunks(target))
         steps = self.blocks[block]
-        steps += [Action("nop", after=each) for each in waits[:-1]]
+        steps += [Action("nop", dependency=dependency) for dependency in waits[:-1]]
         steps.append(Action(kind, source, target, waits[-1] if waits else None))
         self.awaited |= set(waits)
         here = block, len(steps) - 1
@@ -114,19 +114,19 @@ class _Rank:
 
     def _waits(self, block: Block, reads: Iterable[Chunk], writes: Sequence[Chunk]) -> list[At]:
         """Return the last step of each other thread block that must have ended."""
-        found = [self.written[chunk] for chunk in (*reads, *writes) if chunk in self.written]
-        found += [each for chunk in writes for each in self.read.get(chunk, ())]
+        dependencies = [self.written[chunk] for chunk in (*reads, *writes) if chunk in self.written]
+        dependencies += [dependency for chunk in writes for dependency in self.read.get(chunk, ())]
         last: dict[Block, int] = {}
-        for other, number in found:
-            if other != block:
-                last[other] = max(number, last.get(other, 0))
+        for writer, number in dependencies:
+            if writer != block:
+                last[writer] = max(number, last.get(writer, 0))
         return sorted(last.items())
 
 
 def _chunks(piece: Piece | None) -> list[Chunk]:
     if piece is None:
         return []
-    return [(piece.buffer, each) for each in range(piece.start, piece.start + piece.length)]
+    return [(piece.buffer, index) for index in range(piece.start, piece.start + piece.length)]
 
 
 def msccl(algorithm: Algorithm, size: int, nodes: Nodes | None = None) -> str:
@@ -137,14 +137,14 @@ def msccl(algorithm: Algorithm, size: int, nodes: Nodes | None = None) -> str:
     Raises:
         Unsupported: MSCCL has no such collective, or its interpreter takes no schedule like this.
     """
-    what = algorithm.collective
-    if what.name not in COLLECTIVES:
-        raise Unsupported(f"MSCCL has no {what.name}: it has {', '.join(COLLECTIVES)}")
-    in_place = what.name == "allreduce"
+    contract = algorithm.collective
+    if contract.name not in COLLECTIVES:
+        raise Unsupported(f"MSCCL has no {contract.name}: it has {', '.join(COLLECTIVES)}")
+    in_place = contract.name == "allreduce"
     chunks = algorithm.blocks(size)
     root = xml.Element("algo", {
         "name": str(algorithm), "proto": "Simple", "nchannels": "1", "ngpus": str(size),
-        "nchunksperloop": str(chunks), "coll": what.name, "inplace": str(int(in_place)),
+        "nchunksperloop": str(chunks), "coll": contract.name, "inplace": str(int(in_place)),
         "outofplace": str(int(not in_place)),
     })  # fmt: skip
     for rank in range(size):
@@ -156,17 +156,17 @@ def msccl(algorithm: Algorithm, size: int, nodes: Nodes | None = None) -> str:
 def _write_rank(
     root: xml.Element, algorithm: Algorithm, at: Place, nodes: Nodes | None, in_place: bool
 ) -> None:
-    what = algorithm.collective
-    before, after = what.before(at), [*what.after(at)]
+    contract = algorithm.collective
+    inputs, outputs = contract.input_blocks(at), [*contract.output_contents(at)]
     rounds = algorithm.rounds(at.rank, at.size, 0, nodes)
-    sizes = dict.fromkeys(_names(what, at), 1)
-    program = lower(rounds, sizes, before, after, in_place=in_place)
+    sizes = dict.fromkeys(_names(contract, at), 1)
+    program = lower(rounds, sizes, inputs, outputs, in_place=in_place)
     rank = _Rank(program.scratch[SCRATCH])
     for step in program.steps:
         _fill(rank, step)
     _check(rank, algorithm, at.size)
     gpu = xml.SubElement(root, "gpu", {
-        "id": str(at.rank), "i_chunks": str(len(before)), "o_chunks": str(len(after)),
+        "id": str(at.rank), "i_chunks": str(len(inputs)), "o_chunks": str(len(outputs)),
         "s_chunks": str(rank.scratch),
     })  # fmt: skip
     numbers = {block: number for number, block in enumerate(rank.blocks)}
@@ -180,12 +180,12 @@ def _write_rank(
             _write_action(element, index, action, numbers, (block, index) in rank.awaited)
 
 
-def _names(what: Collective, at: Place) -> Iterator[object]:
+def _names(contract: Collective, at: Place) -> Iterator[object]:
     """Yield all blocks of a collective."""
     for rank in range(at.size):
         place = at._replace(rank=rank)
-        yield from what.before(place)
-        yield from what.after(place)
+        yield from contract.input_blocks(place)
+        yield from contract.output_contents(place)
 
 
 def _fill(rank: _Rank, step: Step) -> None:
@@ -199,18 +199,20 @@ def _fill(rank: _Rank, step: Step) -> None:
         piece = _carried(receive)
         fold = folds.get(piece)
         if fold:
-            own = fold.right if fold.left == piece else fold.left
-            rank.add(("recv", receive.peer), "rrc", own, fold.target)
+            operand = fold.right if fold.left == piece else fold.left
+            rank.add(("recv", receive.peer), "rrc", operand, fold.target)
         else:
             rank.add(("recv", receive.peer), "r", None, piece)
-    for each in local:
-        if isinstance(each, Move):
-            rank.add(_LOCAL, "cpy", each.source, each.target)
+    for operation in local:
+        if isinstance(operation, Move):
+            rank.add(_LOCAL, "cpy", operation.source, operation.target)
             continue
-        left, right = (each.left, each.right)[:: -1 if each.target == each.right else 1]
-        if left != each.target:
-            rank.add(_LOCAL, "cpy", left, each.target)
-        rank.add(_LOCAL, "re", right, each.target)
+        first, second = (operation.left, operation.right)[
+            :: -1 if operation.target == operation.right else 1
+        ]
+        if first != operation.target:
+            rank.add(_LOCAL, "cpy", first, operation.target)
+        rank.add(_LOCAL, "re", second, operation.target)
 
 
 def _carried(transfer: Transfer) -> Piece:
@@ -224,15 +226,19 @@ def _fused(step: Step) -> tuple[dict[Piece, Combine], list[Move | Combine]]:
 
     What is still being sent is not folded into: a receive must not wait for a send of its round.
     """
-    received = {each.piece for each in step.receives if _passing(each)}
-    sent = [each.piece for each in step.sends if each.piece]
+    received = {operation.piece for operation in step.receives if _passing(operation)}
+    sent = [send.piece for send in step.sends if send.piece]
     folds: dict[Piece, Combine] = {}
-    for each in step.after:
-        arriving = [piece for piece in each[1:] if piece in received]
-        if isinstance(each, Combine) and len(arriving) == 1 and _is_alone(each, step.after, sent):
-            folds[arriving[0]] = each
-    done = [*folds.values()]
-    return folds, [each for each in step.after if each not in done]
+    for operation in step.after:
+        arriving = [piece for piece in operation[1:] if piece in received]
+        if (
+            isinstance(operation, Combine)
+            and len(arriving) == 1
+            and _is_alone(operation, step.after, sent)
+        ):
+            folds[arriving[0]] = operation
+    fused = [*folds.values()]
+    return folds, [operation for operation in step.after if operation not in fused]
 
 
 def _passing(receive: Transfer) -> bool:
@@ -242,9 +248,9 @@ def _passing(receive: Transfer) -> bool:
 
 def _is_alone(fold: Combine, work: Sequence[Move | Combine], sent: Sequence[Piece]) -> bool:
     """Whether a fold may come first: nothing else writes what it touches, or uses its result."""
-    others = [each for each in work if each is not fold]
-    used = [piece for each in others for piece in each]
-    written = [each.target for each in others]
+    remaining = [operation for operation in work if operation is not fold]
+    used = [piece for operation in remaining for piece in operation]
+    written = [operation.target for operation in remaining]
     return not overlaps(fold.target, [*used, *sent]) and not any(
         overlaps(piece, written) for piece in fold[1:]
     )
@@ -252,21 +258,21 @@ def _is_alone(fold: Combine, work: Sequence[Move | Combine], sent: Sequence[Piec
 
 def _check(rank: _Rank, algorithm: Algorithm, size: int) -> None:
     """Raise Unsupported for a schedule that MSCCL's reader or interpreter does not take."""
-    peers = max(sum(way == each for way, _ in rank.blocks) for each in ("send", "recv"))
+    peers = max(sum(way == direction for way, _ in rank.blocks) for direction in ("send", "recv"))
     steps = max(map(len, rank.blocks.values()), default=0)
-    for count, most, what in (
+    for count, limit, unit in (
         (size, _MOST_RANKS, "ranks"),
         (peers, _MOST_PEERS, "peers of a rank one way"),
         (steps, _MOST_STEPS, "steps of a thread block"),
     ):
-        if count > most:
-            raise Unsupported(f"MSCCL takes {most} {what}: {algorithm} has {count}")
+        if count > limit:
+            raise Unsupported(f"MSCCL takes {limit} {unit}: {algorithm} has {count}")
 
 
 def _write_action(
     parent: xml.Element, index: int, action: Action, numbers: dict[Block, int], awaited: bool
 ) -> None:
-    block, step = action.after or (None, -1)
+    block, step = action.dependency or (None, -1)
     source, target = action.source, action.target
     xml.SubElement(parent, "step", {
         "s": str(index), "type": action.kind,

@@ -65,5 +65,5 @@ def _print(descriptor: int, directory: Path) -> None:
     while True:
         os.read(descriptor, 8)  # again after a signal, as `os.eventfd_read` is not
         with suppress(CollectiveError, OSError, ValueError):
-            found, _, faults = look(directory)
-            show(console(_WIDTH, file=sys.stderr), directory, found, faults)
+            diagnosis, _, faults = look(directory)
+            show(console(_WIDTH, file=sys.stderr), directory, diagnosis, faults)

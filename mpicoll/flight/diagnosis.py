@@ -45,7 +45,7 @@ class Stuck(NamedTuple):
         came: the ranks that are in it, or have left it by an error, each with its row.
         passed: the ranks that have completed it.
         absent: the ranks that have not come.
-        asked: where ranks ask for different things: what, and the ranks.
+        signatures: the ranks by the arguments of their call; empty if all are alike.
     """
 
     group: Group
@@ -55,7 +55,7 @@ class Stuck(NamedTuple):
     came: dict[int, Entry]
     passed: list[int]
     absent: list[int]
-    asked: dict[str, list[int]]
+    signatures: dict[str, list[int]]
 
 
 class Diagnosis(NamedTuple):
@@ -66,7 +66,7 @@ class Diagnosis(NamedTuple):
         stuck: the calls that do not go on, the one that began first first.
         waits_for: the ranks that others wait for, and that wait for nobody.
         is_alive: a rank of it runs.
-        after: seconds for which a call has been under way that counts as stuck.
+        threshold: seconds after which a call that is under way counts as stuck.
     """
 
     ranks: dict[int, Rank]
@@ -74,21 +74,21 @@ class Diagnosis(NamedTuple):
     waits_for: list[int]
     is_alive: bool
     now: int
-    after: float = 0.0
+    threshold: float = 0.0
 
 
-def diagnose(dumps: Sequence[Dump], now: int, after: float = 0.0) -> Diagnosis:
+def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnosis:
     """Return the state of a job by the files of all ranks.
 
     Args:
         now: nanoseconds since the epoch.
-        after: seconds for which a call that still runs must have been under way.
+        threshold: seconds after which a call that is under way counts as stuck.
     """
-    alive = any(each.is_alive and each.state is State.RUNNING for each in dumps)
+    alive = any(dump.is_alive and dump.state is State.RUNNING for dump in dumps)
     if not alive:
-        rows = (max(each.start, each.end) for dump in dumps for each in dump.entries)
-        now = max(chain((each.ended for each in dumps), rows), default=now)
-    ranks = {each.rank: _rank(each) for each in dumps}
+        rows = (max(entry.start, entry.end) for dump in dumps for entry in dump.entries)
+        now = max(chain((dump.ended for dump in dumps), rows), default=now)
+    ranks = {dump.rank: _rank(dump) for dump in dumps}
     groups: dict[str, Group] = {}
     members: dict[str, dict[int, Dump]] = {}
     for dump in dumps:
@@ -99,30 +99,30 @@ def diagnose(dumps: Sequence[Dump], now: int, after: float = 0.0) -> Diagnosis:
     for group in groups.values():
         for number in {*ranks_of(group.ranks)} - ranks.keys():
             ranks[number] = Rank(number, None, "has left no file", False, [], None)
-    alike = (each for each in groups if not groups[each].messages)
-    found = (_stuck(groups[each], members[each], now, after if alive else 0.0) for each in alike)
-    stuck = sorted(filter(None, found), key=lambda each: each.since)
-    waiting = {number for each in stuck for number in each.came}
-    missing = {number for each in stuck for number in each.absent} - waiting
-    for each in stuck:
+    alike = (key for key in groups if not groups[key].messages)
+    calls = (_stuck(groups[key], members[key], now, threshold if alive else 0.0) for key in alike)
+    stuck = sorted(filter(None, calls), key=lambda call: call.since)
+    waiting = {number for call in stuck for number in call.came}
+    missing = {number for call in stuck for number in call.absent} - waiting
+    for call in stuck:
         dead = {
-            number for number, entry in each.came.items()
+            number for number, entry in call.came.items()
             if ranks[number].is_over and entry.outcome in (Outcome.UNDER_WAY, Outcome.ISSUED)
         }  # fmt: skip
-        missing |= dead if dead < each.came.keys() else set()
+        missing |= dead if dead < call.came.keys() else set()
     ranks = dict(sorted(ranks.items()))
-    return Diagnosis(ranks, stuck, sorted(missing), alive, now, after if alive else 0.0)
+    return Diagnosis(ranks, stuck, sorted(missing), alive, now, threshold if alive else 0.0)
 
 
 def _listed(groups: dict[str, Group]) -> dict[str, Group]:
     """Return the groups, but the first ones where they list more ranks than any job's do."""
-    left, kept = _MOST_LISTED, {}
+    remaining, listed = _MOST_LISTED, {}
     for name, group in groups.items():
-        left -= len(ranks_of(group.ranks))
-        if left < 0:
+        remaining -= len(ranks_of(group.ranks))
+        if remaining < 0:
             break
-        kept[name] = group
-    return kept
+        listed[name] = group
+    return listed
 
 
 def _rank(dump: Dump) -> Rank:
@@ -151,8 +151,8 @@ def _standing(dump: Dump) -> tuple[str, bool]:
     if number:
         by = f", which process {sender} sent" if sender else ""
         return f"was ended ({process}) by {_named(number)}{by}", True
-    others = "" if marked else ", SIGTERM"
-    return f"is gone ({process}) without a word, as after SIGKILL{others} or os._exit", True
+    also = "" if marked else ", SIGTERM"
+    return f"is gone ({process}) without a word, as after SIGKILL{also} or os._exit", True
 
 
 def _named(number: int) -> str:
@@ -168,13 +168,13 @@ def last_waiting(entries: Iterable[Entry]) -> Entry | None:
     A message that was started counts where there is nothing else: the rank goes on meanwhile.
     """
     last = started = None
-    for each in entries:
-        if each.outcome is not Outcome.UNDER_WAY:
-            last = each
-        elif each.call.collective in ("isend", "irecv"):
-            started = started or each
+    for entry in entries:
+        if entry.outcome is not Outcome.UNDER_WAY:
+            last = entry
+        elif entry.call.collective in ("isend", "irecv"):
+            started = started or entry
         else:
-            return each
+            return entry
     if started is not None:
         return started
     return (
@@ -182,53 +182,57 @@ def last_waiting(entries: Iterable[Entry]) -> Entry | None:
     )
 
 
-def _stuck(group: Group, members: dict[int, Dump], now: int, after: float) -> Stuck | None:
+def _stuck(group: Group, members: dict[int, Dump], now: int, threshold: float) -> Stuck | None:
     """Return the first call of a group that does not go on; None where there is none."""
     calls = {
-        number: [each for each in dump.entries if each.group and each.group.id == group.id]
+        number: [entry for entry in dump.entries if entry.group and entry.group.id == group.id]
         for number, dump in members.items()
     }
-    waiting = [each for each in map(last_waiting, calls.values()) if each]
+    waiting = [entry for entry in map(last_waiting, calls.values()) if entry]
     waiting = waiting or _issued(calls.values())
     if not waiting:
         return None
-    first = min(waiting, key=lambda each: (each.sequence, each.start))
-    if now - first.start < after * _NANO:
+    first = min(waiting, key=lambda entry: (entry.sequence, entry.start))
+    if now - first.start < threshold * _NANO:
         return None
     came, passed, absent = {}, [], []
     for number in ranks_of(group.ranks):
         entries = calls.get(number, [])
-        at = next((each for each in entries if each.sequence == first.sequence), None)
-        if at is not None and at.outcome is not Outcome.DONE:
+        at = next((entry for entry in entries if entry.sequence == first.sequence), None)
+        if at is not None and at.outcome is not Outcome.COMPLETED:
             came[number] = at
         elif at is not None or (entries and entries[-1].sequence > first.sequence):
             passed.append(number)
         else:
             absent.append(number)
-    since = min((each.start for each in came.values()), default=first.start)
-    return Stuck(group, first.sequence, first.call, since, came, passed, absent, _asked(came))
+    since = min((entry.start for entry in came.values()), default=first.start)
+    return Stuck(group, first.sequence, first.call, since, came, passed, absent, _signatures(came))
 
 
 def _issued(calls: Iterable[list[Entry]]) -> list[Entry]:
     """Return the calls that ranks have issued last, and some rank has not: their ranks may wait."""
     lasts = [entries[-1] if entries else None for entries in calls]
-    least = min((each.sequence if each else 0 for each in lasts), default=0)
+    smallest = min((entry.sequence if entry else 0 for entry in lasts), default=0)
     return [
-        each for each in lasts
-        if each and each.outcome is Outcome.ISSUED and each.sequence > least
+        entry for entry in lasts
+        if entry and entry.outcome is Outcome.ISSUED and entry.sequence > smallest
     ]  # fmt: skip
 
 
-def _asked(came: dict[int, Entry]) -> dict[str, list[int]]:
+def _signatures(came: dict[int, Entry]) -> dict[str, list[int]]:
     """Return the arguments that differ among ranks; one that knows only a part fits any."""
-    found: dict[str, list[int]] = {}
-    for number, each in came.items():
-        found.setdefault(what(each.call), []).append(number)
-    whole = {text for text in found if " " in text}
-    unknown = {text for text in found if any(one.startswith(f"{text} ") for one in whole)}
-    return found if len(found.keys() - unknown) > 1 else {}
+    signatures: dict[str, list[int]] = {}
+    for number, entry in came.items():
+        signatures.setdefault(signature_of(entry.call), []).append(number)
+    whole = {text for text in signatures if " " in text}
+    unknown = {
+        text
+        for text in signatures
+        if any(text_of_all.startswith(f"{text} ") for text_of_all in whole)
+    }
+    return signatures if len(signatures.keys() - unknown) > 1 else {}
 
 
-def what(call: Call) -> str:
+def signature_of(call: Call) -> str:
     """Return, as text, the arguments that must be alike on all ranks."""
     return f"{call.collective.replace(' ', '_')} {call.signature}".strip()

@@ -1,7 +1,9 @@
 """Where flight files lie: in ``MPICOLL_FLIGHT_DIR``, or in a directory of the job's own.
 
-That lies below the system's for temporary files, and is removed once all its ranks have ended well.
-Others stay to be read: as many as `MOST`, then the oldest give way, but none whose ranks still run.
+The directory of a job lies below the system's directory for temporary files. It is removed once all
+ranks of the job have ended well.
+Other directories stay, `MAX_JOBS` of them. Beyond that the oldest are removed, but never one whose
+ranks still run.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from mpicoll.flight.layout import STACKS, STATE, STATE_AT, SUFFIX, State
 DIRECTORY = "MPICOLL_FLIGHT_DIR"
 SWITCH = "MPICOLL_FLIGHT"
 """``0`` in this variable turns the recorder off."""
-MOST = 32
+MAX_JOBS = 32
 """Directories of ended jobs that are kept for a user."""
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
 
@@ -32,7 +34,7 @@ def is_on() -> bool:
     return os.environ.get(SWITCH, "").lower() not in ("0", "off", "no", "false")
 
 
-def stated() -> str:
+def configured() -> str:
     """Return the directory that the user states, empty for none."""
     return os.environ.get(DIRECTORY, "")
 
@@ -44,8 +46,11 @@ def home() -> Path:
 
 def new_name() -> str:
     """Return a name for the directory of a job, which no other has."""
-    job = next((os.environ[each] for each in _JOBS if os.environ.get(each, "none") != "none"), "")
-    plain = "".join(each for each in job if each.isalnum() or each in "-_")[:40]
+    job = next(
+        (os.environ[variable] for variable in _JOBS if os.environ.get(variable, "none") != "none"),
+        "",
+    )
+    plain = "".join(character for character in job if character.isalnum() or character in "-_")[:40]
     when = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return f"{plain or 'job'}-{when}-{token_hex(4)}"
 
@@ -59,13 +64,13 @@ def opened(name: str) -> Path:
     Raises:
         OSError: it cannot be made, or somebody else could write there.
     """
-    if given := stated():
-        Path(given).mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Path(given).resolve()
+    if path_of_user := configured():
+        Path(path_of_user).mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Path(path_of_user).resolve()
     base = home()
     base.mkdir(mode=0o700, exist_ok=True)
-    found = base.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    status = base.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(f"{base} is not a directory of this user's alone")
     path = base / Path(name).name
     try:
@@ -77,15 +82,15 @@ def opened(name: str) -> Path:
 
 
 def _make_room(base: Path) -> None:
-    """Remove the oldest directories where there are more than `MOST`, but none in use."""
-    found = []
+    """Remove the oldest directories where there are more than `MAX_JOBS`, but none in use."""
+    ages = []
     with suppress(OSError), os.scandir(base) as entries:
-        for each in entries:
+        for entry in entries:
             with suppress(OSError):
-                if each.is_dir(follow_symlinks=False):
-                    found.append((each.stat(follow_symlinks=False).st_mtime, each.path))
-    for _, path in sorted(found)[: max(0, len(found) - MOST)]:
-        if not any(is_held(each) for each in files(Path(path))):
+                if entry.is_dir(follow_symlinks=False):
+                    ages.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+    for _, path in sorted(ages)[: max(0, len(ages) - MAX_JOBS)]:
+        if not any(is_held(file) for file in files(Path(path))):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -112,19 +117,19 @@ def is_held(path: Path) -> bool:
 
 def of_job(path: Path, job: str) -> list[Path]:
     """Return the files of one job in a directory."""
-    return [each for each in files(path) if each.name.split(".")[1:2] == [job]]
+    return [file for file in files(path) if file.name.split(".")[1:2] == [job]]
 
 
 def remove_ended(path: Path, job: str) -> None:
     """Remove the files of a job whose ranks, those that have a file here, have all ended well."""
-    found = of_job(path, job)
-    if not all(map(_has_ended_well, found)):
+    ended = of_job(path, job)
+    if not all(map(_has_ended_well, ended)):
         return
-    for each in found:
-        for one in (each, each.with_suffix(STACKS)):
+    for file in ended:
+        for target in (file, file.with_suffix(STACKS)):
             with suppress(OSError):
-                one.unlink()
-    if not stated():
+                target.unlink()
+    if not configured():
         with suppress(OSError):
             path.rmdir()
             path.parent.rmdir()

@@ -31,11 +31,11 @@ _warned: list[str] = []
 _local_peers: dict[int, None] = {}
 _AGAIN = 5.0
 """Seconds between two times at which a rank has stacks written."""
-_asked = [-_AGAIN]
+_last_request = [-_AGAIN]
 _LONGEST_NAME = 30
 
 
-class _Said(NamedTuple):
+class _Member(NamedTuple):
     """A rank's description of itself for a group.
 
     Attributes:
@@ -85,31 +85,33 @@ def join(
     """
     if size == 1:
         return None
-    own = find(threads=threads)
+    recorder = find(threads=threads)
     launch = None if threads else launchers.find_launch()
     place = (launch.rank, launch.size) if launch and launch.size >= size else (rank, size)
     process = os.uname().nodename, os.getpid()
-    said = _Said(
-        is_on(), own is not None, own.job if own else new_name(),
-        own.place[0] if own else place[0], token_hex(8), process,
+    member = _Member(
+        is_on(), recorder is not None, recorder.job if recorder else new_name(),
+        recorder.place[0] if recorder else place[0], token_hex(8), process,
     )  # fmt: skip
-    everyone: Sequence[_Said] = exchange(said, _Said)
-    if not said.on:
+    everyone: Sequence[_Member] = exchange(member, _Member)
+    if not member.on:
         return None
-    if own is None:
-        job = next((each.job for each in everyone if each.has_file), everyone[0].job)
-        own = _open(job, place, threads=threads, writers=writers)
-    if own is None:
+    if recorder is None:
+        job = next((peer.job for peer in everyone if peer.has_file), everyone[0].job)
+        recorder = _open(job, place, threads=threads, writers=writers)
+    if recorder is None:
         return None
     _local_peers.update(dict.fromkeys(
-        each.process[1] for each in everyone if each.process[0] == said.process[0]
+        peer.process[1] for peer in everyone if peer.process[0] == member.process[0]
     ))  # fmt: skip
     numbers = [description.rank for description in everyone]
     members, name = ranges(numbers), name or _name_of(numbers)
     group = Group(everyone[0].id, name, rank, members)
     messages = Group(f"{group.id} messages", f"messages of {name}", rank, members, True)
-    logs = (own.writers.Log(own.ring, own.intern(each)) for each in (group, messages))
-    return GroupFlight(own, *logs)
+    logs = (
+        recorder.writers.Log(recorder.ring, recorder.intern(item)) for item in (group, messages)
+    )
+    return GroupFlight(recorder, *logs)
 
 
 def _name_of(numbers: list[int]) -> str:
@@ -126,35 +128,35 @@ def _name_of(numbers: list[int]) -> str:
 def find(*, threads: bool = False) -> Recorder | None:
     """Return the recorder of this rank, None where it has none."""
     if threads:
-        found: Recorder | None = getattr(_of_thread, "recorder", None)
-        return found
+        recorder: Recorder | None = getattr(_of_thread, "recorder", None)
+        return recorder
     return _of_process[-1] if _of_process else None
 
 
 def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> Recorder | None:
     with _lock:
-        if (other := find(threads=threads)) is not None:
-            return other  # of a group that another thread has joined meanwhile
+        if (existing := find(threads=threads)) is not None:
+            return existing  # of a group that another thread has joined meanwhile
         try:
-            made = Recorder(job, place, thread=threads, writers=writers)
+            recorder = Recorder(job, place, thread=threads, writers=writers)
         except OSError as error:
             _warn(error)
             return None
-        RankLost.found_in = str(made.directory)
+        RankLost.found_in = str(recorder.directory)
         if threads:
-            _of_thread.recorder = made
-            return made
-        asked.watch(writers, made.ending, made.stacks)
+            _of_thread.recorder = recorder
+            return recorder
+        asked.watch(writers, recorder.ending, recorder.stacks)
         RankLost.raised = staticmethod(ask_for_stacks)
-        _of_process.append(made)
-        return made
+        _of_process.append(recorder)
+        return recorder
 
 
 def _warn(error: OSError) -> None:
     """Say why nothing is recorded: one process for its host, as ranks there write to one place."""
     if not _warned and launchers.is_first_of_host():
-        where = "" if error.filename is None else f"{error.filename}: "
-        why = printable(f"{where}{error.strerror or error}")
+        place = "" if error.filename is None else f"{error.filename}: "
+        why = printable(f"{place}{error.strerror or error}")
         text = f"{launchers.place()}calls are not recorded: {why}"
         _warned.append(text)
         print(f"warning: {text}", file=sys.stderr, flush=True)
@@ -162,34 +164,34 @@ def _warn(error: OSError) -> None:
 
 def end_thread(error: BaseException | None) -> None:
     """End the recorder of a rank that is a thread."""
-    found = find(threads=True)
-    if found is not None:
+    recorder = find(threads=True)
+    if recorder is not None:
         del _of_thread.recorder
-        found.end(error)
+        recorder.end(error)
 
 
 def end_by(error: BaseException) -> None:
     """Say that this process ends by an error, which it does not raise."""
-    for each in _of_process:
-        each.end(error)
+    for recorder in _of_process:
+        recorder.end(error)
 
 
 @atexit.register  # at import: functions that the program registers later may make calls
 def _end_process() -> None:
     asked.unwatch()
     error = getattr(sys, "last_value", None)
-    for each in _of_process:
-        each.end(error)
+    for recorder in _of_process:
+        recorder.end(error)
 
 
 def _forget() -> None:
     """Leave the files of the process that a child was forked from to that one."""
     asked.unwatch()
-    for each in _of_process:
-        each.close()
+    for recorder in _of_process:
+        recorder.close()
     _of_process.clear()
-    if (found := find(threads=True)) is not None:
-        found.close()
+    if (thread_recorder := find(threads=True)) is not None:
+        thread_recorder.close()
         del _of_thread.recorder
 
 
@@ -199,12 +201,12 @@ os.register_at_fork(after_in_child=_forget)
 def ask_for_stacks() -> None:
     """Have all ranks of this host that this one shares a group with write their stacks."""
     now = monotonic()
-    if now - _asked[0] < _AGAIN:
+    if now - _last_request[0] < _AGAIN:
         return
-    _asked[0] = now
+    _last_request[0] = now
     stacks.dump()
-    own = find()
-    for path in of_job(own.directory, own.job) if own else ():
+    recorder = find()
+    for path in of_job(recorder.directory, recorder.job) if recorder else ():
         process = int(path.name.split(".")[2])
         # A rank without such a file has a handler of its own, or none.
         if process in _local_peers and path.with_suffix(STACKS).exists():
@@ -213,5 +215,5 @@ def ask_for_stacks() -> None:
 
 def directory() -> Path | None:
     """Return where this process records, None where it does not."""
-    found = find(threads=True) or find()
-    return found.directory if found else None
+    recorder = find(threads=True) or find()
+    return recorder.directory if recorder else None

@@ -18,24 +18,24 @@ _SECONDS = 2.0
 """How long to wait for stacks that were asked for: on a busy machine a rank may get no core."""
 
 
-def look(directory: Path, *, after: float = 1.0) -> tuple[Diagnosis, list[Dump], list[str]]:
+def look(directory: Path, *, threshold: float = 1.0) -> tuple[Diagnosis, list[Dump], list[str]]:
     """Return the state of a job, the files of its ranks, and why some cannot be read.
 
     Ranks of this host that run are asked for their stacks, which does not stop them.
 
     Args:
-        after: seconds after which a call that is under way counts as stuck while its rank runs.
+        threshold: seconds after which a call that is under way counts as stuck while its rank runs.
 
     Raises:
         ArgumentError: there is no flight file.
     """
     dumps, faults = read_all(directory)
-    asked = [each for each in dumps if _is_here(each)]
-    if asked:
-        _ask(asked)
+    running = [dump for dump in dumps if _is_here(dump)]
+    if running:
+        _ask(running)
         dumps, faults = read_all(directory)
-        dumps = [_with_py_spy(each) if _is_here(each) else each for each in dumps]
-    return diagnose(dumps, time_ns(), after), dumps, faults
+        dumps = [_with_py_spy(dump) if _is_here(dump) else dump for dump in dumps]
+    return diagnose(dumps, time_ns(), threshold), dumps, faults
 
 
 def _is_here(dump: Dump) -> bool:
@@ -51,16 +51,16 @@ def _is_here(dump: Dump) -> bool:
 
 def _ask(dumps: list[Dump]) -> None:
     """Have ranks write their stacks, and wait until they have, but not for long."""
-    before = {}
-    for each in dumps:
-        path = each.path.with_suffix(STACKS)
+    sizes = {}
+    for dump in dumps:
+        path = dump.path.with_suffix(STACKS)
         with suppress(OSError):  # the rank may end meanwhile
-            before[path] = path.stat().st_size
-            stacks.ask(each.process.pid)
+            sizes[path] = path.stat().st_size
+            stacks.ask(dump.process.pid)
     until = monotonic() + _SECONDS
-    while before and monotonic() < until:
+    while sizes and monotonic() < until:
         sleep(0.02)
-        before = {path: size for path, size in before.items() if _size(path) == size}
+        sizes = {path: size for path, size in sizes.items() if _size(path) == size}
 
 
 def _size(path: Path) -> int | None:
@@ -75,11 +75,11 @@ def _with_py_spy(dump: Dump) -> Dump:
     if dump.stacks or command is None:
         return dump
     with suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run(
+        process = subprocess.run(
             (command, "dump", "--pid", str(dump.process.pid)), capture_output=True, text=True,
             errors="replace", timeout=5, check=True, env={**os.environ, "NO_COLOR": "1"},
         )  # fmt: skip
-        return dump._replace(stacks=_as_faulthandler(told.stdout))
+        return dump._replace(stacks=_as_faulthandler(process.stdout))
     return dump
 
 
@@ -90,7 +90,7 @@ def _as_faulthandler(text: str) -> str:
         if line.startswith("Thread"):
             lines.append(f"Thread 0x{number:x} (most recent call first):")
         elif line.startswith("    ") and line.endswith(")") and " (" in line:
-            function, _, where = line.strip()[:-1].rpartition(" (")
-            file, _, at = where.rpartition(":")
+            function, _, location = line.strip()[:-1].rpartition(" (")
+            file, _, at = location.rpartition(":")
             lines.append(f'  File "{file}", line {at} in {function}')
     return "\n".join(lines)

@@ -60,7 +60,7 @@ class Outcome(IntEnum):
     """How a call stands."""
 
     UNDER_WAY = 0
-    DONE = 1
+    COMPLETED = 1
     RAISED = 2
     ISSUED = 3
     """It has begun, and its end is not recorded."""
@@ -72,7 +72,7 @@ class Kind(IntEnum):
     PROCESS = 1
     GROUP = 2
     CALL = 3
-    WHERE = 4
+    LOCATION = 4
     TEXT = 5
 
 
@@ -83,7 +83,7 @@ class Row(NamedTuple):
         number: counts the rows of this file, from 1.
         sequence: counts the calls on the group, from 1, the same on all its ranks.
         start, end: ticks of a clock that `CLOCK` relates to the host's monotonic one.
-        group, call, where, text: places in the table; 0 for none. `text` is that of an error.
+        group, call, location, text: places in the table; 0 for none. `text` is that of an error.
         thread: the system's number of it.
     """
 
@@ -93,7 +93,7 @@ class Row(NamedTuple):
     end: int
     group: int
     call: int
-    where: int
+    location: int
     thread: int
     outcome: int
     text: int
@@ -102,7 +102,7 @@ class Row(NamedTuple):
 def check_of(row: Row) -> int:
     """Return the checksum of a row as its call begins; as in ``flight.c``."""
     words = (row.number, row.sequence, row.start, row.group | row.call << 32,
-             row.where | row.thread << 32)  # fmt: skip
+             row.location | row.thread << 32)  # fmt: skip
     total = sum(word * factor for word, factor in zip(words, _FACTORS, strict=True)) & _WORD
     return total ^ total >> 29
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mpicoll.errors import ArgumentError
-from mpicoll.flight.directory import home, is_held, stated
+from mpicoll.flight.directory import configured, home, is_held
 from mpicoll.flight.reader import DamagedFile, newest_files, read
 from mpicoll.text.numbers import ranges
 
@@ -42,7 +42,7 @@ def jobs() -> list[Job]:
     Raises:
         ArgumentError: there is none.
     """
-    place = Path(stated()) if stated() else home()
+    place = Path(configured()) if configured() else home()
     listed = sorted(_jobs(place), key=lambda job: job.started, reverse=True)
     if not listed:
         raise ArgumentError(f"no job has left flight files in {place}: name the directory of one")

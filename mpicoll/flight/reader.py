@@ -43,7 +43,7 @@ from mpicoll.flight.layout import (
     check_of,
     head,
 )
-from mpicoll.flight.records import Call, Group, Process, Record, Text, Where
+from mpicoll.flight.records import Call, Group, Location, Process, Record, Text
 
 MOST_FILES = 1 << 14
 _MOST_STACKS = 1 << 20
@@ -73,7 +73,7 @@ class Entry(NamedTuple):
     end: int
     group: Group | None
     call: Call
-    where: Where | None
+    location: Location | None
     thread: int
     outcome: Outcome
     error: str
@@ -139,7 +139,7 @@ def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
             faults.append(str(error))
     if not dumps:
         raise ArgumentError("; ".join(faults))
-    return sorted(dumps, key=lambda each: (each.rank, each.path.name)), faults
+    return sorted(dumps, key=lambda dump: (dump.rank, dump.path.name)), faults
 
 
 def newest_files(directory: Path) -> tuple[list[Path], list[str]]:
@@ -153,13 +153,13 @@ def newest_files(directory: Path) -> tuple[list[Path], list[str]]:
     jobs: dict[str, list[Path]] = {}
     faults = []
     for path in files(directory):
-        if found := _NAME.fullmatch(path.name):
-            jobs.setdefault(found[2], []).append(path)
+        if match := _NAME.fullmatch(path.name):
+            jobs.setdefault(match[2], []).append(path)
         else:
             faults.append(f"{path.name}: no name of a flight file")
     if not jobs:
-        others = f": {'; '.join(faults)}" if faults else ""
-        raise ArgumentError(f"{directory} has no flight files{others}")
+        reasons = f": {'; '.join(faults)}" if faults else ""
+        raise ArgumentError(f"{directory} has no flight files{reasons}")
     newest = max(jobs, key=lambda job: (max(map(_changed, jobs[job])), job))
     if len(jobs) > 1:
         faults.append(f"{len(jobs)} jobs have left files here: this is the last one, {newest}")
@@ -183,7 +183,7 @@ def read(path: Path) -> Dump:
     faults: list[str] = []
     _check_head(path, data, faults)
     table = dict(_table(data, faults))
-    process = next((each for each in table.values() if isinstance(each, Process)), None)
+    process = next((record for record in table.values() if isinstance(record, Process)), None)
     if process is None:
         name = _NAME.fullmatch(path.name)
         if name is None or not table:
@@ -198,13 +198,13 @@ def read(path: Path) -> Dump:
     state, when = _state(data)
     return Dump(
         path, process, state, when and when + shift, is_held(path), _ending(data),
-        [each for each in table.values() if isinstance(each, Group)], entries,
-        [each.text for each in table.values() if isinstance(each, Text)],
+        [record for record in table.values() if isinstance(record, Group)], entries,
+        [record.text for record in table.values() if isinstance(record, Text)],
         _stacks(path), faults,
     )  # fmt: skip
 
 
-def _bytes(path: Path, most: int) -> bytes:
+def _bytes(path: Path, limit: int) -> bytes:
     """Return the first bytes of a file; neither a link nor a pipe is followed or waited for."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -213,7 +213,7 @@ def _bytes(path: Path, most: int) -> bytes:
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise DamagedFile(f"{path}: no regular file")
-        return file.read(most)
+        return file.read(limit)
 
 
 def _check_head(path: Path, data: bytes, faults: list[str]) -> None:
@@ -251,7 +251,7 @@ def _table(data: bytes, faults: list[str]) -> Iterator[tuple[int, Record]]:
 
 def _rows(data: bytes, faults: list[str]) -> list[Row]:
     """Return the rows that are whole, in the order of their numbers."""
-    found, lost = {}, 0
+    rows, lost = {}, 0
     for place in range(ROWS):
         at = ROWS_AT + place * ROW.size
         if at + ROW.size > len(data):
@@ -266,14 +266,14 @@ def _rows(data: bytes, faults: list[str]) -> list[Row]:
             or check_of(row) != check
             or row.outcome not in set(Outcome)
             or (row.number - 1) % ROWS != place
-            or row.number in found
+            or row.number in rows
         ):
             lost += 1
         else:
-            found[row.number] = row
+            rows[row.number] = row
     if lost:
         faults.append(f"{lost} rows are damaged or half written, and left out")
-    return [found[number] for number in sorted(found)]
+    return [rows[number] for number in sorted(rows)]
 
 
 def _clock(data: bytes, faults: list[str]) -> Callable[[int], int]:
@@ -298,7 +298,7 @@ def _entry(row: Row, table: dict[int, Record], clock: Callable[[int], int], shif
     return Entry(
         row.number, row.sequence, start, 0 if outcome is Outcome.UNDER_WAY else end,
         named(row.group, Group), named(row.call, Call) or Call("a call"),
-        named(row.where, Where), row.thread, outcome, text.text if text else "",
+        named(row.location, Location), row.thread, outcome, text.text if text else "",
     )  # fmt: skip
 
 

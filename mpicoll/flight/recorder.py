@@ -35,7 +35,7 @@ from mpicoll.flight.layout import (
     head,
     record,
 )
-from mpicoll.flight.records import Process, Record, Text, Where, encode
+from mpicoll.flight.records import Location, Process, Record, Text, encode
 
 _PACKAGE = Path(__file__).parent.parent
 _LIBRARIES = (
@@ -114,9 +114,9 @@ class Recorder:
 
     def intern(self, item: Record) -> int:
         """Return the place of a record in the table, 0 where there is no room left."""
-        found = self.places.get(item)
-        if found is not None:
-            return found
+        known_place = self.places.get(item)
+        if known_place is not None:
+            return known_place
         data = record(*encode(item))
         length = len(data)
         with self.lock:
@@ -137,7 +137,7 @@ class Recorder:
         line = next(
             (line for first, last, line in code.co_lines() if first <= instruction < last), None
         )
-        return self.intern(Where(file, line or code.co_firstlineno, code.co_qualname))
+        return self.intern(Location(file, line or code.co_firstlineno, code.co_qualname))
 
     def describe(self, error: BaseException) -> int:
         """Return the place of an error's text."""

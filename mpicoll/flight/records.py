@@ -66,7 +66,7 @@ class Call(msgspec.Struct, frozen=True):
     transport: _Text = ""
 
 
-class Where(msgspec.Struct, frozen=True):
+class Location(msgspec.Struct, frozen=True):
     """A line of the user's source."""
 
     file: _Text
@@ -80,13 +80,14 @@ class Text(msgspec.Struct, frozen=True):
     text: _Text
 
 
-Record = Process | Group | Call | Where | Text
+Record = Process | Group | Call | Location | Text
 TYPES: dict[int, type[Record]] = {
-    Kind.PROCESS: Process, Kind.GROUP: Group, Kind.CALL: Call, Kind.WHERE: Where, Kind.TEXT: Text,
+    Kind.PROCESS: Process, Kind.GROUP: Group, Kind.CALL: Call, Kind.LOCATION: Location,
+    Kind.TEXT: Text,
 }  # fmt: skip
-_KINDS = {each: kind for kind, each in TYPES.items()}
+_KINDS = {record_type: kind for kind, record_type in TYPES.items()}
 # msgspec crashes where two threads are the first to decode a type: these are made beforehand.
-_DECODE = {kind: msgspec.json.Decoder(each).decode for kind, each in TYPES.items()}
+_DECODE = {kind: msgspec.json.Decoder(record_type).decode for kind, record_type in TYPES.items()}
 
 
 def encode(record: Record) -> tuple[int, bytes]:
@@ -105,7 +106,7 @@ def decode(kind: int, data: bytes) -> Record | None:
         return None
 
 
-def ranks_of(text: str, most: int = 1 << 16) -> list[int]:
+def ranks_of(text: str, limit: int = 1 << 16) -> list[int]:
     """Return the ranks that `ranges` wrote; at most so many, and none where it is another text.
 
     >>> ranks_of("0-2,5,4"), ranks_of("1-x")
@@ -118,7 +119,7 @@ def ranks_of(text: str, most: int = 1 << 16) -> list[int]:
             return []
         if last and not (last.isascii() and last.isdecimal() and len(last) < 9):
             return []
-        ranks += range(int(first), min(int(last or first), int(first) + most) + 1)
-        if len(ranks) > most:
+        ranks += range(int(first), min(int(last or first), int(first) + limit) + 1)
+        if len(ranks) > limit:
             return []
     return ranks

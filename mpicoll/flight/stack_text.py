@@ -27,10 +27,10 @@ def last_stacks(text: str) -> list[list[Frame]]:
     """Return the stacks of the threads as they were last written, the main thread's last."""
     stacks: list[tuple[str, list[Frame]]] = []
     for line in text.splitlines()[-_MOST_LINES:]:
-        if found := _THREAD.match(line):
-            stacks.append((found[1], []))
-        elif stacks and (found := _FRAME.match(line)):
-            stacks[-1][1].append(Frame(found[1], int(found[2]), found[3]))
+        if match := _THREAD.match(line):
+            stacks.append((match[1], []))
+        elif stacks and (match := _FRAME.match(line)):
+            stacks[-1][1].append(Frame(match[1], int(match[2]), match[3]))
     # The last writing ends where a thread comes for the second time, from behind.
     seen, last = set[str](), []
     for thread, frames in reversed(stacks):
@@ -43,12 +43,12 @@ def last_stacks(text: str) -> list[list[Frame]]:
 
 def place(stacks: list[list[Frame]]) -> Frame | None:
     """Return where the main thread is: its innermost line that is no library's, or else any."""
-    frames = next((each for each in reversed(stacks) if each), [])
-    own = (each for each in frames if not _LIBRARY.search(each.file))
-    return next(own, frames[0] if frames else None)
+    frames = next((stack for stack in reversed(stacks) if stack), [])
+    user_frames = (frame for frame in frames if not _LIBRARY.search(frame.file))
+    return next(user_frames, frames[0] if frames else None)
 
 
 def fatal_error(text: str) -> str:
     """Return the fatal signal that ended a process, as it was written last; empty for none."""
-    found = _FATAL.findall(text)
-    return str(found[-1]) if found else ""
+    errors = _FATAL.findall(text)
+    return str(errors[-1]) if errors else ""

@@ -100,15 +100,15 @@ class Hosts:
         _run("ip", "netns", "add", bridge)
         _run("ip", "-n", bridge, "link", "add", "bridge", "type", "bridge")
         _run("ip", "-n", bridge, "link", "set", "bridge", "up")
-        known = "".join(f"{self.address(i)} {name}\n" for i, name in enumerate(self.names))
+        hosts_text = "".join(f"{self.address(i)} {name}\n" for i, name in enumerate(self.names))
         for index, name in enumerate(self.names):
-            self._add(index, name, bridge, f"127.0.0.1 localhost\n{known}")
+            self._add(index, name, bridge, f"127.0.0.1 localhost\n{hosts_text}")
         assert self.folder is not None
         launcher = self.folder / "launch"
         launcher.write_text(_LAUNCHER.format(prefix=self.prefix))
         launcher.chmod(0o755)
 
-    def _add(self, index: int, name: str, bridge: str, known: str) -> None:
+    def _add(self, index: int, name: str, bridge: str, hosts_text: str) -> None:
         """Make one host: its link to the bridge, and its /etc/hosts."""
         namespace, port = self._namespace(name), f"port{index}"
         _run("ip", "netns", "add", namespace)
@@ -119,15 +119,15 @@ class Hosts:
         mtu = str(self.mtu)
         _run("ip", "-n", namespace, "link", "set", "eth0", "mtu", mtu, "up")
         _run("ip", "-n", bridge, "link", "set", port, "master", "bridge", "mtu", mtu, "up")
-        for where, device in ((namespace, "eth0"), (bridge, port)):
+        for place, device in ((namespace, "eth0"), (bridge, port)):
             if self.rate is not None:
                 _run(
-                    "ip", "netns", "exec", where, "tc", "qdisc", "add", "dev", device, "root",
+                    "ip", "netns", "exec", place, "tc", "qdisc", "add", "dev", device, "root",
                     "tbf", "rate", self.rate, "burst", str(_BURST), "latency", _LATENCY,
                 )  # fmt: skip
         # `ip netns exec` lays these over /etc.
         (_ETC / namespace).mkdir(parents=True)
-        (_ETC / namespace / "hosts").write_text(known)
+        (_ETC / namespace / "hosts").write_text(hosts_text)
 
     def address(self, index: int) -> str:
         """Return the address of a host."""
@@ -150,8 +150,8 @@ class Hosts:
         _system("unshare", _NAME_SPACE | _MOUNT_SPACE)
         socket.sethostname(self.names[index])
         _system("mount", b"none", b"/", None, _PRIVATE, None)
-        known = os.fsencode(_ETC / namespace / "hosts")
-        _system("mount", known, b"/etc/hosts", None, _BIND, None)
+        hosts_file = os.fsencode(_ETC / namespace / "hosts")
+        _system("mount", hosts_file, b"/etc/hosts", None, _BIND, None)
 
     def _remove(self) -> None:
         for name in (*self.names, "bridge"):
@@ -203,19 +203,19 @@ def missing() -> str | None:
     if os.geteuid() != 0:
         return "network namespaces need root"
     try:
-        found = subprocess.run(
+        output = subprocess.run(
             [_mpirun(), "--version"], capture_output=True, text=True, check=False
         )
     except LaunchError as error:
         return str(error)
-    return None if "HYDRA" in found.stdout else "ranks start there through MPICH's mpirun (hydra)"
+    return None if "HYDRA" in output.stdout else "ranks start there through MPICH's mpirun (hydra)"
 
 
 def _mpirun() -> str:
-    found = mpirun()
-    if found is None:
+    path = mpirun()
+    if path is None:
         raise LaunchError("no mpirun: pip install 'mpicoll[mpich]' brings MPICH's")
-    return found
+    return path
 
 
 def _system(name: str, *arguments: Any) -> None:
@@ -230,6 +230,6 @@ def _system(name: str, *arguments: Any) -> None:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LaunchError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise LaunchError(f"{' '.join(command)}: {process.stderr.strip() or process.returncode}")

@@ -35,14 +35,14 @@ def is_done(future: Future[Any], seconds: float) -> bool:
     return future.done()
 
 
-def within(seconds: float, call: Callable[[], T], late: Exception) -> T:
+def within(seconds: float, call: Callable[[], T], error: Exception) -> T:
     """Return the result of a call.
 
     Raises:
-        Exception: `late`, where it has not ended in so many seconds.
+        Exception: `error`, if the call has not ended within `seconds`.
     """
-    future, waited = background(call, str(late)), Waited()
+    future, waited = background(call, str(error)), Waited()
     while not is_done(future, min(_LOOK, seconds)):
         if waited.look() > seconds:
-            raise late
+            raise error
     return future.result()

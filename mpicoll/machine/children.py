@@ -12,7 +12,7 @@ from typing import IO
 
 _libc = ctypes.CDLL(None)  # a forked process must not load it
 _PARENT_DEATH_SIGNAL = 1
-_TOGETHER = 'trap "trap : TERM; kill 0; wait" TERM; "$@" & wait $!'
+_SCRIPT = 'trap "trap : TERM; kill 0; wait" TERM; "$@" & wait $!'
 """For a shell: Intel MPI's launcher is a script, whose own end would leave what it has started."""
 _GRACE = 10.0
 """Seconds in which a launcher that is asked to end its ranks does."""
@@ -38,7 +38,7 @@ def run_launcher(
         subprocess.TimeoutExpired: it had not ended.
     """
     process = subprocess.Popen(
-        ("sh", "-c", _TOGETHER, "sh", *command), env=environment, stdin=subprocess.DEVNULL,
+        ("sh", "-c", _SCRIPT, "sh", *command), env=environment, stdin=subprocess.DEVNULL,
         stdout=out, stderr=errors, start_new_session=True, preexec_fn=end_with_parent,
     )  # fmt: skip
     try:

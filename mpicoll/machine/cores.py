@@ -42,8 +42,8 @@ def own_cores() -> Cores:
 def container_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:
     """Return the cores whose time the container may use, None without a limit."""
     try:
-        most, period = path.read_text().split()[:2]
-        return None if most == "max" else int(most) / int(period)
+        limit, period = path.read_text().split()[:2]
+        return None if limit == "max" else int(limit) / int(period)
     except (OSError, ValueError):
         return None
 
@@ -77,8 +77,8 @@ def usable_cores(processes: Sequence[Cores]) -> float:
     >>> usable_cores([Cores([0, 1], 1.5)])
     1.5
     """
-    cores = float(len({core for each in processes for core in each.allowed}))
-    quotas = [each.quota for each in processes if each.quota]
+    cores = float(len({core for process in processes for core in process.allowed}))
+    quotas = [process.quota for process in processes if process.quota]
     return min(cores, max(quotas)) if quotas else cores
 
 

@@ -14,7 +14,7 @@ from mpicoll.machine.links import NETWORK, LinkClass, LinkClasses
 Nvml = Any
 """The module ``pynvml`` of the package nvidia-ml-py, initialised."""
 
-SAME = "same GPU"
+SAME_GPU = "same GPU"
 _UNKNOWN = "unknown"
 _LEVELS = {
     0: "PCIe on one board",
@@ -77,26 +77,24 @@ def gpu_links(
         gpus: of every rank, as ``GPU-`` and a UUID or as a PCI bus address.
     """
     own_node = next(node for node in nodes if rank in node)
-    others = range(rank + 1, len(gpus))
-    links = {(rank, other): LinkClass(NETWORK) for other in others if other not in own_node}
+    peers = range(rank + 1, len(gpus))
+    links = {(rank, peer): LinkClass(NETWORK) for peer in peers if peer not in own_node}
     try:
         nvml = driver()
     except Exception as error:  # the driver's library raises exceptions of its own
         missing = LinkClass(_UNKNOWN, f"no NVML: {type(error).__name__}: {error}")
-        return links | {(rank, other): missing for other in others if other in own_node}
+        return links | {(rank, peer): missing for peer in peers if peer in own_node}
     return links | {
-        (rank, other): gpu_link(nvml, gpus[rank], gpus[other])
-        for other in others
-        if other in own_node
+        (rank, peer): gpu_link(nvml, gpus[rank], gpus[peer]) for peer in peers if peer in own_node
     }
 
 
-def gpu_link(nvml: Nvml, own: str, other: str) -> LinkClass:
+def gpu_link(nvml: Nvml, gpu: str, peer: str) -> LinkClass:
     """Return the link between two GPUs of one machine."""
-    if own == other:
-        return LinkClass(SAME)
+    if gpu == peer:
+        return LinkClass(SAME_GPU)
     try:
-        pair = _handle(nvml, own), _handle(nvml, other)
+        pair = _handle(nvml, gpu), _handle(nvml, peer)
         access = nvml.nvmlDeviceGetP2PStatus(*pair, _READ) == _PERMITTED
         detail = "" if access else "no peer access: copies go through host memory"
         return LinkClass(_nvlink(nvml, *pair) or _pcie(nvml, *pair), detail)
@@ -110,25 +108,25 @@ def _handle(nvml: Nvml, gpu: str) -> Any:
     return nvml.nvmlDeviceGetHandleByPciBusId(gpu)
 
 
-def _pcie(nvml: Nvml, own: Any, other: Any) -> str:
-    level = int(nvml.nvmlDeviceGetTopologyCommonAncestor(own, other))
+def _pcie(nvml: Nvml, gpu: Any, peer: Any) -> str:
+    level = int(nvml.nvmlDeviceGetTopologyCommonAncestor(gpu, peer))
     return _LEVELS.get(level, f"PCIe at level {level}")
 
 
-def _nvlink(nvml: Nvml, own: Any, other: Any) -> str:
+def _nvlink(nvml: Nvml, gpu: Any, peer: Any) -> str:
     """Return the NVLinks from one GPU to the other, empty for none."""
-    ends = _ends(nvml, own), _ends(nvml, other)
-    direct = ends[0].count(_address(nvml.nvmlDeviceGetPciInfo(other).busId))
+    ends = _ends(nvml, gpu), _ends(nvml, peer)
+    direct = ends[0].count(_address(nvml.nvmlDeviceGetPciInfo(peer).busId))
     if direct:
         return f"NVLink x{direct}"
     # Through switches every GPU of the fabric is reached by all links.
-    switched = min(each.count("switch") for each in ends)
+    switched = min(end.count("switch") for end in ends)
     return f"NVLink x{switched} through a switch" if switched else ""
 
 
 def _ends(nvml: Nvml, gpu: Any) -> list[str]:
     """Return where each active NVLink of a GPU ends: at a bus address, or at a switch."""
-    found = []
+    ends = []
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
             if nvml.nvmlDeviceGetNvLinkState(gpu, link) != nvml.NVML_FEATURE_ENABLED:
@@ -138,8 +136,8 @@ def _ends(nvml: Nvml, gpu: Any) -> list[str]:
         except nvml.NVMLError:
             # A GPU without this link, or without any, says so by an error.
             continue
-        found.append("switch" if is_switch else _address(remote))
-    return found
+        ends.append("switch" if is_switch else _address(remote))
+    return ends
 
 
 def _address(bus: bytes | str) -> str:
@@ -149,5 +147,5 @@ def _address(bus: bytes | str) -> str:
     ('0:3b:00.0', '0:3b:00.0')
     """
     text = bus.decode() if isinstance(bus, bytes) else bus
-    domain, _, rest = text.lower().partition(":")
-    return f"{int(domain, 16):x}:{rest}"
+    domain, _, tail = text.lower().partition(":")
+    return f"{int(domain, 16):x}:{tail}"

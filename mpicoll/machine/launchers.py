@@ -35,7 +35,7 @@ _OTHER_RANKS = (
 )  # fmt: skip
 """The variables of launchers that are not in `LAUNCHERS`."""
 
-OWN = ("mpicoll", "torchcoll")
+PACKAGES = ("mpicoll", "torchcoll")
 _OF_TORCH = ("bench", "p2p", "tune")
 """The commands of torchcoll."""
 TORCHRUN, SRUN = "torchrun", "srun"
@@ -60,9 +60,11 @@ class Launch(NamedTuple):
 
 def find_launch(variables: Mapping[str, str] = os.environ) -> Launch | None:
     """Return how this process was launched, None where no launcher started it."""
-    for each in LAUNCHERS:
+    for launcher in LAUNCHERS:
         try:
-            return Launch(each.name, int(variables[each.size]), int(variables.get(each.rank, "0")))
+            return Launch(
+                launcher.name, int(variables[launcher.size]), int(variables.get(launcher.rank, "0"))
+            )
         except (KeyError, ValueError):
             continue
     return None
@@ -70,9 +72,9 @@ def find_launch(variables: Mapping[str, str] = os.environ) -> Launch | None:
 
 def ranks_of_host(variables: Mapping[str, str] = os.environ) -> int | None:
     """Return how many ranks were started on this host, None where no launcher says so."""
-    for each in LAUNCHERS:
-        if each.size in variables and each.local_size is not None:
-            text = variables.get(each.local_size, "")
+    for launcher in LAUNCHERS:
+        if launcher.size in variables and launcher.local_size is not None:
+            text = variables.get(launcher.local_size, "")
             return whole(text, 1 << 20)
     return None
 
@@ -88,8 +90,8 @@ def is_first_of_host() -> bool:
 
     Where nobody says which process that is, as where each was started by hand, it is any.
     """
-    found = (os.environ[each] for each in _LOCAL_RANKS if each in os.environ)
-    return is_first_process() or next(found, "0") == "0"
+    ranks = (os.environ[variable] for variable in _LOCAL_RANKS if variable in os.environ)
+    return is_first_process() or next(ranks, "0") == "0"
 
 
 def is_by_hand() -> bool:
@@ -116,7 +118,7 @@ def own_module() -> str | None:
     """Return the module of ours that Python was started with, by ``-m``; None for none."""
     arguments = sys.orig_argv
     named = arguments[arguments.index("-m") + 1 :][:1] if "-m" in arguments else []
-    return named[0] if named and named[0].partition(".")[0] in OWN else None
+    return named[0] if named and named[0].partition(".")[0] in PACKAGES else None
 
 
 def singletons(size: int, library: str, variables: Mapping[str, str] = os.environ) -> str | None:
@@ -129,7 +131,7 @@ def singletons(size: int, library: str, variables: Mapping[str, str] = os.enviro
     launch = find_launch(variables)
     if launch is None or size > 1 or launch.size <= 1:
         return None
-    right = _beside(sys.executable) or "the mpirun of that library"
+    right = _mpirun_beside(sys.executable) or "the mpirun of that library"
     module = own_module() or "mpicoll.bench"
     if launch.launcher == TORCHRUN:
         command = module.partition(".")[2]
@@ -182,7 +184,7 @@ def mismatch(vendor: str, variables: Mapping[str, str] = os.environ) -> str | No
         return None
     if ("Open MPI" in launch.launcher) == (vendor == "Open MPI"):
         return None
-    right = _beside(sys.executable) or f"the mpirun of {vendor}"
+    right = _mpirun_beside(sys.executable) or f"the mpirun of {vendor}"
     return (
         f"{launch.launcher} started this process, but mpi4py is built on {vendor}, which may not "
         f"understand that launcher; if MPI fails to start, use {right} -n {launch.size}"
@@ -191,9 +193,9 @@ def mismatch(vendor: str, variables: Mapping[str, str] = os.environ) -> str | No
 
 def mpirun(python: str = sys.executable) -> str | None:
     """Return the mpirun beside an interpreter, else the one on PATH; None where there is none."""
-    return _beside(python) or shutil.which("mpirun")
+    return _mpirun_beside(python) or shutil.which("mpirun")
 
 
-def _beside(python: str) -> str | None:
+def _mpirun_beside(python: str) -> str | None:
     path = Path(python).parent / "mpirun"
     return str(path) if path.exists() else None

@@ -39,7 +39,7 @@ def physical_cores(cpus: Iterable[int] | None = None, system: Path = _SYSTEM) ->
     """Return the physical cores that this process may use; none where the system hides them."""
     try:
         cpus = os.sched_getaffinity(0) if cpus is None else cpus
-        return sorted({_core(system / f"cpu{each}" / "topology") for each in cpus})
+        return sorted({_core(system / f"cpu{cpu}" / "topology") for cpu in cpus})
     except (OSError, ValueError):
         return []
 
@@ -67,7 +67,7 @@ def host_links(nodes: Nodes, cores: Sequence[Sequence[Core]]) -> LinkClasses:
     }
 
 
-def host_link(own: Sequence[Core], other: Sequence[Core]) -> LinkClass:
+def host_link(cores: Sequence[Core], peer_cores: Sequence[Core]) -> LinkClass:
     """Return the link between two ranks of one node.
 
     >>> host_link([Core(0, 1)], [Core(0, 2)]).name, host_link([Core(0, 1)], [Core(1, 1)]).name
@@ -75,10 +75,10 @@ def host_link(own: Sequence[Core], other: Sequence[Core]) -> LinkClass:
     >>> host_link([Core(0, 1)], [Core(0, 1)]).name, host_link([], [Core(0, 1)]).name
     ('same core', 'same node')
     """
-    sockets = {each.socket for each in own}, {each.socket for each in other}
+    sockets = {core.socket for core in cores}, {core.socket for core in peer_cores}
     if len(sockets[0]) != 1 or len(sockets[1]) != 1:
         return LinkClass("same node")
     if sockets[0] != sockets[1]:
         return LinkClass("across sockets")
-    are_bound = len(own) == len(other) == 1
-    return LinkClass("same core" if are_bound and own[0] == other[0] else "same socket")
+    are_bound = len(cores) == len(peer_cores) == 1
+    return LinkClass("same core" if are_bound and cores[0] == peer_cores[0] else "same socket")

@@ -41,7 +41,7 @@ def how_ended(process: int) -> str:
         return ""
     number = code & 0x7F
     if number:
-        names = {each.value: each.name for each in signal.Signals}
+        names = {member.value: member.name for member in signal.Signals}
         return f"killed by {names.get(number, f'signal {number}')}"
     return f"status {code >> 8}"
 

@@ -42,12 +42,12 @@ def free_in_process() -> int | None:
 
     Pages of a library that are only reserved count as well.
     """
-    most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if most == resource.RLIM_INFINITY:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
         return None
     import psutil  # importing mpicoll is quicker without
 
-    return max(0, most - psutil.Process().memory_info().vms)
+    return max(0, limit - psutil.Process().memory_info().vms)
 
 
 def enlarging(nbytes: int) -> str:
@@ -74,27 +74,30 @@ def too_small_to_start(ranks: int) -> str | None:
 
 
 # psutil knows of no control groups.
-def container_memory(own: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> list[int]:
+def container_memory(
+    groups_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup"
+) -> list[int]:
     """Return the bytes that are left in each control group around this process that has a limit.
 
     Args:
-        own: lists the process's groups; a container may show only some of them below `root`.
+        groups_file: lists the process's groups; a container may show only some of them below
+            `root`.
     """
-    found = []
-    for folder, names in _groups(own, root):
+    free_bytes = []
+    for folder, names in _groups(groups_file, root):
         limit = _read(f"{folder}/{names.limit}").strip()
         if limit.isdecimal() and int(limit) < _UNLIMITED:
             used = _read(f"{folder}/{names.used}").strip()
             statistics = _read(f"{folder}/memory.stat").split()
             counts = dict(zip(statistics[::2], statistics[1::2], strict=True))
-            left = int(limit) - int(used or 0) + int(counts.get(names.reclaimable, 0))
-            found.append(max(0, left))
-    return found
+            remaining = int(limit) - int(used or 0) + int(counts.get(names.reclaimable, 0))
+            free_bytes.append(max(0, remaining))
+    return free_bytes
 
 
-def _groups(own: str, root: str) -> Iterator[tuple[str, _Names]]:
+def _groups(groups_file: str, root: str) -> Iterator[tuple[str, _Names]]:
     """Yield the folders of the groups that may limit memory, the smallest first."""
-    for line in _read(own).splitlines():
+    for line in _read(groups_file).splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
             top, names = root, _V2

@@ -25,23 +25,25 @@ def host_identity() -> str:
 def interfaces() -> dict[str, str | None]:
     """Return the IPv4 address of every interface, None for one that has none."""
     return {
-        name: next((each.address for each in addresses if each.family == socket.AF_INET), None)
+        name: next((entry.address for entry in addresses if entry.family == socket.AF_INET), None)
         for name, addresses in psutil.net_if_addrs().items()
     }
 
 
 def check_interface(name: str) -> str:
     """Return `name`, or raise LaunchError listing the interfaces that exist."""
-    known = interfaces()
-    if name not in known:
-        listed = ", ".join(f"{each} ({address or 'no IPv4'})" for each, address in known.items())
+    available = interfaces()
+    if name not in available:
+        listed = ", ".join(
+            f"{interface} ({address or 'no IPv4'})" for interface, address in available.items()
+        )
         raise LaunchError(f"there is no network interface {name!r} on this host: it has {listed}")
     return name
 
 
 def interface_of(address: str) -> str | None:
     """Return the interface that carries an address."""
-    return next((name for name, own in interfaces().items() if own == address), None)
+    return next((name for name, candidate in interfaces().items() if candidate == address), None)
 
 
 def host_address(toward: str | None = None) -> str:

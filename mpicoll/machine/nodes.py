@@ -36,15 +36,17 @@ def place_on_node(rank: int, nodes: Nodes) -> int:
     >>> place_on_node(2, ((0, 1), (2, 3)))
     0
     """
-    return next(each for each in nodes if rank in each).index(rank)
+    return next(node for node in nodes if rank in node).index(rank)
 
 
-def group_by_node(hosts: Sequence[Hashable], stated: Sequence[int | None]) -> tuple[Nodes, str]:
+def group_by_node(
+    hosts: Sequence[Hashable], node_numbers: Sequence[int | None]
+) -> tuple[Nodes, str]:
     """Return the ranks of each node, and why those of some node cannot share memory.
 
     Args:
         hosts: the host of each rank, as the library identifies it.
-        stated: the node of each rank that the user states.
+        node_numbers: the node of each rank that the user states.
 
     >>> group_by_node(["a", "a", "b", "b"], [None] * 4)
     (((0, 1), (2, 3)), '')
@@ -54,7 +56,7 @@ def group_by_node(hosts: Sequence[Hashable], stated: Sequence[int | None]) -> tu
     (((0, 1),), 'the library reports several hosts for the ranks of one stated node')
     """
     members: dict[Hashable, list[int]] = {}
-    for rank, (host, node) in enumerate(zip(hosts, stated, strict=True)):
+    for rank, (host, node) in enumerate(zip(hosts, node_numbers, strict=True)):
         members.setdefault(host if node is None else ("stated", node), []).append(rank)
     nodes = tuple(map(tuple, members.values()))
     is_split = any(len({hosts[rank] for rank in node}) > 1 for node in nodes)

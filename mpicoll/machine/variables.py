@@ -19,7 +19,7 @@ _TUNING = re.compile(
     "|HCOLL_|SHARP_COLL_|OMP_NUM_THREADS|LD_PRELOAD"
     "|OMPI_MCA_(pml|btl|mtl|osc|coll|smsc|opal|mpi|accelerator|hwloc|io|part|rmaps|threads)(_|$)"
 )
-_OTHERS = re.compile(
+_LIBRARY_VARIABLES = re.compile(
     "HYDRA_|TORCH_|TORCHCOLL_|TP_|CUDA_|HIP_|ROCR_|HSA_|OMP_|KMP_|GOMP_|MKL_|OPENBLAS_"
     "|GLIBC_TUNABLES|MALLOC_|PYTHONOPTIMIZE|PYTHONMALLOC"
     "|SLURM_(NNODES|NTASKS|NPROCS|CPUS|CPU_BIND|MEM_BIND|GPUS|GPU_BIND|TASKS_PER_NODE|DISTRIBUTION"
@@ -39,7 +39,7 @@ def relevant_variables(variables: Mapping[str, str] = os.environ) -> dict[str, s
     return {
         name: MASK if names_secret(name) else masked(variables[name])
         for name in sorted(variables)
-        if _TUNING.match(name) or _OTHERS.match(name)
+        if _TUNING.match(name) or _LIBRARY_VARIABLES.match(name)
     }
 
 

@@ -6,7 +6,7 @@ from time import monotonic
 
 _STOPPED = 1.0
 """Seconds between two looks from which on a process was stopped instead of waiting."""
-_FIRST, _MOST = 0.05, 2.0
+_FIRST, _LONGEST = 0.05, 2.0
 """Seconds between two looks at the ranks that are missing: the longer a wait, the fewer."""
 
 
@@ -38,5 +38,5 @@ class Looks(Waited):
         """Whether it is time to look at them, which counts as done."""
         if self.seconds - self.last <= self.step:
             return False
-        self.last, self.step = self.seconds, min(2 * self.step, _MOST)
+        self.last, self.step = self.seconds, min(2 * self.step, _LONGEST)
         return True

@@ -24,7 +24,7 @@ class Settings:
         precision: the half-width, as a share, that is enough of the interval of a median, and of
             that of its ratio to the native call.
         timing: ``together`` starts at a common deadline, ``loop`` when a rank gets there.
-        least, most: bounds on the samples of an adaptive case.
+        min_samples, max_samples: bounds on the samples of an adaptive case.
     """
 
     budget: float = 40.0
@@ -35,8 +35,8 @@ class Settings:
     seed: int = 0
     precision: float = 0.05
     confidence: float = 0.95
-    least: int = 6
-    most: int = 200
+    min_samples: int = 6
+    max_samples: int = 200
 
 
 class Runnable(Protocol):
@@ -73,8 +73,8 @@ class Call:
 
     def free(self) -> None:
         """Free the plans."""
-        for each in self.held:
-            each.free()
+        for plan in self.held:
+            plan.free()
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Candidate:
     Attributes:
         message: why it was refused; empty where it ran.
         samples: microseconds of the slowest rank, by block.
-        late: the same for samples with a late start; they count only where too few do not.
+        late_samples: the samples with a late start; they count only if too few are punctual.
         preempted: the same for samples during which a rank lost its core.
         host: the same by the clocks of the ranks, where a GPU timed the samples.
     """
@@ -95,7 +95,7 @@ class Candidate:
     calls: int = 1
     estimate: float = 0.0
     samples: dict[int, float] = field(default_factory=dict)
-    late: dict[int, float] = field(default_factory=dict)
+    late_samples: dict[int, float] = field(default_factory=dict)
     preempted: dict[int, float] = field(default_factory=dict)
     host: dict[int, float] = field(default_factory=dict)
     slowest: Counter[int] = field(default_factory=Counter)
@@ -106,7 +106,7 @@ class Candidate:
     @property
     def visits(self) -> int:
         """How many samples were taken, the spoilt ones included."""
-        return len(self.samples | self.late | self.preempted)
+        return len(self.samples | self.late_samples | self.preempted)
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -121,11 +121,17 @@ class Candidate:
 
 def active(running: Sequence[Candidate], settings: Settings) -> list[Candidate]:
     """Return the candidates that need samples, and the baselines that they are compared with."""
-    natives = {each.kind: each for each in running if each.is_baseline}
-    open_ = [each for each in running if not _is_done(each, natives.get(each.kind), settings)]
-    waiting = {each.kind for each in open_}
+    natives = {candidate.kind: candidate for candidate in running if candidate.is_baseline}
+    open_ = [
+        candidate
+        for candidate in running
+        if not _is_done(candidate, natives.get(candidate.kind), settings)
+    ]
+    waiting = {candidate.kind for candidate in open_}
     return [
-        each for each in running if each in open_ or (each.is_baseline and each.kind in waiting)
+        candidate
+        for candidate in running
+        if candidate in open_ or (candidate.is_baseline and candidate.kind in waiting)
     ]
 
 
@@ -134,9 +140,9 @@ def _is_done(candidate: Candidate, native: Candidate | None, settings: Settings)
     count, visits = len(candidate.samples), candidate.visits
     if settings.samples is not None:
         return count >= settings.samples or visits >= 2 * settings.samples
-    if visits >= settings.most:
+    if visits >= settings.max_samples:
         return True
-    if count < settings.least or not is_enough(count, settings.confidence):
+    if count < settings.min_samples or not is_enough(count, settings.confidence):
         return False
     interval = median_interval(list(candidate.samples.values()), settings.confidence)
     return interval.half_width < settings.precision and _is_compared(candidate, native, settings)
@@ -154,7 +160,7 @@ def _is_compared(candidate: Candidate, native: Candidate | None, settings: Setti
     paired = len(candidate.samples.keys() & native.samples.keys())
     return bool(
         ratio
-        and paired >= settings.least
+        and paired >= settings.min_samples
         and (ratio.high - ratio.low) / 2 / ratio.ratio < settings.precision
     )
 
@@ -166,7 +172,7 @@ def level(candidates: Sequence[Candidate]) -> None:
     repeats more often would seem faster.
     """
     fastest: Candidate | None = None
-    for each in sorted(candidates, key=lambda each: each.estimate):
-        if fastest is None or each.estimate > fastest.estimate * _LIKE:
-            fastest = each
-        each.calls = fastest.calls
+    for candidate in sorted(candidates, key=lambda candidate: candidate.estimate):
+        if fastest is None or candidate.estimate > fastest.estimate * _LIKE:
+            fastest = candidate
+        candidate.calls = fastest.calls

@@ -44,7 +44,7 @@ class Weighed(NamedTuple):
 
 
 def remarks_on_memory(
-    asked: Sequence[Sequence[Case]], worlds: Mapping[str, Collectives], watchdog: Watchdog,
+    groups: Sequence[Sequence[Case]], worlds: Mapping[str, Collectives], watchdog: Watchdog,
     limit: int | None = None,
 ) -> list[str]:  # fmt: skip
     """Return a remark for each group of cases that does not fit; collective.
@@ -52,12 +52,12 @@ def remarks_on_memory(
     Raises:
         ArgumentError: none fits.
     """
-    found = [
-        (cases[0].group, weigh_watched(cases, worlds, watchdog, limit).refusal) for cases in asked
+    verdicts = [
+        (cases[0].group, weigh_watched(cases, worlds, watchdog, limit).refusal) for cases in groups
     ]
     watchdog.step("")
-    refused = [f"{group} is left out: {refusal}" for group, refusal in found if refusal]
-    if refused and len(refused) == len(found):
+    refused = [f"{group} is left out: {refusal}" for group, refusal in verdicts if refusal]
+    if refused and len(refused) == len(verdicts):
         raise ArgumentError(refused[0])
     return refused
 
@@ -85,21 +85,21 @@ def weigh(
     group = cases[0].group
     if group.bytes_total < _SMALL and limit is None:
         return Weighed(0, 0, "")
-    own = needed(cases, worlds)
+    local_bytes = needed(cases, worlds)
     if group.device == CUDA:
-        return _weigh_on_gpus(own, worlds, group.bytes_total, limit)
-    return weigh_bytes(own, next(iter(worlds.values())), group.bytes_total, limit)
+        return _weigh_on_gpus(local_bytes, worlds, group.bytes_total, limit)
+    return weigh_bytes(local_bytes, next(iter(worlds.values())), group.bytes_total, limit)
 
 
 def _weigh_on_gpus(
-    own: int, worlds: Mapping[str, Collectives], payload: int, limit: int | None
+    local_bytes: int, worlds: Mapping[str, Collectives], payload: int, limit: int | None
 ) -> Weighed:
     """Weigh the bytes that each rank needs against the free memory of every GPU; collective."""
     for world in worlds.values():
         world.gpu()
     control, gpu = next(iter(worlds.values())), own_gpu(worlds)
     free = int(_SHARE * gpu.free)
-    every = control.exchange([own, free, free if limit is None else limit])
+    every = control.exchange([local_bytes, free, free if limit is None else limit])
     identities = control.exchange(gpu.identity, str)
     gpus: dict[tuple[int, str], list[int]] = {}
     for number, node in enumerate(control.nodes):
@@ -108,21 +108,23 @@ def _weigh_on_gpus(
     return _fullest([_on(ranks, every, payload, "GPU") for ranks in gpus.values()])
 
 
-def weigh_bytes(own: int, control: Collectives, payload: int, limit: int | None = None) -> Weighed:
+def weigh_bytes(
+    local_bytes: int, control: Collectives, payload: int, limit: int | None = None
+) -> Weighed:
     """Weigh the bytes that each rank needs against the free memory of every node; collective.
 
     Args:
-        own: what this rank needs; `payload`: the size of which it is a multiple.
+        local_bytes: the bytes that this rank needs, a multiple of `payload`.
         limit: the bytes that each rank may take, None for all that there are.
     """
-    bounds = [each for each in (limit, free_in_process()) if each is not None]
+    bounds = [bound for bound in (limit, free_in_process()) if bound is not None]
     free = int(_SHARE * available_memory())
-    every = control.exchange([own, free, min(bounds, default=free)])
+    every = control.exchange([local_bytes, free, min(bounds, default=free)])
     return _fullest([_on(node, every, payload, "node") for node in control.nodes])
 
 
 def _fullest(places: Sequence[Weighed]) -> Weighed:
-    return max(places, key=lambda each: (bool(each.refusal), each.needed / max(1, each.free)))
+    return max(places, key=lambda place: (bool(place.refusal), place.needed / max(1, place.free)))
 
 
 def _on(ranks: Sequence[int], every: Sequence[Sequence[int]], payload: int, kind: str) -> Weighed:
@@ -133,37 +135,39 @@ def _on(ranks: Sequence[int], every: Sequence[Sequence[int]], payload: int, kind
             it may take.
     """
     needs, frees, bounds = zip(*(every[rank] for rank in ranks), strict=True)
-    together, free = sum(needs), min(frees)
+    total, free = sum(needs), min(frees)
     text = rounded_size_text
     reasons = [
         (bound / max(1, need), f"{text(need)} on rank {rank}, which may take {text(bound)}")
         for rank, need, bound in zip(ranks, needs, bounds, strict=True)
     ]
     place = f"the {kind} of rank {ranks[0]}, where {text(free)} are free for {len(ranks)} ranks"
-    scale, reason = min([*reasons, (free / max(1, together), f"{text(together)} on {place}")])
+    scale, reason = min([*reasons, (free / max(1, total), f"{text(total)} on {place}")])
     if scale >= 1:
-        return Weighed(together, free, "")
+        return Weighed(total, free, "")
     fits = int(payload * scale)
     largest = f"up to {size_text(1 << fits.bit_length() - 1)}" if fits else "no size"
-    return Weighed(together, free, f"it takes about {reason}: {largest} would fit")
+    return Weighed(total, free, f"it takes about {reason}: {largest} would fit")
 
 
 def needed(cases: Sequence[Case], worlds: Mapping[str, Collectives]) -> int:
     """Return the bytes that cases of one group take on this rank, all bound at once; collective."""
     group, total = cases[0].group, 0
-    for backend in dict.fromkeys(each.backend for each in cases):
+    for backend in dict.fromkeys(case.backend for case in cases):
         world = worlds[backend]
-        given, taken = _array(group, world, "input"), _array(group, world, "output")
-        new = any(each.call == NEW_ARRAYS for each in cases)
+        input_bytes, output_bytes = _array(group, world, "input"), _array(group, world, "output")
+        new = any(case.call == NEW_ARRAYS for case in cases)
         pairs = pool_size(group) if new else 1
-        total += pairs * (max(given, taken) if group.in_place else given + taken)
-        names = [each.algorithm for each in cases if each.backend == backend]
+        total += pairs * (
+            max(input_bytes, output_bytes) if group.in_place else input_bytes + output_bytes
+        )
+        names = [case.algorithm for case in cases if case.backend == backend]
         # A persistent call keeps its memory, all others take theirs one after the other.
-        natives = {each == "native_persistent" for each in names if each.startswith("native")}
+        natives = {name == "native_persistent" for name in names if name.startswith("native")}
         # What GPU arrays are copied to for a library lies on the host.
         within = 0 if group.device == CUDA else _within_native(group, world)
-        total += len(natives) * max(given, taken) * within
-        total += sum(program_bytes(group, world, each) for each in names if each[:6] != "native")
+        total += len(natives) * max(input_bytes, output_bytes) * within
+        total += sum(program_bytes(group, world, name) for name in names if name[:6] != "native")
     return total
 
 
@@ -172,14 +176,14 @@ def _within_native(group: Group, world: Collectives) -> int:
 
     One, and one more for a partial result that is not the output.
     """
-    what = group.what
-    has_partial = what.reduces and not what.has_output(world.rank, group.root)
-    return 2 if has_partial or what.name in ("scan", "exscan") else 1
+    contract = group.contract
+    has_partial = contract.reduces and not contract.has_output(world.rank, group.root)
+    return 2 if has_partial or contract.name in ("scan", "exscan") else 1
 
 
 def _array(group: Group, world: Collectives, side: Side) -> int:
     """Return the bytes of this rank's input or output."""
-    what = group.what
-    has = what.has_input if side == "input" else what.has_output
-    shape: tuple[int, ...] = what.shape(side, (group.width,), world.rank, world.size)
+    contract = group.contract
+    has = contract.has_input if side == "input" else contract.has_output
+    shape: tuple[int, ...] = contract.shape(side, (group.width,), world.rank, world.size)
     return prod(shape) * itemsize(group.dtype) if has(world.rank, group.root) else 0

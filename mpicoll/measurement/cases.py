@@ -51,7 +51,7 @@ class Group:
         bytes_total: S as nccl-tests counts it; `bytes_per_rank`: one vector or row.
     """
 
-    what: Collective
+    contract: Collective
     dtype: str
     op: str
     root: int
@@ -63,11 +63,11 @@ class Group:
     bytes_per_rank: int
 
     def __str__(self) -> str:
-        parts = [self.what.name]
-        if self.what.unit != "none":
+        parts = [self.contract.name]
+        if self.contract.unit != "none":
             parts += [f"{self.bytes_total} B", self.dtype]
-        parts += [self.op] if self.what.reduces else []
-        parts += [f"root {self.root}"] if self.what.rooted else []
+        parts += [self.op] if self.contract.reduces else []
+        parts += [f"root {self.root}"] if self.contract.rooted else []
         parts += ["in place"] if self.in_place else []
         parts += ["on GPU"] if self.device == CUDA else []
         return " ".join([*parts, *(["allocated"] if self.allocated else [])])
@@ -76,11 +76,11 @@ class Group:
     def identity(self) -> dict[str, Any]:
         """The fields that its records are identified by, None where one has no meaning."""
         return {
-            "collective": self.what.name,
+            "collective": self.contract.name,
             "device": self.device,
-            "dtype": self.dtype if self.what.unit != "none" else None,
-            "op": self.op if self.what.reduces else None,
-            "root": self.root if self.what.rooted else None,
+            "dtype": self.dtype if self.contract.unit != "none" else None,
+            "op": self.op if self.contract.reduces else None,
+            "root": self.root if self.contract.rooted else None,
             "in_place": self.in_place,
             "allocated": self.allocated,
             "bytes_total": self.bytes_total,
@@ -102,7 +102,7 @@ class Case:
         return self.algorithm if self.call == PLAN else f"{self.algorithm} by {self.call}"
 
     def __str__(self) -> str:
-        return f"{self.group.what.name} {self.name} ({self.backend}, {self.group})"
+        return f"{self.group.contract.name} {self.name} ({self.backend}, {self.group})"
 
 
 @dataclass(frozen=True)
@@ -131,47 +131,47 @@ class Wanted:
 def groups(wanted: Wanted, size: int) -> Iterator[Group]:
     """Yield every group for `size` ranks; reasons for leaving some out go to ``wanted.skipped``."""
     seen = set()
-    for what in collectives(wanted):
-        for dtype, op, root, given, in_place in product(
-            dtypes(wanted) if what.unit != "none" else ("uint8",),
-            ops(wanted) if what.reduces else ("sum",),
-            roots(wanted, size) if what.rooted else (0,),
-            wanted.sizes if what.unit != "none" else (0,),
-            _places(what, wanted),
+    for contract in collectives(wanted):
+        for dtype, op, root, nbytes, in_place in product(
+            dtypes(wanted) if contract.unit != "none" else ("uint8",),
+            ops(wanted) if contract.reduces else ("sum",),
+            roots(wanted, size) if contract.rooted else (0,),
+            wanted.sizes if contract.unit != "none" else (0,),
+            _places(contract, wanted),
         ):
-            if what.reduces and (reason := _misfit(op, dtype, what)):
+            if contract.reduces and (reason := _misfit(op, dtype, contract)):
                 if reason not in wanted.skipped:
                     wanted.skipped.append(reason)
                 continue
-            group = _group(what, dtype, op, root, wanted, given, in_place, size)
+            group = _group(contract, dtype, op, root, wanted, nbytes, in_place, size)
             if group not in seen:
                 seen.add(group)
                 yield group
 
 
-def _places(what: Collective, wanted: Wanted) -> tuple[bool, ...]:
+def _places(contract: Collective, wanted: Wanted) -> tuple[bool, ...]:
     """Return whether each measurement is in place.
 
     A broadcast has one buffer in MPI. Only where both are asked for it is measured out of place.
     """
-    if what.unit == "none":
+    if contract.unit == "none":
         return (False,)
     is_alone = len(wanted.places) == 1
-    return (True,) if is_alone and what.name == "broadcast" else wanted.places
+    return (True,) if is_alone and contract.name == "broadcast" else wanted.places
 
 
 def collectives(wanted: Wanted) -> list[Collective]:
     """Return the collectives asked for, all by default."""
-    given = with_all(wanted.collectives or ("all",), names())
-    return list(dict.fromkeys(collective(name) for name in given))
+    chosen = with_all(wanted.collectives or ("all",), names())
+    return list(dict.fromkeys(collective(name) for name in chosen))
 
 
 def dtypes(wanted: Wanted) -> tuple[str, ...]:
     """Return the dtypes asked for, in every spelling of nccl-tests."""
-    found = with_all([_NCCL_TYPES.get(name, name) for name in wanted.dtypes], DTYPES)
-    for name in found:
+    chosen = with_all([_NCCL_TYPES.get(name, name) for name in wanted.dtypes], DTYPES)
+    for name in chosen:
         kind_of(name)
-    return found
+    return chosen
 
 
 def ops(wanted: Wanted) -> tuple[str, ...]:
@@ -182,48 +182,48 @@ def ops(wanted: Wanted) -> tuple[str, ...]:
 def roots(wanted: Wanted, size: int) -> tuple[int, ...]:
     """Return the roots asked for."""
     every = tuple(map(str, range(size)))
-    given = with_all(wanted.roots, every)
-    for root in given:
+    chosen = with_all(wanted.roots, every)
+    for root in chosen:
         if root not in every:
             raise ArgumentError(f"root {root} is not a rank: this job has ranks 0 to {size - 1}")
-    return tuple(map(int, given))
+    return tuple(map(int, chosen))
 
 
 _NCCL_TYPES = {"half": "float16", "float": "float32", "double": "float64", "char": "int8"}
 
 
-def _misfit(op: str, dtype: str, what: Collective) -> str | None:
+def _misfit(op: str, dtype: str, contract: Collective) -> str | None:
     try:
-        check_op(reduce_op(op), dtype, what)
+        check_op(reduce_op(op), dtype, contract)
     except ArgumentError as error:
-        return f"{what.name}: {error}"
+        return f"{contract.name}: {error}"
     return None
 
 
 def _group(
-    what: Collective, dtype: str, op: str, root: int, wanted: Wanted, nbytes: int, in_place: bool,
-    size: int,
+    contract: Collective, dtype: str, op: str, root: int, wanted: Wanted, nbytes: int,
+    in_place: bool, size: int,
 ) -> Group:  # fmt: skip
     """Round a size down to whole elements on every rank, but not to none."""
-    if what.unit == "none":
-        return Group(what, dtype, op, root, False, False, CPU, 0, 0, 0)
-    rows = 1 if what.unit == "vector" else size
+    if contract.unit == "none":
+        return Group(contract, dtype, op, root, False, False, CPU, 0, 0, 0)
+    rows = 1 if contract.unit == "vector" else size
     width = max(nbytes // (rows * itemsize(dtype)), 1 if nbytes else 0)
     per_rank = width * itemsize(dtype)
     total = per_rank * rows
     return Group(
-        what, dtype, op, root, in_place, wanted.allocate, wanted.device, width, total, per_rank
+        contract, dtype, op, root, in_place, wanted.allocate, wanted.device, width, total, per_rank
     )
 
 
 def cases(group: Group, worlds: dict[str, Collectives], wanted: Wanted) -> list[Case]:
     """Return the candidates of a group; each backend's native call is always among them."""
-    asked = wanted.algorithms or (_BY_METHOD if wanted.calls == "methods" else ())
+    chosen = wanted.algorithms or (_BY_METHOD if wanted.calls == "methods" else ())
     return [
         Case(group, backend, name, call)
         for backend, world in worlds.items()
         for name in algorithms(
-            group.what, world, asked or _by_default(group, world), wanted.transports
+            group.contract, world, chosen or _by_default(group, world), wanted.transports
         )
         for call in _calls(group, name, wanted.calls)
     ]
@@ -232,44 +232,48 @@ def cases(group: Group, worlds: dict[str, Collectives], wanted: Wanted) -> list[
 _BY_METHOD = (*BASELINES, "auto")
 
 
-def _calls(group: Group, algorithm: str, asked: str) -> Iterator[str]:
+def _calls(group: Group, algorithm: str, calls: str) -> Iterator[str]:
     """Yield the calls by which an algorithm is measured."""
-    if asked != "methods":
+    if calls != "methods":
         yield PLAN
-    if asked == "methods" or (asked == "both" and algorithm in _BY_METHOD):
+    if calls == "methods" or (calls == "both" and algorithm in _BY_METHOD):
         yield METHOD
-    if asked == "methods" and group.what.unit != "none":
+    if calls == "methods" and group.contract.unit != "none":
         yield NEW_ARRAYS
 
 
 def algorithms(
-    what: Collective, world: Collectives, asked: Sequence[str], transports: Sequence[str] = ()
+    contract: Collective, world: Collectives, wanted: Sequence[str], transports: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return the algorithms of a collective that were asked for, and the baselines.
 
     Schedules that name no transport run over each of `transports`, if any are given.
     """
-    known = world.algorithms(what.name)
-    found = [_plain(what, name) for name in with_all(asked, known) if is_known(what, name, known)]
+    available = world.algorithms(contract.name)
+    chosen = [
+        _plain(contract, name)
+        for name in with_all(wanted, available)
+        if is_known(contract, name, available)
+    ]
     ways = with_all(transports, TRANSPORTS)
-    wide = [each for name in found for each in _over(name, ways)]
+    wide = [variant for name in chosen for variant in _over(name, ways)]
     return tuple(dict.fromkeys([*BASELINES, *wide]))
 
 
 def _by_default(group: Group, world: Collectives) -> list[str]:
     """Return the algorithms measured by default; on a GPU, all that users may choose."""
-    what, known = group.what, world.algorithms(group.what.name)
-    usual = ["native_persistent", "auto", *DEFAULT_ALGORITHMS.get(what.name, ())]
+    contract, available = group.contract, world.algorithms(group.contract.name)
+    usual = ["native_persistent", "auto", *DEFAULT_ALGORITHMS.get(contract.name, ())]
     if group.device == CUDA:
-        usual += (f"native:{each}" for each in world.transport.other_natives(what.name))
-    return [name for name in usual if is_known(what, name, known)]
+        usual += (f"native:{name}" for name in world.transport.other_natives(contract.name))
+    return [name for name in usual if is_known(contract, name, available)]
 
 
-def _plain(what: Collective, name: str) -> str:
+def _plain(contract: Collective, name: str) -> str:
     """Return one spelling for `knomial` and `knomial(radix=4)`."""
     schedule, at, transport = name.partition("@")
     try:
-        return f"{find(what.name, schedule)}{at}{transport}"
+        return f"{find(contract.name, schedule)}{at}{transport}"
     except CollectiveError:
         return name
 
@@ -279,16 +283,16 @@ def _over(name: str, transports: Sequence[str]) -> list[str]:
     is_schedule = name not in OPEN and not name.startswith("native")
     if not transports or not is_schedule or "@" in name:
         return [name]
-    return [f"{name}@{each}" for each in transports]
+    return [f"{name}@{transport}" for transport in transports]
 
 
-def is_known(what: Collective, name: str, known: Sequence[str]) -> bool:
+def is_known(contract: Collective, name: str, available: Sequence[str]) -> bool:
     """Whether a collective has an algorithm of this name.
 
     Raises:
         ArgumentError: it has, but not with these parameters.
     """
-    if name in known or name in OPEN:
+    if name in available or name in OPEN:
         return True
     schedule, _, transport = name.partition("@")
     if transport and transport not in TRANSPORTS:
@@ -296,7 +300,7 @@ def is_known(what: Collective, name: str, known: Sequence[str]) -> bool:
     if schedule in defaults.NAMES:
         return True
     try:
-        find(what.name, schedule)
+        find(contract.name, schedule)
     except UnknownName:
         return False
     return True
@@ -304,11 +308,13 @@ def is_known(what: Collective, name: str, known: Sequence[str]) -> bool:
 
 def check_algorithms(wanted: Wanted, worlds: dict[str, Collectives]) -> None:
     """Raise UnknownName for a name that no collective and no backend has."""
-    known = {
-        what: list(dict.fromkeys(n for w in worlds.values() for n in w.algorithms(what.name)))
-        for what in collectives(wanted)
+    available = {
+        contract: list(
+            dict.fromkeys(n for w in worlds.values() for n in w.algorithms(contract.name))
+        )
+        for contract in collectives(wanted)
     }
     for name in wanted.algorithms:
-        if name.lower() != "all" and not any(is_known(w, name, k) for w, k in known.items()):
-            every = [each for some in known.values() for each in some]
+        if name.lower() != "all" and not any(is_known(w, name, k) for w, k in available.items()):
+            every = [name for some in available.values() for name in some]
             raise UnknownName("algorithm", name, dict.fromkeys([*every, *CHOOSERS, "all"]))

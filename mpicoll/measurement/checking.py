@@ -33,26 +33,28 @@ class Wrong:
     index: int
     expected: Any
     got: Any
-    where: str = "output"
+    array: str = "output"
 
     def __str__(self) -> str:
         return (
-            f"rank {self.rank}, {self.where} index {self.index}: expected {self.expected}, "
+            f"rank {self.rank}, {self.array} index {self.index}: expected {self.expected}, "
             f"got {self.got} ({self.count} wrong)"
         )
 
 
 def inputs(call: CheckedCall, seed: int = 0) -> Repeated | None:
     """Return this rank's input; None where it gives none."""
-    blocks = len(call.what.before(call.place))
+    blocks = len(call.contract.input_blocks(call.place))
     return values(call, call.place.rank, 0, blocks * call.width, seed) if blocks else None
 
 
 def expected(call: CheckedCall, seed: int = 0) -> list[Repeated]:
     """Return the right output of this rank, block by block; none where it is undefined."""
     return [
-        Repeated(_fold(call.op, list(_contributed(call, each, seed)), call.dtype), call.width)
-        for each in call.what.after(call.place).values()
+        Repeated(
+            _fold(call.op, list(_contributed(call, contributions, seed)), call.dtype), call.width
+        )
+        for contributions in call.contract.output_contents(call.place).values()
     ]
 
 
@@ -60,7 +62,7 @@ def _contributed(
     call: CheckedCall, contributions: tuple[tuple[int, Block], ...], seed: int
 ) -> Iterator[Values]:
     for rank, block in contributions:
-        at = call.what.before(call.place._replace(rank=rank)).index(block)
+        at = call.contract.input_blocks(call.place._replace(rank=rank)).index(block)
         yield values(call, rank, at * call.width, call.width, seed).period
 
 
@@ -84,7 +86,7 @@ def poison(good: Values) -> Values:
 
 
 def compare(
-    rank: int, pieces: Iterable[tuple[Values, Values]], where: str = "output"
+    rank: int, pieces: Iterable[tuple[Values, Values]], array: str = "output"
 ) -> Wrong | None:
     """Return the wrong elements of a result, None without any; NaN is always wrong.
 
@@ -99,7 +101,7 @@ def compare(
             first = first or (start + at, good[at].item(), got[at].item())
             count += int(equal.size - np.count_nonzero(equal))
         start += good.size
-    return Wrong(rank, count, *first, where) if first else None
+    return Wrong(rank, count, *first, array) if first else None
 
 
 class Check:
@@ -112,8 +114,8 @@ class Check:
         self, call: CheckedCall, arrays: Arrays, x: Array | None, out: Array | None
     ) -> None:
         self.rank, self.arrays, self.x, self.out = call.place.rank, arrays, x, out
-        given = inputs(call)
-        self.given = [given] if x is not None and given else []
+        values_in = inputs(call)
+        self.inputs = [values_in] if x is not None and values_in else []
         self.good = expected(call) if out is not None else []
         self.keeps_input = x is not None and (out is None or not _shared(arrays, x, out))
 
@@ -121,8 +123,8 @@ class Check:
         """Poison the output, then write the input (in place they share memory)."""
         for part, good in self._parts(self.out, self.good):
             self.arrays.from_host(part, poison(good))
-        for part, given in self._parts(self.x, self.given):
-            self.arrays.from_host(part, given)
+        for part, values_in in self._parts(self.x, self.inputs):
+            self.arrays.from_host(part, values_in)
 
     def verify(self) -> Wrong | None:
         """Return the wrong elements of the output, or of an input that was overwritten."""
@@ -130,12 +132,12 @@ class Check:
             self.arrays.synchronize(self.out)
         wrong = compare(self.rank, self._read(self.out, self.good))
         if wrong is None and self.keeps_input:
-            wrong = compare(self.rank, self._read(self.x, self.given), "input")
+            wrong = compare(self.rank, self._read(self.x, self.inputs), "input")
         return wrong
 
-    def rest(self) -> None:
+    def zero_input(self) -> None:
         """Write zeros over an input that repeated runs in place would make overflow."""
-        if self.given and not self.keeps_input:
+        if self.inputs and not self.keeps_input:
             self.arrays.from_host(self.x, 0)
 
     def _parts(self, array: Array | None, blocks: list[Repeated]) -> Iterator[tuple[Array, Values]]:
@@ -143,7 +145,7 @@ class Check:
         if array is None or not blocks:
             return
         flat, start = self.arrays.flat(array), 0
-        for piece in chain.from_iterable(each.pieces() for each in blocks):
+        for piece in chain.from_iterable(block.pieces() for block in blocks):
             yield flat[start : start + piece.size], piece
             start += piece.size
 

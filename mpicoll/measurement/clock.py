@@ -26,13 +26,13 @@ def offset_to_root(world: Collectives, *, force: bool = False) -> tuple[int, int
     """
     if len(world.nodes) == 1 and not force:
         return 0, 0
-    own = (0, 0)
+    offset = (0, 0)
     for rank in range(1, world.size):
         if world.rank == 0:
             _answer(world, rank)
         elif world.rank == rank:
-            own = _ask(world)
-    return own
+            offset = _ask(world)
+    return offset
 
 
 def _answer(world: Collectives, peer: int) -> None:
@@ -48,13 +48,13 @@ def _ask(world: Collectives) -> tuple[int, int]:
     arrays = world.transport.arrays
     mail = arrays.empty((1,), "int64")
     arrays.from_host(mail, np.array([0]))
-    found = []
+    estimates = []
     for _ in range(_TRIPS):
-        before = now()
+        start = now()
         world.send(mail, 0)
         world.recv(mail, 0)
-        after = now()
-        there = int(arrays.to_host(mail)[0])
-        found.append(((after - before) // 2, there - (before + after) // 2))
-    error, offset = min(found)
+        stop = now()
+        remote_time = int(arrays.to_host(mail)[0])
+        estimates.append(((stop - start) // 2, remote_time - (start + stop) // 2))
+    error, offset = min(estimates)
     return offset, error

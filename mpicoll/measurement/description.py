@@ -35,6 +35,7 @@ from mpicoll.text.numbers import ranges
 _PACKAGES = (
     "mpicoll", "numpy", "mpi4py", "torch", "cupy", "cupy-cuda12x", "cupy-cuda13x",
 )  # fmt: skip
+_RECORDED = {"min_samples": "least", "max_samples": "most"}
 _LIMIT = 1.0
 """Seconds that another program may take to answer; git is asked twice."""
 
@@ -56,8 +57,8 @@ def describe_run(seed: int, ranks: Ranks) -> Run:
             name: world.chooser.source(world.gpu() if ranks.gpu_ways else None)
             for name, world in worlds.items()
         },
-        hosts=[each.host for each in processes],
-        cores=[list(each.cores.allowed) for each in processes],
+        hosts=[process.host for process in processes],
+        cores=[list(process.cores.allowed) for process in processes],
         quota=processes[0].cores.quota,
         load=processes[0].load,
         oversubscribed=bool(ranks.oversubscribed),
@@ -66,13 +67,13 @@ def describe_run(seed: int, ranks: Ranks) -> Run:
 
 def _versions() -> dict[str, str]:
     """Return the versions of Python and of the installed packages."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def full_description(
@@ -92,22 +93,28 @@ def full_description(
         argv=masked_arguments(sys.orig_argv),
         directory=os.getcwd(),
         git=git_state(),
-        settings=convert(dataclasses.asdict(settings), RecordedSettings),
+        settings=_recorded(settings),
         stack=stack(),
         machines=list(_machines(processes)),
-        binding=[_binding(rank, each) for rank, each in enumerate(processes)],
+        binding=[_binding(rank, process) for rank, process in enumerate(processes)],
         clock=Clock(None if sync_error is None else sync_error / 1000),
         environment=relevant_variables(),
     )
 
 
+def _recorded(settings: Settings | PairSettings) -> RecordedSettings:
+    """Return the settings by the names that records give them."""
+    values = dataclasses.asdict(settings)
+    return convert({_RECORDED.get(name, name): values[name] for name in values}, RecordedSettings)
+
+
 def _machines(processes: Iterable[Process]) -> Iterable[Machine]:
     """Return every host once, with its number of ranks."""
-    found: dict[str, Machine] = {}
-    for each in processes:
-        host = found.setdefault(each.host, Machine(each.host, 0, *each.machine))
+    machines: dict[str, Machine] = {}
+    for process in processes:
+        host = machines.setdefault(process.host, Machine(process.host, 0, *process.machine))
         host.ranks += 1
-    return found.values()
+    return machines.values()
 
 
 def _binding(rank: int, process: Process) -> Binding:
@@ -155,22 +162,25 @@ def provider(
     'pml=ob1 btl=self,tcp'
     """
     if library.startswith("Open MPI"):
-        names = {each: variables.get(f"OMPI_MCA_{each}") for each in ("pml", "mtl", "btl", "osc")}
+        names = {
+            framework: variables.get(f"OMPI_MCA_{framework}")
+            for framework in ("pml", "mtl", "btl", "osc")
+        }
         return " ".join(f"{name}={value}" for name, value in names.items() if value) or None
     if device is None or ":" not in device:
         return None
     built = device.partition(":")[2].split()
-    asked = variables.get("MPIR_CVAR_CH4_NETMOD")
+    netmod = variables.get("MPIR_CVAR_CH4_NETMOD")
     first = built[0] if len(built) == 1 else f"{built[0]}, the first of {device}"
     name = variables.get("FI_PROVIDER")
-    return (asked or first) + (f", FI_PROVIDER={name}" if name else "")
+    return (netmod or first) + (f", FI_PROVIDER={name}" if name else "")
 
 
 def cuda_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
     """Return the version of NVIDIA's driver, None without one."""
     with suppress(OSError):
-        found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", path.read_text())
-        return found[1] if found else None
+        match = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", path.read_text())
+        return match[1] if match else None
     if shutil.which("nvidia-smi") is None:
         return None
     return _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader,nounits")
@@ -185,19 +195,19 @@ def git_state(package: Path = Path(__file__).parents[1]) -> Git | None:
     # A package installed below somebody's checkout is no part of it.
     if _first_line(*git, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    found = _first_line(*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    if not found:
+    revision = _first_line(*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    if not revision:
         return None
-    commit, _, dirty = found.partition("-")
+    commit, _, dirty = revision.partition("-")
     return Git(commit, bool(dirty))
 
 
 def _first_line(*command: str) -> str | None:
     """Return the first line that a program prints, None where it fails or takes long."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, text=True, timeout=_LIMIT, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    return done.stdout.split("\n", 1)[0].strip() if done.returncode == 0 else None
+    return process.stdout.split("\n", 1)[0].strip() if process.returncode == 0 else None

@@ -21,7 +21,7 @@ Point = tuple[int, float]
 """Bytes, and the microseconds that one message of them takes."""
 
 _CAUCHY = 2.385 * 1.4826  # the usual width, and from a median of distances to a deviation
-_LEAST = 0.01
+_MIN_SPREAD = 0.01
 
 
 class Fit(NamedTuple):
@@ -51,8 +51,8 @@ def fit(points: Sequence[Point]) -> Fit | None:
     times = np.array([time for _, time in points])
     alpha, beta = _line(sizes, times, _weights(points))
     errors = np.abs((alpha + beta * sizes) / times - 1)
-    found = errors.tolist()
-    return Fit(alpha, 1000 * beta, percentile(found, 50), percentile(found, 95), len(points))
+    sample = errors.tolist()
+    return Fit(alpha, 1000 * beta, percentile(sample, 50), percentile(sample, 95), len(points))
 
 
 def _weights(points: Sequence[Point]) -> np.ndarray:
@@ -63,7 +63,7 @@ def _weights(points: Sequence[Point]) -> np.ndarray:
     middles = {size: median(times) for size, times in by_size.items()}
     distances = [abs(log(time / middles[size])) for size, time in points]
     # One width for all sizes: a size with few points says little about their spread.
-    width = _CAUCHY * max(median(distances), _LEAST)
+    width = _CAUCHY * max(median(distances), _MIN_SPREAD)
     return 1 / (1 + (np.array(distances) / width) ** 2)
 
 
@@ -84,5 +84,5 @@ def least_squares(rows: np.ndarray, targets: np.ndarray) -> list[float]:
     # Bytes are millions where alpha is 1: solve in units that are alike.
     scale = np.linalg.norm(rows, axis=0)
     scale[scale == 0] = 1.0
-    found, _ = nnls(rows / scale, targets)
-    return [float(each) for each in found / scale]
+    factors, _ = nnls(rows / scale, targets)
+    return [float(factor) for factor in factors / scale]

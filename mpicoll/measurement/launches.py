@@ -18,20 +18,20 @@ from mpicoll.measurement.statistics import ratio_of, spread, summary
 from mpicoll.records.identity import Key, key
 from mpicoll.records.lines import CaseRecord, Speedup, SpeedupVsOther, Times
 
-_Found = TypeVar("_Found", bound=Speedup)
+_AnySpeedup = TypeVar("_AnySpeedup", bound=Speedup)
 
 
 MARGIN = 0.05
 """A tie is one where the ratio is known to be no more than this from 1."""
 
 
-def is_undecided(found: Speedup) -> bool:
+def is_undecided(ratio: Speedup) -> bool:
     """Whether a ratio is neither a difference nor known to be close to 1.
 
     >>> is_undecided(Speedup(1.0, 0.9, 1.2, "tie")), is_undecided(Speedup(1.0, 0.98, 1.02, "tie"))
     (True, False)
     """
-    return found.verdict == "tie" and (found.low < 1 / (1 + MARGIN) or found.high > 1 + MARGIN)
+    return ratio.verdict == "tie" and (ratio.low < 1 / (1 + MARGIN) or ratio.high > 1 + MARGIN)
 
 
 def summed_up(records: Iterable[CaseRecord]) -> list[CaseRecord]:
@@ -41,62 +41,64 @@ def summed_up(records: Iterable[CaseRecord]) -> list[CaseRecord]:
     unless they are the majority.
     """
     groups: dict[tuple[Key, str], list[CaseRecord]] = {}
-    for each in records:
+    for record in records:
         # Without a launch a record stands for itself.
-        own = each.run.id if each.launch is None else ""
-        groups.setdefault((key(each), own), []).append(each)
+        run = record.run.id if record.launch is None else ""
+        groups.setdefault((key(record), run), []).append(record)
     return [_summed_up(group) for group in groups.values()]
 
 
-def _summed_up(given: Sequence[CaseRecord]) -> CaseRecord:
-    if given[-1].launch is None:
-        return given[-1]
-    group = list({each.run.id: each for each in given}.values())
-    bad = [each for each in group if each.correct is False]
-    timed = [each for each in group if each.time_us is not None]
+def _summed_up(records: Sequence[CaseRecord]) -> CaseRecord:
+    if records[-1].launch is None:
+        return records[-1]
+    group = list({record.run.id: record for record in records}.values())
+    bad = [record for record in group if record.correct is False]
+    timed = [record for record in group if record.time_us is not None]
     if bad or not timed:
         return (bad or group)[-1]
-    kept = undisturbed(timed)
-    if len(kept) == 1:
-        return kept[0]
-    medians = [each.time_us.median for each in kept if each.time_us]
+    calm = undisturbed(timed)
+    if len(calm) == 1:
+        return calm[0]
+    medians = [record.time_us.median for record in calm if record.time_us]
     middle = median(medians)
-    bandwidth = kept[0].bytes_total / middle / 1000 if kept[0].bytes_total else None
-    factors = [each.busbw_GBps / each.algbw_GBps for each in kept
-               if each.busbw_GBps and each.algbw_GBps]  # fmt: skip
+    bandwidth = calm[0].bytes_total / middle / 1000 if calm[0].bytes_total else None
+    factors = [record.busbw_GBps / record.algbw_GBps for record in calm
+               if record.busbw_GBps and record.algbw_GBps]  # fmt: skip
     return replace(
-        kept[0],
+        calm[0],
         launch=None,
-        launches=len(kept),
-        samples=len(kept),
+        launches=len(calm),
+        samples=len(calm),
         samples_us=medians,
         blocks=UNSET,
-        undisturbed=all(each.undisturbed for each in kept),
+        undisturbed=all(record.undisturbed for record in calm),
         time_us=Times(**summary(medians)),
         host_us=None,
         algbw_GBps=bandwidth,
         busbw_GBps=bandwidth * factors[0] if bandwidth and factors else None,
-        spread_within=median(spread(each.samples_us) for each in kept),
+        spread_within=median(spread(record.samples_us) for record in calm),
         spread_between=spread(medians),
-        speedup_vs_native=_over(kept, lambda each: each.speedup_vs_native),
-        speedup_vs_other=_over(kept, lambda each: each.speedup_vs_other),
+        speedup_vs_native=_over(calm, lambda record: record.speedup_vs_native),
+        speedup_vs_other=_over(calm, lambda record: record.speedup_vs_other),
     )
 
 
 def undisturbed(launches: Sequence[CaseRecord]) -> Sequence[CaseRecord]:
     """Return the launches of a case without the disturbed ones, if at least half are left."""
-    calm = [each for each in launches if each.undisturbed]
+    calm = [record for record in launches if record.undisturbed]
     return calm if len(calm) * 2 >= len(launches) else launches
 
 
-def _over(group: Sequence[CaseRecord], of: Callable[[CaseRecord], _Found | None]) -> _Found | None:
+def _over(
+    group: Sequence[CaseRecord], of: Callable[[CaseRecord], _AnySpeedup | None]
+) -> _AnySpeedup | None:
     """Return a ratio over launches; where launches compare with others, with the most frequent."""
-    found = [each for each in map(of, group) if each is not None]
-    if not found:
+    ratios = [ratio for ratio in map(of, group) if ratio is not None]
+    if not ratios:
         return None
-    rivals = [each.against if isinstance(each, SpeedupVsOther) else "" for each in found]
+    rivals = [ratio.against if isinstance(ratio, SpeedupVsOther) else "" for ratio in ratios]
     usual = max(dict.fromkeys(rivals), key=rivals.count)
-    same = [each for each, rival in zip(found, rivals, strict=True) if rival == usual]
-    ratio = ratio_of([each.ratio for each in same])
+    matching = [ratio for ratio, rival in zip(ratios, rivals, strict=True) if rival == usual]
+    ratio = ratio_of([match.ratio for match in matching])
     assert ratio is not None
-    return type(same[0])(**{**asdict(same[0]), **ratio._asdict()})
+    return type(matching[0])(**{**asdict(matching[0]), **ratio._asdict()})

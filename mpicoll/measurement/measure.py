@@ -31,7 +31,7 @@ from mpicoll.measurement.workbench import Workbench
 _MOST_CALLS = 1000
 _STREAMED = 20
 """Calls of a sample on a GPU in a loop, one after another on the stream, as in nccl-tests."""
-_MANY = 20
+_CACHE_CALLS = 20
 """Calls of a sample among which it does not count what another candidate has left in the caches."""
 _LONG = 3
 """Times the least length of a sample: calls that take longer are estimated by fewer of them."""
@@ -43,7 +43,7 @@ class Pace(NamedTuple):
     """How long a sample lasts at least, how late it may begin (ns), also as a share of it."""
 
     sample: int
-    late: int
+    max_delay: int
     share: float
 
 
@@ -85,10 +85,10 @@ class Bench:
         """
         assert candidate.plan is not None
         run = candidate.plan.run
-        if calls < _MANY and not bench.on_gpu:
+        if calls < _CACHE_CALLS and not bench.on_gpu:
             run()
-        before = clock.switches()
-        late = self.synchroniser.wait() if self.settings.timing == "together" else 0
+        switches = clock.switches()
+        delay = self.synchroniser.wait() if self.settings.timing == "together" else 0
         if self._is_stream(bench):
             # The first event of an idle GPU would count how long the ranks, and a first call, take.
             run()
@@ -99,9 +99,9 @@ class Bench:
         bench.watch.stop()
         host = clock.now() - start
         elapsed = bench.watch.nanoseconds() or host
-        lost = clock.switches() - before
+        lost = clock.switches() - switches
         nap = self._needs_cores(candidate.case.backend, candidate.plan.transport)
-        return self.synchroniser.exchange(late, elapsed, host, lost, nap=nap)
+        return self.synchroniser.exchange(delay, elapsed, host, lost, nap=nap)
 
     def _needs_cores(self, backend: str, transport: str) -> bool:
         """Whether ranks still at work would lose their cores to ranks that poll for them."""
@@ -120,9 +120,11 @@ class Bench:
         candidates = [
             Candidate(case, message=refusal and f"no memory: {refusal}") for case in cases
         ]
-        benches = self._workbenches([each for each in candidates if not each.message])
+        benches = self._workbenches(
+            [candidate for candidate in candidates if not candidate.message]
+        )
         self._bind(candidates, benches)
-        running = [each for each in candidates if not each.message]
+        running = [candidate for candidate in candidates if not candidate.message]
         gc.collect()
         gc.disable()
         for candidate in running:
@@ -134,7 +136,7 @@ class Bench:
             self._check(candidate, benches[candidate.case.backend], min(1, self.settings.checks))
             assert candidate.plan is not None
             candidate.plan.free()
-        if any(each.case.call != PLAN for each in running):
+        if any(candidate.case.call != PLAN for candidate in running):
             for world in self.worlds.values():
                 world.plans.free()
         gc.enable()
@@ -153,7 +155,7 @@ class Bench:
     def _workbenches(self, candidates: list[Candidate]) -> dict[str, Workbench]:
         """Allocate each backend's arrays; a backend without the dtype has its cases refused."""
         benches = {}
-        pool = any(each.case.call == NEW_ARRAYS for each in candidates)
+        pool = any(candidate.case.call == NEW_ARRAYS for candidate in candidates)
         for candidate in candidates:
             backend = candidate.case.backend
             try:
@@ -168,7 +170,7 @@ class Bench:
 
     def _agree(self, candidates: list[Candidate]) -> None:
         """Raise on all ranks the error of any."""
-        everyone = self.control.exchange([each.message for each in candidates])
+        everyone = self.control.exchange([candidate.message for candidate in candidates])
         for candidate, *messages in zip(candidates, *everyone, strict=True):
             candidate.message = next(filter(None, messages), "")
 
@@ -195,17 +197,17 @@ class Bench:
         assert candidate.plan is not None
         for _ in range(times):
             self.watchdog.step(f"checking {candidate.case}")
-            for each in checks:
-                each.prepare()
+            for check in checks:
+                check.prepare()
             for _ in checks:
                 candidate.plan.run()
-            own = next(filter(None, [each.verify() for each in checks]), None)
-            found = self.control.exchange(own, Wrong | None)
+            error = next(filter(None, [check.verify() for check in checks]), None)
+            errors = self.control.exchange(error, Wrong | None)
             candidate.checked += 1
             if not candidate.wrong:
-                candidate.wrong = [each for each in found if each]
-        for each in checks:
-            each.rest()
+                candidate.wrong = [error for error in errors if error]
+        for check in checks:
+            check.zero_input()
 
     def _calibrate(self, candidate: Candidate, bench: Workbench) -> None:
         """Warm up, then choose how many calls make a sample long enough to be timed."""
@@ -222,8 +224,8 @@ class Bench:
             if candidate.estimate > _LONG * self.pace.sample:
                 break
         wanted = ceil(self.pace.sample / max(candidate.estimate, 1))
-        least = _STREAMED if self._is_stream(bench) else 1
-        candidate.calls = min(_MOST_CALLS, max(least, wanted))
+        min_calls = _STREAMED if self._is_stream(bench) else 1
+        candidate.calls = min(_MOST_CALLS, max(min_calls, wanted))
 
     def _is_stream(self, bench: Workbench) -> bool:
         """Whether calls follow one another on a GPU's stream, and each rank begins on its own."""
@@ -231,17 +233,17 @@ class Bench:
 
     def _estimate(self, candidate: Candidate, calls: int, bench: Workbench) -> float:
         """Return the ns of a call, from a sample during which nobody lost a core, if one is."""
-        found = []
+        estimates = []
         for _ in range(_TRIES):
             reports = self.sample(candidate, calls, bench)
-            found.append(max(each.elapsed for each in reports) / calls)
+            estimates.append(max(report.elapsed for report in reports) / calls)
             if not self._is_preempted(reports):
                 break
-        return min(found)
+        return min(estimates)
 
     def _is_preempted(self, reports: Sequence[Report]) -> bool:
         """Whether a rank lost its core to another process; where ranks share cores they must."""
-        return not self.synchroniser.oversubscribed and any(each.switches for each in reports)
+        return not self.synchroniser.oversubscribed and any(report.switches for report in reports)
 
     def _blocks(self, running: list[Candidate], benches: dict[str, Workbench], until: int) -> None:
         began, block = self.synchroniser.time, 0
@@ -260,27 +262,27 @@ class Bench:
         if self.settings.samples is not None or not block:
             return False
         used = self.synchroniser.time - began
-        return used > share * (1.0 if block >= self.settings.least else _OVERTIME)
+        return used > share * (1.0 if block >= self.settings.min_samples else _OVERTIME)
 
     def _visit(self, candidate: Candidate, bench: Workbench, block: int) -> None:
         self.watchdog.step(f"timing {candidate.case}")
         reports = self.sample(candidate, candidate.calls, bench)
-        late = max(each.late for each in reports)
-        elapsed = [each.elapsed for each in reports]
-        allowed = max(self.pace.late, self.pace.share * candidate.estimate * candidate.calls)
-        self.synchroniser.adapt(late > allowed)
-        kept = candidate.samples
-        if late > allowed:
-            kept = candidate.late
+        delay = max(report.delay for report in reports)
+        elapsed = [report.elapsed for report in reports]
+        allowed = max(self.pace.max_delay, self.pace.share * candidate.estimate * candidate.calls)
+        self.synchroniser.adapt(delay > allowed)
+        samples = candidate.samples
+        if delay > allowed:
+            samples = candidate.late_samples
         elif self._is_preempted(reports):
-            kept = candidate.preempted
-        kept[block] = max(elapsed) / candidate.calls / 1000
+            samples = candidate.preempted
+        samples[block] = max(elapsed) / candidate.calls / 1000
         if bench.on_gpu:
-            candidate.host[block] = max(each.host for each in reports) / candidate.calls / 1000
+            candidate.host[block] = max(report.host for report in reports) / candidate.calls / 1000
         candidate.slowest[elapsed.index(max(elapsed))] += 1
-        candidate.lateness = max(candidate.lateness, late)
+        candidate.lateness = max(candidate.lateness, delay)
 
     def _top_up(self, candidate: Candidate) -> None:
         """Take the spoilt samples too where the others cannot carry an interval."""
-        if len(candidate.samples) < self.settings.least:
-            candidate.samples |= candidate.late | candidate.preempted
+        if len(candidate.samples) < self.settings.min_samples:
+            candidate.samples |= candidate.late_samples | candidate.preempted

@@ -31,7 +31,7 @@ _LARGEST_VALUE = 100
 class CheckedCall(NamedTuple):
     """The call that is checked: its collective, the rank, and the elements of one block."""
 
-    what: Collective
+    contract: Collective
     place: Place
     width: int
     dtype: str
@@ -39,10 +39,17 @@ class CheckedCall(NamedTuple):
 
     @classmethod
     def of(
-        cls, what: Collective, rank: int, size: int, root: int, width: int, dtype: str, op: ReduceOp
+        cls,
+        contract: Collective,
+        rank: int,
+        size: int,
+        root: int,
+        width: int,
+        dtype: str,
+        op: ReduceOp,
     ) -> CheckedCall:
         """Return the call of `rank`; `width` is the length of a vector, or of one row."""
-        return cls(what, Place(rank, size, root, 1), width, dtype, op)
+        return cls(contract, Place(rank, size, root, 1), width, dtype, op)
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ def host_dtype(dtype: str) -> str:
 
 def values(call: CheckedCall, rank: int, start: int, count: int, seed: int) -> Repeated:
     """Return elements `start` to ``start + count`` of a rank's input."""
-    tile = _tile(call.op.name, call.what.reduces, call.dtype, rank, call.place.size, seed)
+    tile = _tile(call.op.name, call.contract.reduces, call.dtype, rank, call.place.size, seed)
     at = start % PERIOD
     if at + count <= PERIOD:
         return Repeated(tile[at : at + count].copy(), count)
@@ -98,33 +105,33 @@ def _limit(dtype: str) -> int:
     return 1 if dtype == "bool" else int(np.iinfo(dtype).max)
 
 
-def _between(bits: Values, dtype: str, most: int) -> Values:
-    """Map hashes to integers from ``-most`` (0 for unsigned) to ``most``."""
-    least = 0 if kind_of(dtype) in "ub" else -most
-    return (bits % np.uint32(most - least + 1)).astype(np.int64) + least
+def _between(bits: Values, dtype: str, largest: int) -> Values:
+    """Map hashes to integers from ``-largest`` (0 for unsigned) to ``largest``."""
+    smallest = 0 if kind_of(dtype) in "ub" else -largest
+    return (bits % np.uint32(largest - smallest + 1)).astype(np.int64) + smallest
 
 
-def _plain(dtype: str, rank: int, seed: int, most: int) -> Values:
-    real = _between(_hash(rank, seed), dtype, most)
+def _plain(dtype: str, rank: int, seed: int, largest: int) -> Values:
+    real = _between(_hash(rank, seed), dtype, largest)
     if kind_of(dtype) != "c":
         return real
-    return real + 1j * _between(_hash(rank, seed, 1), dtype, most)
+    return real + 1j * _between(_hash(rank, seed, 1), dtype, largest)
 
 
 def _any_value(dtype: str, rank: int, size: int, seed: int) -> Values:
     return _plain(dtype, rank, seed, min(_LARGEST_VALUE, _limit(dtype)))
 
 
-def _turn(rank: int, most: int, size: int) -> Values:
-    """Whether it is this rank's turn to differ: at each index that of at most `most` ranks."""
-    stride = -(-size // max(1, most))
+def _turn(rank: int, ranks: int, size: int) -> Values:
+    """Return a mask of the indices where this rank differs; at most `ranks` do at each index."""
+    stride = -(-size // max(1, ranks))
     return np.asarray((np.arange(PERIOD) + rank) % stride == 0)
 
 
 def _sum(dtype: str, rank: int, size: int, seed: int) -> Values:
     """Keep the sum of the sizes exact: fewer ranks contribute where the dtype is short."""
-    most = max(1, min(_LARGEST_VALUE, _limit(dtype) // size))
-    values = _plain(dtype, rank, seed, most)
+    largest = max(1, min(_LARGEST_VALUE, _limit(dtype) // size))
+    values = _plain(dtype, rank, seed, largest)
     return np.where(_turn(rank, _limit(dtype), size), values, 0)
 
 
@@ -133,10 +140,10 @@ def _avg(dtype: str, rank: int, size: int, seed: int) -> Values:
 
     bfloat16 carries this for up to 250 ranks.
     """
-    most = max(1, min(_LARGEST_VALUE, _limit(dtype) // (3 * size)))
-    common = _plain(dtype, size, seed + 1, most)
-    mine, before = (_plain(dtype, each % size, seed, most) for each in (rank, rank - 1))
-    return common + mine - before
+    largest = max(1, min(_LARGEST_VALUE, _limit(dtype) // (3 * size)))
+    common = _plain(dtype, size, seed + 1, largest)
+    mine, previous = (_plain(dtype, source % size, seed, largest) for source in (rank, rank - 1))
+    return common + mine - previous
 
 
 def _prod(dtype: str, rank: int, size: int, seed: int) -> Values:

@@ -75,15 +75,15 @@ class PairSamples:
     @property
     def samples(self) -> list[float]:
         """The samples of all visits."""
-        return [each for visit in self.visits for each in visit]
+        return [sample for visit in self.visits for sample in visit]
 
-    def add(self, other: PairSamples) -> None:
+    def add(self, samples: PairSamples) -> None:
         """Add the samples of another rank, or of a later visit."""
-        self.calls = self.calls or other.calls
-        self.visits += other.visits
-        self.checked |= other.checked
-        self.wrong = self.wrong or other.wrong
-        self.message = self.message or other.message
+        self.calls = self.calls or samples.calls
+        self.visits += samples.visits
+        self.checked |= samples.checked
+        self.wrong = self.wrong or samples.wrong
+        self.message = self.message or samples.message
 
 
 PairFindings = dict[PairCase, PairSamples]
@@ -184,15 +184,15 @@ class PingPong:
 
     def check(self) -> Wrong | None:
         """Run every plan on poisoned memory; return the first wrong element, None without any."""
-        own, wrong = self.group.rank, None
+        rank, wrong = self.group.rank, None
         for plan, regions in self.plans:
-            for each in regions:
-                for part, good in self._parts(each):
-                    self.arrays.from_host(part, good if each.writer == own else _POISON)
+            for region in regions:
+                for part, good in self._parts(region):
+                    self.arrays.from_host(part, good if region.writer == rank else _POISON)
             plan.run()
-            for each in regions:
-                read = ((self.arrays.to_host(part), good) for part, good in self._parts(each))
-                wrong = wrong or compare(self.pair[own], read, "message")
+            for region in regions:
+                read = ((self.arrays.to_host(part), good) for part, good in self._parts(region))
+                wrong = wrong or compare(self.pair[rank], read, "message")
         return wrong
 
     def _parts(self, region: Region) -> Iterator[tuple[Array, Values]]:
@@ -217,11 +217,11 @@ class PingPong:
 
     def calibrate(self) -> list[int]:
         """Return for each trial how many calls make a sample long enough to time."""
-        own = [self.sample(each, 3) for each in self.trials]
-        both = self.group.exchange(own)
+        times = [self.sample(trial, 3) for trial in self.trials]
+        all_times = self.group.exchange(times)
         return [
-            calls_for(both[each.timer][index] * each.trips)
-            for index, each in enumerate(self.trials)
+            calls_for(all_times[trial.timer][index] * trial.trips)
+            for index, trial in enumerate(self.trials)
         ]
 
     def free(self) -> None:

@@ -50,78 +50,83 @@ def program_bytes(group: Group, world: Collectives, name: str) -> int:
 
     0 for one that is refused, and the most that the usual ones need for a choice such as `auto`.
     """
-    schedule, _, asked = name.partition("@")
+    schedule, _, transport = name.partition("@")
     if schedule in CHOOSERS:
-        usual = DEFAULT_ALGORITHMS[group.what.name]
-        return max(program_bytes(group, world, f"{each}@{asked}".rstrip("@")) for each in usual)
-    found = _Lowered(SharedProgram())
+        usual = DEFAULT_ALGORITHMS[group.contract.name]
+        return max(
+            program_bytes(group, world, f"{usual_name}@{transport}".rstrip("@"))
+            for usual_name in usual
+        )
+    lowered = _Lowered(SharedProgram())
     with suppress(CollectiveError):
-        found = _lowered(group, world, schedule, asked)
+        lowered = _lowered(group, world, schedule, transport)
     if world.routes.has_executor and group.device != CUDA:
-        nbytes = found.real * itemsize(group.dtype)
-        windows.agree(found.program, world.rank, world.exchange, found.tile, nbytes)
-    elements = _slots(found) + _buffers(found) + sum(found.program.scratch.values())
+        nbytes = lowered.real * itemsize(group.dtype)
+        windows.agree(lowered.program, world.rank, world.exchange, lowered.tile, nbytes)
+    elements = _slots(lowered) + _buffers(lowered) + sum(lowered.program.scratch.values())
     return itemsize(group.dtype) * elements
 
 
-def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lowered:
+def _lowered(group: Group, world: Collectives, schedule: str, transport: str) -> _Lowered:
     """Return the program of a schedule.
 
     Raises:
         CollectiveError: it is refused.
     """
-    what, width = group.what, itemsize(group.dtype)
-    chosen = find(what.name, schedule)
+    contract, width = group.contract, itemsize(group.dtype)
+    chosen = find(contract.name, schedule)
     arguments = Arguments(
-        what, schedule, reduce_op(group.op), group.root, None, None, None, (group.width,),
+        contract, schedule, reduce_op(group.op), group.root, None, None, None, (group.width,),
         group.dtype, world.rank, world.size, group.in_place,
         "gpu" if group.device == CUDA else "host",
     )  # fmt: skip
     rounds = chosen.rounds(world.rank, world.size, group.root, world.nodes)
-    given = rounds, *arguments.blocks(chosen.blocks(world.size))
-    route = world.routes.check(arguments, asked)
+    inputs = rounds, *arguments.blocks(chosen.blocks(world.size))
+    route = world.routes.check(arguments, transport)
     if route in (world.transport.name, DIRECT, STAGED):
-        by_messages = lower(*given, in_place=group.in_place)
+        by_messages = lower(*inputs, in_place=group.in_place)
         return _Lowered(SharedProgram(scratch=by_messages.scratch))
-    node = frozenset(next(each for each in world.nodes if world.rank in each)) - {world.rank}
+    node = frozenset(next(ranks for ranks in world.nodes if world.rank in ranks)) - {world.rank}
     if group.device == CUDA:
         everything = frozenset({INPUT, OUTPUT, SCRATCH})
-        program = share(*given, Reach(node, everything, ipc.ZERO_COPY // width, NEVER),
+        program = share(*inputs, Reach(node, everything, ipc.ZERO_COPY // width, NEVER),
                         in_place=group.in_place)  # fmt: skip
         return _Lowered(program)
     readable = {INPUT, OUTPUT} if group.allocated or route == CMA else set[Buffer]()
     readable |= {SCRATCH} if route == CMA else set()
-    least = _ZERO_COPY // width
-    largest = max(given[1].values(), default=0) * width
+    fetched = _ZERO_COPY // width
+    largest = max(inputs[1].values(), default=0) * width
     if world.routes.fetches_part(arguments, route, largest):
-        given = in_two_parts(*given)
+        inputs = in_two_parts(*inputs)
     real = tile_of(
-        route, compiled=world.routes.has_executor, block=largest, one_way=what.one_way,
+        route, compiled=world.routes.has_executor, block=largest, one_way=contract.one_way,
     ) // width  # fmt: skip
     tile = max(real, 1 + group.bytes_total // width // _TILES)
     private = frozenset(set() if group.allocated else readable)
-    reach = Reach(node, frozenset(readable), least, tile, private=private)
-    program = share(*given, reach, in_place=group.in_place)
-    return _Lowered(program, least if route == CMA else NEVER, tile, real)
+    reach = Reach(node, frozenset(readable), fetched, tile, private=private)
+    program = share(*inputs, reach, in_place=group.in_place)
+    return _Lowered(program, fetched if route == CMA else NEVER, tile, real)
 
 
-def _slots(found: _Lowered) -> int:
+def _slots(lowered: _Lowered) -> int:
     """Return the elements of the slots that messages are copied to."""
     return sum(
-        each.window.slots * found.real if each.window else each.piece.length
-        for each in found.program.publications
-        if each.piece and not each.zero_copy
+        publication.window.slots * lowered.real if publication.window else publication.piece.length
+        for publication in lowered.program.publications
+        if publication.piece and not publication.zero_copy
     )
 
 
-def _buffers(found: _Lowered) -> int:
+def _buffers(lowered: _Lowered) -> int:
     """Return the elements of the buffers into which a rank fetches data to fold."""
     lengths = {
         (side, piece.length)
-        for each in found.program.instructions if isinstance(each, Combine)
-        for side, piece in (("left", each.left), ("right", each.right))
+        for combine in lowered.program.instructions if isinstance(combine, Combine)
+        for side, piece in (("left", combine.left), ("right", combine.right))
         if piece.buffer.is_remote
-        and found.program.receipts[piece.buffer.number].length >= found.fetched
+        and lowered.program.receipts[piece.buffer.number].length >= lowered.fetched
     }  # fmt: skip
     # What is folded tile by tile is fetched in tiles of a run.
-    return sum(min(length, found.real) if length <= found.tile else length for _, length in lengths)
+    return sum(
+        min(length, lowered.real) if length <= lowered.tile else length for _, length in lengths
+    )

@@ -14,7 +14,7 @@ from mpicoll.machine.processes import Process, other_load, oversubscription, own
 from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.text.printable import printable
 
-_OWN = ("output", "plot", "interface")
+_RANK_OPTIONS = ("output", "plot", "interface")
 """Options that may differ between ranks."""
 
 
@@ -22,7 +22,7 @@ def _texts(options: object) -> Iterator[tuple[str, str]]:
     for name, value in vars(options).items():
         if is_dataclass(value):
             yield from _texts(value)
-        elif name not in _OWN:
+        elif name not in _RANK_OPTIONS:
             yield name, brief(value)
 
 
@@ -70,14 +70,14 @@ class Ranks:
         Raises:
             Disagreement: on every rank, with the first option that differs.
         """
-        own = dict(_texts(options))
-        first, *others = self.everyone.exchange(own, dict[str, str])
-        for rank, given in enumerate(others, 1):
+        local_texts = dict(_texts(options))
+        first, *other_texts = self.everyone.exchange(local_texts, dict[str, str])
+        for rank, texts in enumerate(other_texts, 1):
             for name, text in first.items():
-                if given.get(name) != text:
+                if texts.get(name) != text:
                     raise Disagreement(
                         f"rank {rank} was started with other arguments than rank 0: {name} is "
-                        f"{given.get(name)} there, not {text}"
+                        f"{texts.get(name)} there, not {text}"
                     )
 
     def log(self, text: str) -> None:

@@ -19,13 +19,13 @@ class Report(NamedTuple):
     """One rank's part of a sample, in ns.
 
     Attributes:
-        now: its time; `late`: how late it began.
+        now: the time; `delay`: how long after the deadline the rank began.
         elapsed: how long it took, on its GPU for arrays there; `host`: by its own clock.
         switches: how often it was made to leave its core meanwhile.
     """
 
     now: int
-    late: int
+    delay: int
     elapsed: int
     host: int
     switches: int
@@ -61,7 +61,7 @@ class StartSynchroniser:
 
     def exchange(
         self,
-        late: int = 0,
+        delay: int = 0,
         elapsed: int = 0,
         host: int = 0,
         switches: int = 0,
@@ -78,11 +78,11 @@ class StartSynchroniser:
             pending = self.plan.start()
             while not pending.test():
                 sleep(_NAP)
-        own = Report(clock.now() + self.offset, late, elapsed, host, switches)
-        self.arrays.from_host(self.mine, np.array(own))
+        report = Report(clock.now() + self.offset, delay, elapsed, host, switches)
+        self.arrays.from_host(self.mine, np.array(report))
         self.plan.run()
-        reports = [Report(*each) for each in self.arrays.to_host(self.every).tolist()]
-        self.deadline = max(each.now for each in reports) + self.margin
+        reports = [Report(*values) for values in self.arrays.to_host(self.every).tolist()]
+        self.deadline = max(report.now for report in reports) + self.margin
         self.time = reports[0].now
         return reports
 
@@ -92,9 +92,9 @@ class StartSynchroniser:
         if self.oversubscribed:
             while now() < deadline:
                 os.sched_yield()
-        while (late := now() - deadline) < 0:
+        while (delay := now() - deadline) < 0:
             pass
-        return late
+        return delay
 
     def adapt(self, was_late: bool) -> None:
         """Give ranks more time to get to the next deadline when they come late, else less."""

@@ -19,7 +19,7 @@ from mpicoll.measurement.checking import Check
 from mpicoll.measurement.patterns import CheckedCall
 from mpicoll.notation.elements import reduce_op
 
-_MANY, _FEW, _SMALL = 48, 3, 64 * 1024
+_SMALL_POOL, _LARGE_POOL, _SMALL = 48, 3, 64 * 1024
 """How many arrays a pool has, up to so many bytes in each, and above."""
 
 
@@ -33,7 +33,7 @@ class Workbench:
     def __init__(self, world: Collectives, group: Group, pool: bool = False) -> None:
         self.world, self.group = world, group
         self.arrays = [buffers(world, group) for _ in range(pool_size(group) if pool else 1)]
-        has_data = group.what.unit != "none"
+        has_data = group.contract.unit != "none"
         self._checks = [self._checker(*pair) for pair in self.arrays if has_data]
         self.on_gpu = group.device == CUDA
         arrays = world.transport.arrays
@@ -42,12 +42,12 @@ class Workbench:
     def _checker(self, x: Array | None, out: Array | None) -> Check:
         group, world = self.group, self.world
         case = CheckedCall.of(
-            group.what, world.rank, world.size, group.root, group.width, group.dtype,
+            group.contract, world.rank, world.size, group.root, group.width, group.dtype,
             reduce_op(group.op),
         )  # fmt: skip
         check = Check(case, world.transport.arrays, x, out)
         check.prepare()
-        check.rest()
+        check.zero_input()
         return check
 
     def checks(self, case: Case) -> list[Check]:
@@ -65,23 +65,23 @@ class Workbench:
         if case.call == PLAN:
             return plan
         if case.algorithm in BASELINES:
-            plans = [plan, *(self._plan(case, each) for each in pairs[1:])]
-            return Call(plan, _in_turn([each.method or each.run for each in plans]), plans)
+            plans = [plan, *(self._plan(case, pair) for pair in pairs[1:])]
+            return Call(plan, _in_turn([plan.method or plan.run for plan in plans]), plans)
         # It was made for its name, and for the refusal that it may have met.
         plan.free()
-        return Call(plan, _in_turn([self._method(case, each) for each in pairs]))
+        return Call(plan, _in_turn([self._method(case, pair) for pair in pairs]))
 
     def _plan(self, case: Case, pair: tuple[Array | None, Array | None]) -> Plan:
         group, (x, out) = self.group, pair
-        options: dict[str, Any] = {"op": group.op} if group.what.reduces else {}
-        if group.what.rooted:
+        options: dict[str, Any] = {"op": group.op} if group.contract.reduces else {}
+        if group.contract.rooted:
             options["root"] = group.root
-        return self.world.plan(group.what.name, x, out=out, algorithm=case.algorithm, **options)
+        return self.world.plan(group.contract.name, x, out=out, algorithm=case.algorithm, **options)
 
     def _method(self, case: Case, pair: tuple[Array | None, Array | None]) -> Thunk:
         """Return the call of a method as its users write it: without default arguments."""
         group, (x, out) = self.group, pair
-        method = getattr(self.world, group.what.name)
+        method = getattr(self.world, group.contract.name)
         options: dict[str, Any] = {}
         if group.op != "sum":
             options["op"] = group.op
@@ -89,7 +89,7 @@ class Workbench:
             options["root"] = group.root
         if case.algorithm != "auto":
             options["algorithm"] = case.algorithm
-        if group.what.unit == "none":
+        if group.contract.unit == "none":
             return partial(method, **options)
         return partial(method, x, out=out, **options)
 
@@ -98,7 +98,7 @@ def pool_size(group: Group) -> int:
     """Return how many inputs and outputs a candidate with new arrays in every call has."""
     # A fold of halves takes one of the few operators that mpi4py can make for its users.
     is_small = group.bytes_total <= _SMALL and group.dtype not in ("float16", "bfloat16")
-    return _MANY if is_small else _FEW
+    return _SMALL_POOL if is_small else _LARGE_POOL
 
 
 def _in_turn(calls: Sequence[Thunk]) -> Thunk:
@@ -115,20 +115,23 @@ def _in_turn(calls: Sequence[Thunk]) -> Thunk:
 
 def buffers(world: Collectives, group: Group) -> tuple[Array | None, Array | None]:
     """Return this rank's input and output; in place they share memory."""
-    what, rank = group.what, world.rank
-    given = what.has_input(rank, group.root)
-    taken = what.has_output(rank, group.root)
+    contract, rank = group.contract, world.rank
+    has_input = contract.has_input(rank, group.root)
+    has_output = contract.has_output(rank, group.root)
     row = (group.width,)
-    shapes = [what.shape(side, row, rank, world.size) for side in ("input", "output")]
-    if not (group.in_place and given and taken):
-        x, out = _make(world, group, shapes[0], given), _make(world, group, shapes[1], taken)
+    shapes = [contract.shape(side, row, rank, world.size) for side in ("input", "output")]
+    if not (group.in_place and has_input and has_output):
+        x, out = (
+            _make(world, group, shapes[0], has_input),
+            _make(world, group, shapes[1], has_output),
+        )
         return x, out
     # Allocation in shared memory is collective: ranks with one array take part twice as well.
-    both: Any = _make(world, group, max(shapes, key=len), True)
+    shared: Any = _make(world, group, max(shapes, key=len), True)
     _make(world, group, (0,), False)
     if shapes[0] == shapes[1]:
-        return both, both
-    return (both, both[rank]) if len(shapes[0]) > len(shapes[1]) else (both[rank], both)
+        return shared, shared
+    return (shared, shared[rank]) if len(shapes[0]) > len(shapes[1]) else (shared[rank], shared)
 
 
 def _make(world: Collectives, group: Group, shape: tuple[int, ...], needed: bool) -> Array | None:

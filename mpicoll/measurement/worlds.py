@@ -39,8 +39,8 @@ def torch_world(interface: str | None, timeout: float = _TIMEOUT) -> Collectives
     return torchcoll.world(interface=interface, backend=os.environ.get(BACKEND), timeout=timeout)
 
 
-BOTH: Worlds = {"mpi4py": mpi4py_world, "torch": torch_world}
-TORCH: Worlds = {"torch": torch_world}
+ALL_BACKENDS: Worlds = {"mpi4py": mpi4py_world, "torch": torch_world}
+TORCH_BACKEND: Worlds = {"torch": torch_world}
 
 
 def backend_names(
@@ -48,7 +48,7 @@ def backend_names(
 ) -> tuple[str, ...]:  # fmt: skip
     """Return the backends that `text` names, all by default.
 
-    >>> backend_names("MPI,gloo", BOTH), backend_names(None, TORCH)
+    >>> backend_names("MPI,gloo", ALL_BACKENDS), backend_names(None, TORCH_BACKEND)
     (('mpi4py', 'torch'), ('torch',))
 
     Args:
@@ -117,15 +117,18 @@ def worlds_with_gpus(
     Raises:
         ArgumentError: there is none.
     """
-    found = {name: world.gpu_transports() for name, world in worlds.items()}
-    for name, ways in found.items():
+    transports = {name: world.gpu_transports() for name, world in worlds.items()}
+    for name, ways in transports.items():
         if all(ways.values()):
             remarks.append(f"{name} is left out: {next(iter(ways.values()))}")
-    kept = {name: world for name, world in worlds.items() if not all(found[name].values())}
-    if not kept:
+    usable = {name: world for name, world in worlds.items() if not all(transports[name].values())}
+    if not usable:
         raise ArgumentError("; ".join(remarks))
     lacking = {
-        f"no {each} transport: {why}" for name in kept for each, why in found[name].items() if why
+        f"no {transport} transport: {why}"
+        for name in usable
+        for transport, why in transports[name].items()
+        if why
     }
     remarks += sorted(lacking)
-    return kept, {name: found[name] for name in kept}
+    return usable, {name: transports[name] for name in usable}

@@ -45,8 +45,8 @@ class Collective:
     """One collective operation.
 
     Attributes:
-        before: blocks a rank holds at the start, in the order of its input array.
-        after: blocks a rank must hold at the end, in the order of its output array,
+        input_blocks: blocks a rank holds at the start, in the order of its input array.
+        output_contents: blocks a rank must hold at the end, in the order of its output array,
             each with the contributions that its value is folded from, in rank order.
         unit: what a block is: a piece of every rank's ``vector``, one row per rank
             (``rows``), one row per pair of ranks (``pairs``), or nothing (barrier).
@@ -58,8 +58,8 @@ class Collective:
     """
 
     name: str
-    before: Callable[[Place], list[Block]]
-    after: Callable[[Place], Contents]
+    input_blocks: Callable[[Place], list[Block]]
+    output_contents: Callable[[Place], Contents]
     unit: Literal["none", "vector", "rows", "pairs"] = "vector"
     rooted: bool = False
     from_root: bool = False
@@ -102,7 +102,7 @@ class Collective:
             return (size, *row) if stacked else row
         if self.unit == "pairs":
             matrix = cast("Sequence[Sequence[int]]", counts)
-            mine = matrix[rank] if side == "input" else [given[rank] for given in matrix]
+            mine = matrix[rank] if side == "input" else [row[rank] for row in matrix]
             return (sum(mine), *row)
         rows = cast("Sequence[int]", counts)
         return (sum(rows) if stacked else rows[rank], *row)
@@ -116,7 +116,7 @@ def _rows(at: Place) -> list[Block]:
     return list(range(at.size * at.parts))
 
 
-def _own(at: Place) -> list[Block]:
+def _block_of_rank(at: Place) -> list[Block]:
     return list(range(at.rank * at.parts, (at.rank + 1) * at.parts))
 
 
@@ -131,8 +131,8 @@ def _folded(ranks: range, blocks: list[Block]) -> Contents:
 
 def _at_root(contents: Callable[[Place], Any]) -> Callable[[Place], Any]:
     def rooted(at: Place) -> Any:
-        found = contents(at)
-        return found if at.rank == at.root else type(found)()
+        result = contents(at)
+        return result if at.rank == at.root else type(result)()
 
     return rooted
 
@@ -158,8 +158,8 @@ def _rows_factor(size: int) -> float:
 
 
 COLLECTIVES = {
-    each.name: each
-    for each in (
+    entry.name: entry
+    for entry in (
         Collective("barrier", lambda at: [], lambda at: {}, unit="none", synchronizes=True),
         Collective(
             "broadcast", _at_root(_vector), _from_root, rooted=True, from_root=True,
@@ -173,23 +173,24 @@ COLLECTIVES = {
             busbw=lambda size: 2 * (size - 1) / size,
         ),
         Collective(
-            "gather", _own, _at_root(_gathered), unit="rows", rooted=True, to_root=True,
+            "gather", _block_of_rank, _at_root(_gathered), unit="rows", rooted=True, to_root=True,
             stacks=("output",), busbw=_rows_factor,
             aliases=("gatherv",),
         ),
         Collective(
-            "allgather", _own, _gathered, unit="rows", stacks=("output",), synchronizes=True,
+            "allgather", _block_of_rank, _gathered, unit="rows", stacks=("output",),
+            synchronizes=True,
             busbw=_rows_factor,
             aliases=("allgatherv", "allgatherintotensor"),
         ),
         Collective(
             "scatter", _at_root(_rows),
-            lambda at: {block: ((at.root, block),) for block in _own(at)}, unit="rows",
+            lambda at: {block: ((at.root, block),) for block in _block_of_rank(at)}, unit="rows",
             rooted=True, from_root=True, stacks=("input",), busbw=_rows_factor,
             aliases=("scatterv",),
         ),
         Collective(
-            "reduce_scatter", _rows, lambda at: _folded(range(at.size), _own(at)),
+            "reduce_scatter", _rows, lambda at: _folded(range(at.size), _block_of_rank(at)),
             unit="rows", reduces=True, stacks=("input",), synchronizes=True, busbw=_rows_factor,
             aliases=("reducescatterblock", "reducescattertensor"),
         ),
@@ -213,9 +214,9 @@ def _plain(name: str) -> str:
 
 
 _SPELLINGS = {
-    _plain(spelling): each
-    for each in COLLECTIVES.values()
-    for spelling in (each.name, *each.aliases)
+    _plain(spelling): entry
+    for entry in COLLECTIVES.values()
+    for spelling in (entry.name, *entry.aliases)
 }
 
 
@@ -228,10 +229,10 @@ def collective(name: str) -> Collective:
     Raises:
         UnknownName: there is no such collective.
     """
-    found = spelled(name)
-    if found is None:
+    match = spelled(name)
+    if match is None:
         raise UnknownName("collective", name, COLLECTIVES)
-    return found
+    return match
 
 
 def spelled(name: object) -> Collective | None:

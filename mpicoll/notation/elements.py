@@ -92,12 +92,12 @@ def user_op(function: Callable[[Any, Any], Any], *, commutative: bool = False) -
 
 
 def unfit(
-    op: ReduceOp, found: object, shape: object, dtype: object, out: tuple[object, object]
+    op: ReduceOp, result: object, shape: object, dtype: object, out: tuple[object, object]
 ) -> ArgumentError:
     """Return the error for a user's function whose return value is no result of a fold."""
-    what = f"a {type(found).__name__}" if shape is None else f"{shape} of {dtype}"
+    description = f"a {type(result).__name__}" if shape is None else f"{shape} of {dtype}"
     return ArgumentError(
-        f"the operator {op.name} returned {what}: folds here need {out[0]} of {out[1]}"
+        f"the operator {op.name} returned {description}: folds here need {out[0]} of {out[1]}"
     )
 
 
@@ -118,10 +118,12 @@ def reduce_op(op: str | ReduceOp | Callable[[Any, Any], Any]) -> ReduceOp:
     return OPS[name]
 
 
-def check_op(op: ReduceOp, dtype: str, what: Collective) -> None:
+def check_op(op: ReduceOp, dtype: str, contract: Collective) -> None:
     """Raise ArgumentError where an operator is not defined on a dtype or for a collective."""
     if kind_of(dtype) not in op.kinds:
         fits = ", ".join(_KIND_NAMES[kind] for kind in op.kinds)
         raise ArgumentError(f"op {op.name!r} is not defined on {dtype}: it takes {fits}")
-    if op.name == "avg" and op.function is None and what.name in ("scan", "exscan"):
-        raise ArgumentError(f"{what.name} has no op 'avg': a mean has no prefix form; use 'sum'")
+    if op.name == "avg" and op.function is None and contract.name in ("scan", "exscan"):
+        raise ArgumentError(
+            f"{contract.name} has no op 'avg': a mean has no prefix form; use 'sum'"
+        )

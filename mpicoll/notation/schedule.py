@@ -123,7 +123,7 @@ def then(*schedules: Iterable[Op | Round]) -> Schedule:
     return chain.from_iterable(schedules)
 
 
-def together(*schedules: Iterable[Op | Round]) -> Schedule:
+def merge_rounds(*schedules: Iterable[Op | Round]) -> Schedule:
     """Merge schedules round by round: their i-th rounds become one."""
     for parts in zip_longest(*map(rounds, schedules), fillvalue=()):
         yield tuple(chain.from_iterable(parts))
@@ -171,7 +171,7 @@ def _relabelled(op: Op, group: Sequence[int], block: Callable[[Block], Block] | 
     peer = group[op.peer]
     if block is None and peer == op.peer:
         return op
-    blocks = op.blocks if block is None else tuple([_named(each, block) for each in op.blocks])
+    blocks = op.blocks if block is None else tuple([_named(inner, block) for inner in op.blocks])
     return Send(peer, blocks) if isinstance(op, Send) else Receive(peer, blocks, op.side)
 
 
@@ -190,7 +190,7 @@ def widened(op: Op, runs: Callable[[Block], Iterable[Block]]) -> Round:
 
     def wide(block: Block) -> Iterable[Block]:
         if isinstance(block, Temp):
-            return [Temp(block.name, each) for each in wide(block.block)]
+            return [Temp(block.name, inner) for inner in wide(block.block)]
         return runs(block)
 
     if isinstance(op, _LOCAL):
@@ -214,34 +214,36 @@ def folded(
     the result at the end; rank order is kept. Adds 2 rounds and 2m bytes (Thakur, Rabenseifner
     and Gropp 2005, section 4.5; for other radices as in MPICH's recursive exchange).
     """
-    return lent(
+    return with_lenders(
         rank, size, lambda me, groups: core(me, len(groups)),
         lambda lender: blocks, lambda lender: blocks, radix,
     )  # fmt: skip
 
 
-def lent(
+def with_lenders(
     rank: int, size: int, core: Callable[[int, Sequence[tuple[int, ...]]], Schedule],
-    there: Callable[[int], Iterable[Block]], back: Callable[[int], Iterable[Block]],
+    lent_blocks: Callable[[int], Iterable[Block]],
+    returned_blocks: Callable[[int], Iterable[Block]],
     radix: int = 2, *, folds: bool = True,
 ) -> Schedule:  # fmt: skip
     """Serve any size with a `core(rank, groups)` for a power of `radix` of groups (`lenders`).
 
     Args:
-        there: what a lending rank gives to the last one of its group, which folds or takes it.
-        back: what it gets at the end.
+        lent_blocks: the blocks that a lending rank sends to the last rank of its group.
+        returned_blocks: the blocks that it gets at the end.
+        folds: the last rank of the group folds the lent blocks, instead of storing them.
     """
     groups = lenders(size, radix)
-    number = next(index for index, each in enumerate(groups) if rank in each)
-    *others, head = groups[number]
+    number = next(index for index, group in enumerate(groups) if rank in group)
+    *lending, head = groups[number]
     if rank != head:
-        yield send(head, *there(rank))
-        yield recv(head, *back(rank))
+        yield send(head, *lent_blocks(rank))
+        yield recv(head, *returned_blocks(rank))
         return
     take = reduce if folds else recv
-    yield tuple(take(lender, *there(lender)) for lender in reversed(others))
-    yield from on([each[-1] for each in groups], core(number, groups))
-    yield tuple(send(lender, *back(lender)) for lender in others)
+    yield tuple(take(lender, *lent_blocks(lender)) for lender in reversed(lending))
+    yield from on([group[-1] for group in groups], core(number, groups))
+    yield tuple(send(lender, *returned_blocks(lender)) for lender in lending)
 
 
 def lenders(size: int, radix: int = 2) -> list[tuple[int, ...]]:
@@ -258,7 +260,7 @@ def lenders(size: int, radix: int = 2) -> list[tuple[int, ...]]:
         power *= radix
     groups, surplus, first = [], size - power, 0
     while first < size:
-        lent = min(surplus, radix - 1)
-        groups.append(tuple(range(first, first + lent + 1)))
-        surplus, first = surplus - lent, first + lent + 1
+        count = min(surplus, radix - 1)
+        groups.append(tuple(range(first, first + count + 1)))
+        surplus, first = surplus - count, first + count + 1
     return groups

@@ -21,7 +21,7 @@ from math import prod
 
 from mpicoll.errors import ArgumentError
 
-MOST = 256
+MAX_NAMES = 256
 """Algorithms that one name may stand for."""
 LONGEST, DEEPEST = 1000, 8
 """Characters of a name with its parameters, and brackets within each other there."""
@@ -33,16 +33,16 @@ def expand(text: str) -> list[str]:
 
     Raises:
         ArgumentError: a range is empty or none, the name is too long or too deep, or there are
-            more than `MOST` algorithms.
+            more than `MAX_NAMES` algorithms.
     """
     _check_form(text)
-    name, bracket, rest = text.partition("(")
-    inner, close, after = rest.rpartition(")")
+    name, bracket, tail = text.partition("(")
+    inner, close, suffix = tail.rpartition(")")
     if not bracket or not close:
         return [text]
-    choices = [_parameter(each, text) for each in outside_brackets(inner, ",")]
+    choices = [_parameter(part, text) for part in outside_brackets(inner, ",")]
     _check_number(prod(map(len, choices)), text)
-    return [f"{name}({','.join(each)}){after}" for each in product(*choices)]
+    return [f"{name}({','.join(combination)}){suffix}" for combination in product(*choices)]
 
 
 def depth(text: str) -> int:
@@ -69,8 +69,8 @@ def outside_brackets(text: str, separator: str) -> list[str]:
 def _parameter(text: str, whole: str) -> list[str]:
     """Return ``key=value`` for every value of one parameter."""
     key, sign, values = text.partition("=")
-    found = (_values(each, whole) for each in outside_brackets(values, "|"))
-    every = dict.fromkeys(map(str, chain.from_iterable(found)))
+    parts = (_values(part, whole) for part in outside_brackets(values, "|"))
+    every = dict.fromkeys(map(str, chain.from_iterable(parts)))
     return [f"{key}{sign}{value}" for value in every]
 
 
@@ -123,7 +123,7 @@ def _cut(text: str) -> str:
 
 
 def _check_number(count: int, whole: str) -> None:
-    if count > MOST:
+    if count > MAX_NAMES:
         raise ArgumentError(
-            f"{_cut(whole)} stands for {count} algorithms: at most {MOST} in one name"
+            f"{_cut(whole)} stands for {count} algorithms: at most {MAX_NAMES} in one name"
         )

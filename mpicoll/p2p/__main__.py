@@ -7,8 +7,8 @@ every message arrived intact; 1: some did not, or the run failed; 2: bad usage; 
 
 from __future__ import annotations
 
-from mpicoll.measurement.worlds import BOTH
+from mpicoll.measurement.worlds import ALL_BACKENDS
 from mpicoll.p2p.command import main
 
 if __name__ == "__main__":
-    main(obj=BOTH)
+    main(obj=ALL_BACKENDS)

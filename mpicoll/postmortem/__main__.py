@@ -29,7 +29,7 @@ from mpicoll.text.printable import printable
 )
 @option("-o", "--output", type=FILE, help="Write a page of HTML with the timeline of all ranks.")
 @option(
-    "--after", type=Real(0, 86400), default=1.0, shown=True,
+    "--after", "threshold", type=Real(0, 86400), default=1.0, shown=True,
     help="Seconds after which a call that is under way counts as stuck while its rank runs.",
 )  # fmt: skip
 @option(
@@ -41,7 +41,7 @@ from mpicoll.text.printable import printable
     "which are all that it reads.",
 )  # fmt: skip
 def main(
-    directory: Path | None, output: Path | None, after: float, stacks: bool, torch: Path | None
+    directory: Path | None, output: Path | None, threshold: float, stacks: bool, torch: Path | None
 ) -> None:
     """Print the state of the job, and write the page; or list the jobs."""
     if directory is None:
@@ -52,10 +52,10 @@ def main(
             show_jobs(console(200), listed)
             return
         directory = listed[0].directory
-    found, dumps, faults = look(directory, after=after)
-    show(console(120), directory, found, faults, stacks=stacks)
+    diagnosis, dumps, faults = look(directory, threshold=threshold)
+    show(console(120), directory, diagnosis, faults, stacks=stacks)
     if output is not None:
-        text = page(directory, found, dumps, faults)
+        text = page(directory, diagnosis, dumps, faults)
         write_whole(output, lambda fresh: fresh.write_text(text, "utf-8"))
         print(printable(f"wrote {output}"))
     if torch is not None:

@@ -31,47 +31,51 @@ class Bar(NamedTuple):
     title: str
 
 
-def page(directory: Path, found: Diagnosis, dumps: Sequence[Dump], faults: list[str]) -> str:
+def page(directory: Path, diagnosis: Diagnosis, dumps: Sequence[Dump], faults: list[str]) -> str:
     """Return the page."""
-    damaged = [f"rank {each.rank}: {fault}" for each in dumps for fault in each.faults]
-    rows = {each: place for place, each in enumerate(found.ranks)}
-    begin, end = _span(found, dumps)
+    damaged = [f"rank {dump.rank}: {fault}" for dump in dumps for fault in dump.faults]
+    rows = {number: place for place, number in enumerate(diagnosis.ranks)}
+    begin, end = _span(diagnosis, dumps)
     text = templates(__package__).get_template("page.html").render(
-        policy=_POLICY, title=f"Post-mortem of {directory}", found=found,
-        sentences=list(words.sentences(found)), last_call=last_call, lasting=lasting,
-        line=words.line, bars=list(_bars(found, dumps, rows, begin, end)), width=_WIDTH, row=_ROW,
-        threads=words.threads, span=_described_span(found, begin, end), hues=_hues(dumps),
-        faults=[*faults, *damaged],
+        policy=_POLICY, title=f"Post-mortem of {directory}", diagnosis=diagnosis,
+        sentences=list(words.sentences(diagnosis)), last_call=last_call, lasting=lasting,
+        line=words.line, bars=list(_bars(diagnosis, dumps, rows, begin, end)),
+        width=_WIDTH, row=_ROW, threads=words.threads,
+        span=_described_span(diagnosis, begin, end), hues=_hues(dumps), faults=[*faults, *damaged],
     )  # fmt: skip
     return text.encode(errors="backslashreplace").decode()  # names of files are any bytes
 
 
-def _span(found: Diagnosis, dumps: Sequence[Dump]) -> tuple[int, int]:
+def _span(diagnosis: Diagnosis, dumps: Sequence[Dump]) -> tuple[int, int]:
     """Return the first and the last moment to show: from where no rank has lost rows."""
-    firsts = [each.entries[0] for each in dumps if each.entries]
-    lost = [each.start for each in firsts if each.number > 1]
-    begin = max(lost) if lost else min((each.start for each in firsts), default=found.now)
-    end = found.now
-    stuck = min((each.since for each in found.stuck), default=end)
+    firsts = [dump.entries[0] for dump in dumps if dump.entries]
+    lost = [entry.start for entry in firsts if entry.number > 1]
+    begin = max(lost) if lost else min((entry.start for entry in firsts), default=diagnosis.now)
+    end = diagnosis.now
+    stuck = min((call.since for call in diagnosis.stuck), default=end)
     # What came before a long wait must not shrink to nothing beside it.
-    before = min(stuck, end) - begin
-    return begin, max(begin + 1, min(end, stuck + max(before, 1_000_000)))
+    running = min(stuck, end) - begin
+    return begin, max(begin + 1, min(end, stuck + max(running, 1_000_000)))
 
 
-def _described_span(found: Diagnosis, begin: int, end: int) -> str:
+def _described_span(diagnosis: Diagnosis, begin: int, end: int) -> str:
     """Return which time the timeline shows, and how much of a long wait it leaves out."""
-    shown, rest = (end - begin) / 1e9, (found.now - end) / 1e9
+    shown, remaining = (end - begin) / 1e9, (diagnosis.now - end) / 1e9
     text = f"{shown:.3g} s, a line for each rank"
-    return text if rest <= 0 else f"{text}, and not the {rest:.3g} s of waiting that followed"
+    return (
+        text
+        if remaining <= 0
+        else f"{text}, and not the {remaining:.3g} s of waiting that followed"
+    )
 
 
 def _hues(dumps: Sequence[Dump]) -> dict[str, str]:
-    names = sorted({each.call.collective for dump in dumps for each in dump.entries})
+    names = sorted({entry.call.collective for dump in dumps for entry in dump.entries})
     return {name: _HUES[place % len(_HUES)] for place, name in enumerate(names)}
 
 
 def _bars(
-    found: Diagnosis, dumps: Sequence[Dump], rows: dict[int, int], begin: int, end: int
+    diagnosis: Diagnosis, dumps: Sequence[Dump], rows: dict[int, int], begin: int, end: int
 ) -> list[Bar]:
     hues, scale = _hues(dumps), _WIDTH / (end - begin)
     each_most = _MOST_CALLS // max(1, len(dumps))
@@ -87,7 +91,7 @@ def _bars(
             bars.append(Bar(
                 round((start - begin) * scale, 2), round(max(0.5, (stop - start) * scale), 2),
                 rows[dump.rank], _RED if bad else hues[entry.call.collective],
-                _title(dump, entry, found.now),
+                _title(dump, entry, diagnosis.now),
             ))  # fmt: skip
     return bars
 
@@ -99,8 +103,10 @@ def _title(dump: Dump, entry: Entry, now: int) -> str:
         took = f"under way for {(now - entry.start) / 1e9:.3g} s"
     elif entry.outcome is Outcome.ISSUED:
         took = "issued"
-    where = words.line(entry.where) if entry.where else ""
-    what = words.described(call.collective, call.signature)
-    parts = (f"rank {dump.rank}", f"{entry.sequence}", what, call.algorithm, call.transport, took,
-             where, entry.error)  # fmt: skip
+    location = words.line(entry.location) if entry.location else ""
+    description = words.described(call.collective, call.signature)
+    parts = (
+        f"rank {dump.rank}", f"{entry.sequence}", description, call.algorithm, call.transport, took,
+        location, entry.error,
+    )  # fmt: skip
     return ", ".join(filter(None, parts))

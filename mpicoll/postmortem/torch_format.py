@@ -31,7 +31,7 @@ _DTYPES = {
     "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
 }  # fmt: skip
 _STATES = {
-    Outcome.UNDER_WAY: "started", Outcome.DONE: "completed", Outcome.RAISED: "started",
+    Outcome.UNDER_WAY: "started", Outcome.COMPLETED: "completed", Outcome.RAISED: "started",
     Outcome.ISSUED: "scheduled",
 }  # fmt: skip
 _SIGNATURE = re.compile(r"(\w+)(?: \(([\d, ]*)\))?")
@@ -53,15 +53,15 @@ def write(directory: Path, dumps: Sequence[Dump]) -> None:
 def as_torch(dump: Dump) -> dict[str, Any]:
     """Return the dump that torch would have written; calls that it does not know are left out."""
     groups = {
-        each.id: {"name": each.id, "desc": each.name, "ranks": str(ranks_of(each.ranks))}
-        for each in dump.groups
+        group.id: {"name": group.id, "desc": group.name, "ranks": str(ranks_of(group.ranks))}
+        for group in dump.groups
     }
-    calls = [each for each in dump.entries if each.group and each.call.collective in _NAMES]
-    numbers = {each.id: str(place) for place, each in enumerate(dump.groups)}
+    calls = [entry for entry in dump.entries if entry.group and entry.call.collective in _NAMES]
+    numbers = {group.id: str(place) for place, group in enumerate(dump.groups)}
     entries = [
-        _entry(each, numbers[each.group.id], len(ranks_of(each.group.ranks)))
-        for each in calls
-        if each.group is not None
+        _entry(entry, numbers[entry.group.id], len(ranks_of(entry.group.ranks)))
+        for entry in calls
+        if entry.group is not None
     ]
     return {"version": VERSION, "pg_config": groups, "pg_status": {}, "entries": entries}
 
@@ -69,13 +69,17 @@ def as_torch(dump: Dump) -> dict[str, Any]:
 def _entry(entry: Entry, number: str, size: int) -> dict[str, Any]:
     assert entry.group is not None
     name = entry.call.collective
-    found = _SIGNATURE.match(entry.call.signature)
-    row = [int(each) for each in _NUMBER.findall(found[2] or "")] if found else []
-    dtype = _DTYPES.get(found[1], found[1]) if found else ""
+    match = _SIGNATURE.match(entry.call.signature)
+    row = [int(digits) for digits in _NUMBER.findall(match[2] or "")] if match else []
+    dtype = _DTYPES.get(match[1], match[1]) if match else ""
     rows = [size, *row]
     took = (entry.end - entry.start) / 1e6 if entry.end else None
-    where = entry.where
-    frames = [{"name": where.function, "filename": where.file, "line": where.line}] if where else []
+    location = entry.location
+    frames = (
+        [{"name": location.function, "filename": location.file, "line": location.line}]
+        if location
+        else []
+    )
     return {
         "record_id": entry.number, "pg_id": int(number), "collective_seq_id": entry.sequence,
         "p2p_seq_id": 0, "op_id": entry.sequence, "is_p2p": False, "retired": bool(entry.end),

@@ -24,10 +24,10 @@ from mpicoll.records.lines import CaseRecord, json_schema
 from mpicoll.records.reading import load, only, record_of, torn_line
 from mpicoll.text.files import write_whole
 from mpicoll.text.lines import split_lines
-from mpicoll.text.numbers import counted
+from mpicoll.text.numbers import count_text
 from mpicoll.text.printable import printable
 
-_MOST = 10
+_MAX_COMPLAINTS = 10
 """So many wrong lines of a file are named."""
 _NOUNS = {"fan_out": "fan-out", "twins": "A/A test"}
 
@@ -46,9 +46,11 @@ def main(files: Sequence[Path], shows: bool, output: Path | None) -> int:
         print(json.dumps(json_schema(), indent=2))
         return 0
     complaints = [list(_checked(path)) for path in files]
-    for each in complaints:
-        more = [f"and {len(each) - _MOST} more lines of this file"] * (len(each) > _MOST)
-        for text in [*each[:_MOST], *more]:
+    for lines in complaints:
+        more = [f"and {len(lines) - _MAX_COMPLAINTS} more lines of this file"] * (
+            len(lines) > _MAX_COMPLAINTS
+        )
+        for text in [*lines[:_MAX_COMPLAINTS], *more]:
             print(f"Error: {printable(text)}", file=sys.stderr)
     return int(any(complaints))
 
@@ -60,7 +62,7 @@ def _write(files: Sequence[Path], output: Path) -> int:
     suffix = output.suffix.lower()
     if suffix not in FORMATS:
         raise ArgumentError(f"-o {output}: give the name of a table, {' or '.join(FORMATS)}")
-    cases = [each for path in files for each in only(CaseRecord, load(path))]
+    cases = [record for path in files for record in only(CaseRecord, load(path))]
     write_whole(output, lambda fresh: save(cases, fresh, suffix))
     print(printable(f"{output}: {len(cases)} cases"))
     return 0
@@ -78,7 +80,7 @@ def _checked(path: Path) -> Iterator[str]:
             yield str(error)
     if torn:
         yield torn_line(path, len(lines) + 1)
-    counts = ", ".join(counted(count, _NOUNS.get(kind, kind)) for kind, count in kinds.items())
+    counts = ", ".join(count_text(count, _NOUNS.get(kind, kind)) for kind, count in kinds.items())
     print(printable(f"{path}: {counts or 'no records'}"))
 
 

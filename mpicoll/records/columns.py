@@ -27,7 +27,7 @@ def table(records: Sequence[CaseRecord]) -> pyarrow.Table:
     import pyarrow
 
     schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in _columns()])
-    return pyarrow.Table.from_pylist([_row(each) for each in records], schema)
+    return pyarrow.Table.from_pylist([_row(record) for record in records], schema)
 
 
 def save(records: Sequence[CaseRecord], path: Path, suffix: str) -> None:
@@ -51,8 +51,8 @@ def _columns() -> Iterator[tuple[str, str]]:
         yield f"run.{name}", _type(of_run[name])
     for name, hint in get_type_hints(CaseRecord).items():
         if name in NESTED:
-            for inner, own in get_type_hints(NESTED[name]).items():
-                yield f"{name}.{inner}", _type(own)
+            for inner, kind in get_type_hints(NESTED[name]).items():
+                yield f"{name}.{inner}", _type(kind)
         elif name not in LEFT_OUT:
             yield name, _type(hint)
 

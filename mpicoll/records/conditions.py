@@ -14,7 +14,16 @@ from mpicoll.records.description import FullRun
 _UNLIKE = {"budget", "seed"}
 """Settings for how long and in which order to measure, not for how."""
 
-_SAME = ("versions", "libraries", "transports", "hosts", "cores", "quota", "stack", "executor")
+_COMPARED_FIELDS = (
+    "versions",
+    "libraries",
+    "transports",
+    "hosts",
+    "cores",
+    "quota",
+    "stack",
+    "executor",
+)
 _AS_USED = ("libraries", "transports", "stack", "executor")
 """A run states only those of these that it used: one that either run lacks is no difference."""
 
@@ -25,30 +34,30 @@ def conditions(run: FullRun) -> dict[str, Any]:
     plain = to_builtins(run)
     settings = {k: v for k, v in plain["settings"].items() if k not in _UNLIKE}
     environment = tuning_variables(plain["environment"])
-    same = {name: plain[name] for name in _SAME}
-    return {**same, "settings": settings, "environment": environment}
+    fields = {name: plain[name] for name in _COMPARED_FIELDS}
+    return {**fields, "settings": settings, "environment": environment}
 
 
-def differences(before: FullRun, now: FullRun) -> list[str]:
+def differences(previous: FullRun, now: FullRun) -> list[str]:
     """Return in words how the conditions of two runs differ, nothing where they do not."""
-    found = conditions(before), conditions(now)
-    ranks = [len(each["hosts"] or ()) for each in found]
+    sides = conditions(previous), conditions(now)
+    ranks = [len(side["hosts"] or ()) for side in sides]
     if ranks[0] != ranks[1]:
         return [f"ranks was {ranks[0]}, and is {ranks[1]}"]
-    return list(_differences("", *found))
+    return list(_differences("", *sides))
 
 
-def _differences(name: str, before: Any, now: Any) -> Iterable[str]:
-    if before == now:
+def _differences(name: str, previous: Any, now: Any) -> Iterable[str]:
+    if previous == now:
         return
-    if not (isinstance(before, dict) and isinstance(now, dict)):
-        yield f"{name} was {_shown(before)}, and is {_shown(now)}"
+    if not (isinstance(previous, dict) and isinstance(now, dict)):
+        yield f"{name} was {_shown(previous)}, and is {_shown(now)}"
         return
-    for each in dict.fromkeys([*before, *now]):
-        was, is_ = before.get(each), now.get(each)
+    for key in dict.fromkeys([*previous, *now]):
+        was, is_ = previous.get(key), now.get(key)
         if name.split(".")[0] in _AS_USED and (was is None or is_ is None):
             continue
-        yield from _differences(f"{name}.{each}" if name else each, was, is_)
+        yield from _differences(f"{name}.{key}" if name else key, was, is_)
 
 
 def _shown(value: Any) -> str:

@@ -30,9 +30,9 @@ def contradictions(record: Record) -> Iterator[str]:
     if isinstance(record, CaseRecord | PairRecord):
         yield from _of_samples(record)
         for name in NESTED:
-            found = getattr(record, name, None)
-            if isinstance(found, Times | Speedup):
-                yield from _of_interval(name, found)
+            value = getattr(record, name, None)
+            if isinstance(value, Times | Speedup):
+                yield from _of_interval(name, value)
 
 
 def _of_run(run: Run) -> Iterator[str]:
@@ -54,14 +54,14 @@ def _of_ranks(record: CaseRecord | PairRecord | FitRecord | FanOutRecord) -> Ite
 
 
 def _of_samples(record: CaseRecord | PairRecord) -> Iterator[str]:
-    found = len(record.samples_us)
+    count = len(record.samples_us)
     # Files that leave the samples themselves out keep their number.
-    if found not in (0, record.samples):
-        yield f"samples is {record.samples}, and samples_us has {found}"
-    if found and record.time_us is None:
+    if count not in (0, record.samples):
+        yield f"samples is {record.samples}, and samples_us has {count}"
+    if count and record.time_us is None:
         yield "samples_us without time_us"
-    if isinstance(record, CaseRecord) and len(record.blocks or ()) not in (0, found):
-        yield f"samples_us has {found}, and blocks {len(record.blocks or ())}"
+    if isinstance(record, CaseRecord) and len(record.blocks or ()) not in (0, count):
+        yield f"samples_us has {count}, and blocks {len(record.blocks or ())}"
     if isinstance(record, PairRecord):
         if record.outlier and record.typical is None:
             yield "outlier without typical"
@@ -69,8 +69,8 @@ def _of_samples(record: CaseRecord | PairRecord) -> Iterator[str]:
             yield "time_us without GBps"
 
 
-def _of_interval(name: str, found: Times | Speedup) -> Iterator[str]:
+def _of_interval(name: str, estimate: Times | Speedup) -> Iterator[str]:
     """Yield that an estimate is outside its interval."""
-    value = found.median if isinstance(found, Times) else found.ratio
-    if not found.low <= value <= found.high:
-        yield f"{name} is {value}, outside of its interval {found.low} .. {found.high}"
+    value = estimate.median if isinstance(estimate, Times) else estimate.ratio
+    if not estimate.low <= value <= estimate.high:
+        yield f"{name} is {value}, outside of its interval {estimate.low} .. {estimate.high}"

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-_MOST = 1 << 60
-Integer = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
-Count = Annotated[int, Meta(ge=0, le=_MOST)]
+_LARGEST = 1 << 60
+Integer = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
+Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
-Amount = Annotated[float, Meta(ge=0, le=_MOST)]
-Positive = Annotated[float, Meta(ge=1e-15, le=_MOST)]
+Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
+Positive = Annotated[float, Meta(ge=1e-15, le=_LARGEST)]
 """A time, a bandwidth or a ratio: its reciprocal is a number too."""
 Name = Annotated[str, Meta(max_length=1 << 10)]
 """A text that stands in a column of a table, which is as wide as the longest."""

@@ -33,7 +33,7 @@ def flat(record: CaseRecord | PairRecord) -> dict[str, Any]:
     for name, value in to_builtins(record).items():
         if name in NESTED:
             inner = NESTED[name].__struct_fields__
-            cells |= {f"{name}.{each}": (value or {}).get(each) for each in inner}
+            cells |= {f"{name}.{part}": (value or {}).get(part) for part in inner}
         elif name not in LEFT_OUT:
             cells[name] = value
     return cells

@@ -39,7 +39,7 @@ def variant(record: CaseRecord) -> list[str]:
         f"by {record.call}" if record.call != "plan" else "",
         f"in {record.environment}" if record.environment else "",
     )
-    return [each for each in parts if each]
+    return [part for part in parts if part]
 
 
 def grouped(

@@ -27,7 +27,7 @@ class Journal(Lines):
 
     Args:
         path: None writes nothing.
-        resume: keep the records of the file, and return them as `found`.
+        resume: keep the records of the file, and return them as `records`.
 
     Raises:
         ArgumentError: the file cannot be written, another run writes it, or what is to be
@@ -35,14 +35,14 @@ class Journal(Lines):
     """
 
     def __init__(self, path: Path | None, *, resume: bool = False) -> None:
-        self.found: list[Record] = []
+        self.records: list[Record] = []
         super().__init__(path, _OPENING, keep=resume)
         if resume and self.file is not None and not self.is_plain:
             self.close()
             raise ArgumentError(f"cannot write {path}: it is no regular file")
 
     def _read(self, content: bytes, path: Path) -> int:
-        self.found = reading.parse(content, path)
+        self.records = reading.parse(content, path)
         return super()._read(content, path)
 
     def write(self, records: Sequence[Record]) -> None:

@@ -76,7 +76,7 @@ def _warn(text: str) -> None:
     print(printable(f"warning: {text}"), file=sys.stderr, flush=True)
 
 
-def record_of(line: bytes | str, where: str) -> Record | None:
+def record_of(line: bytes | str, location: str) -> Record | None:
     """Return the record of a line, None where its kind is not known.
 
     Control characters are spelled out and credentials masked, as older files hold them.
@@ -90,18 +90,20 @@ def record_of(line: bytes | str, where: str) -> Record | None:
         schema = fields["schema"]
         fields = fields if _is_plain(line) else _printable(fields)
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ArgumentError(f"{where}, is no record of the benchmark") from None
+        raise ArgumentError(f"{location}, is no record of the benchmark") from None
     if schema != SCHEMA:
-        raise ArgumentError(f"{where}, has schema {shorten(repr(schema), 40)}: this reads {SCHEMA}")
+        raise ArgumentError(
+            f"{location}, has schema {shorten(repr(schema), 40)}: this reads {SCHEMA}"
+        )
     kind = KINDS.get(str(fields.get("kind", "case")))
     if kind is None:
         return None
     try:
         record = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise ArgumentError(f"{where}, is no whole record: {error}") from None
+        raise ArgumentError(f"{location}, is no whole record: {error}") from None
     for contradiction in contradictions(record):
-        raise ArgumentError(f"{where}, is no whole record: {contradiction}")
+        raise ArgumentError(f"{location}, is no whole record: {contradiction}")
     if isinstance(record, LaunchRecord):
         record.command = masked_arguments(record.command)
     elif not isinstance(record, AARecord):
@@ -119,9 +121,9 @@ def _printable(value: Any) -> Any:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, list):
-        return [_printable(each) for each in value]
+        return [_printable(item) for item in value]
     if isinstance(value, dict):
-        return {printable(name): _printable(each) for name, each in value.items()}
+        return {printable(name): _printable(item) for name, item in value.items()}
     return value
 
 
@@ -135,12 +137,12 @@ def _mask(run: Run) -> None:
 
 def only(kind: type[Kind], records: Iterable[Record]) -> list[Kind]:
     """Return the records of one kind, as `only(CaseRecord, load(path))`."""
-    return [each for each in records if isinstance(each, kind)]
+    return [record for record in records if isinstance(record, kind)]
 
 
 def runs(records: Iterable[Record]) -> dict[str, FullRun]:
     """Return the full descriptions of the runs, by their id."""
-    return {each.run.id: each.run for each in only(RunRecord, records)}
+    return {record.run.id: record.run for record in only(RunRecord, records)}
 
 
 def full(run: Run) -> FullRun:

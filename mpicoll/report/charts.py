@@ -19,7 +19,7 @@ from mpicoll.records.lines import CaseRecord, PairRecord, Speedup, Times
 from mpicoll.report.curves import Curve, Panel, times_of
 from mpicoll.report.data import Report
 from mpicoll.report.model_comparison import ModelComparison
-from mpicoll.text.numbers import counted, number
+from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import size_text
 
 Values = dict[str, Any]
@@ -100,7 +100,7 @@ def _hover(record: CaseRecord, compared: ModelComparison | None) -> str:
 
 
 def _time(record: CaseRecord) -> str:
-    times, samples = times_of(record), counted(record.samples, "sample")
+    times, samples = times_of(record), count_text(record.samples, "sample")
     if not has_enough(record):
         return f"{number(times.median)} us, {samples}: too few for an interval"
     interval = f"{number(times.low)} .. {number(times.high)}"

@@ -18,7 +18,7 @@ from mpicoll.records.identity import key, variant
 from mpicoll.records.lines import CaseRecord, Times
 from mpicoll.report.loading import Records
 from mpicoll.report.setups import Setup, by_run
-from mpicoll.text.numbers import counted
+from mpicoll.text.numbers import count_text
 
 BEST = 4
 """How many algorithms are shown at first beside `ALWAYS`."""
@@ -41,7 +41,7 @@ class Scope(NamedTuple):
 
     def __str__(self) -> str:
         nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
-        return " · ".join(filter(None, (f"{counted(self.ranks, 'rank')}{nodes}", self.variant)))
+        return " · ".join(filter(None, (f"{count_text(self.ranks, 'rank')}{nodes}", self.variant)))
 
 
 @dataclass

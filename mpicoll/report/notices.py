@@ -14,7 +14,7 @@ from mpicoll.records.lines import CaseRecord
 from mpicoll.report.curves import median_of, repeated, times_of
 from mpicoll.report.loading import MOST_MAPPED, Records
 from mpicoll.report.setups import Setup
-from mpicoll.text.numbers import counted
+from mpicoll.text.numbers import count_text
 from mpicoll.text.sizes import bytes_text
 
 Severity = Literal["error", "warning", "note"]
@@ -71,7 +71,7 @@ def case_name(record: CaseRecord) -> str:
 def _about_launches(records: Records) -> Iterator[Notice]:
     if records.failed:
         yield Notice(
-            "error", f"{counted(len(records.failed), 'launch')} of a study failed",
+            "error", f"{count_text(len(records.failed), 'launch')} of a study failed",
             "What they were to measure may be missing: a winner may lack the fastest rival.",
             tuple(dict.fromkeys(f"{run.configuration}: {run.message}" for run in records.failed)),
         )  # fmt: skip
@@ -81,7 +81,7 @@ def _about_results(records: Records) -> Iterator[Notice]:
     wrong = [record for record in records.cases if record.correct is False]
     if wrong:
         yield Notice(
-            "error", f"{counted(len(wrong), 'case')} with wrong results",
+            "error", f"{count_text(len(wrong), 'case')} with wrong results",
             "Their times are shown, and marked, but they are never winners.",
             _with_messages(wrong),
         )  # fmt: skip
@@ -96,7 +96,7 @@ def _about_results(records: Records) -> Iterator[Notice]:
         record for record in records.cases if not record.time_us and record.correct is not False
     ]
     if refused:
-        title = f"{counted(len(refused), 'case')} refused"
+        title = f"{count_text(len(refused), 'case')} refused"
         yield Notice("note", title, "They have no time.", _with_messages(refused))
 
 
@@ -198,7 +198,7 @@ def _preempted(record: CaseRecord) -> float:
 
 def _cases(severity: Severity, title: str, why: str, rows: Sequence[CaseRecord]) -> Notice:
     return Notice(
-        severity, f"{counted(len(rows), 'case')} {title}", why, tuple(map(case_name, rows))
+        severity, f"{count_text(len(rows), 'case')} {title}", why, tuple(map(case_name, rows))
     )
 
 
@@ -227,7 +227,7 @@ def _about_pairs(records: Records) -> Iterator[Notice]:
     if wrong:
         lines = [f"{record.backend} {record.transport}: {record.message}" for record in wrong]
         yield Notice(
-            "error", f"{counted(len(wrong), 'pair')} whose bytes were wrong", "", tuple(lines)
+            "error", f"{count_text(len(wrong), 'pair')} whose bytes were wrong", "", tuple(lines)
         )
 
 

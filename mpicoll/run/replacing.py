@@ -38,12 +38,12 @@ def _replace(module: ModuleType) -> None:
         if isinstance(plain, Comm):
             continue  # the module was loaded again
         if module.Is_initialized():
-            ours = Comm(plain)
+            comm = Comm(plain)
         else:
             # The constructor asks MPI about a handle; nobody may before the program starts it.
-            ours = Comm()
-            memmove(module._addressof(ours), module._addressof(plain), module._sizeof(plain))
-        setattr(module, name, ours)
+            comm = Comm()
+            memmove(module._addressof(comm), module._addressof(plain), module._sizeof(plain))
+        setattr(module, name, comm)
     # mpi4py pickles these two by name, and finds other objects there now.
     copyreg.pickle(module.Intracomm, lambda comm: reduced(comm) or comm.__reduce__())
 

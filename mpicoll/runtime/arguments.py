@@ -136,7 +136,7 @@ class Arguments:
             count: into how many blocks a vector is cut.
         """
         what, place = self.collective, self.place(count)
-        return self.sizes(count), what.before(place), list(what.after(place))
+        return self.sizes(count), what.input_blocks(place), list(what.output_contents(place))
 
     def shape(self, side: Side) -> Shape:
         """Return the shape of this rank's input or output."""
@@ -347,8 +347,8 @@ def _in_place(arguments: Arguments, arrays: Arrays) -> bool:
         return False
     assert arguments.dtype is not None
     place, sizes = arguments.place(), arguments.sizes(1)
-    source = offsets(arguments.collective.before(place), sizes)
-    target = offsets(arguments.collective.after(place), sizes)
+    source = offsets(arguments.collective.input_blocks(place), sizes)
+    target = offsets(arguments.collective.output_contents(place), sizes)
     width = itemsize(arguments.dtype)
     if arguments.collective.unit == "rows":
         shared = [block for block in source if block in target]

@@ -162,7 +162,7 @@ class PlanMaker:
         if x is not None:
             arrays.copy(copies.x, x)
         plan.run()
-        if arguments.collective.after(arguments.place()):
+        if arguments.collective.output_contents(arguments.place()):
             arrays.copy(out, plan.out)
 
     def _run_bound(self, arguments: Arguments, x: Array | None, out: Array | None) -> None:

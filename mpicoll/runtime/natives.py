@@ -109,7 +109,7 @@ def _gather_and_fold(transport: Transport, arguments: Arguments) -> Plan:
     rows = empty(transport, arguments, (transport.size, *arguments.row))
     plan = _part(transport, arguments, "allgather", arguments.x, rows)
     after: list[Thunk] = []
-    for rank, _ in arguments.collective.after(arguments.place()).get(0, ()):
+    for rank, _ in arguments.collective.output_contents(arguments.place()).get(0, ()):
         row = arrays.flat(rows[rank : rank + 1])
         fold = arrays.folder(arguments.op, out, row, out)
         after.append(fold if after else arrays.copier(out, row))

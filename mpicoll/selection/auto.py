@@ -146,7 +146,7 @@ class AutoChooser:
             library: one of `defaults.NAMES`.
         """
         call, counted = _call(arguments, self.transport.nodes), arguments.counts is not None
-        return defaults.choose(library, arguments.collective.name, call, counted=counted)
+        return defaults.choose(library, arguments.collective.name, call, has_counts=counted)
 
 
 def _call(arguments: Arguments, nodes: Nodes) -> defaults.Call:

@@ -34,7 +34,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.hosts.emulation import Hosts, missing
 from mpicoll.machine.memory import SHM
-from mpicoll.measurement.worlds import BOTH, Worlds
+from mpicoll.measurement.worlds import ALL_BACKENDS, Worlds
 from mpicoll.selftest.faults import CUT, FAULTS, MOST_HOSTS, MOST_RANKS, Launch, launch_of
 from mpicoll.selftest.launches import LaunchResult, run
 from mpicoll.selftest.ranks import (
@@ -175,7 +175,7 @@ class _Counts:
 @option("--minutes", type=Real(0.01, 10_000), default=10.0, shown=True)
 @option("--launches", type=Whole(0, 10**7), default=0, help="At most so many; 0 for any number.")
 @option("--each", type=Whole(1, 10**4), default=40, shown=True, help="Faults of a launch, at most.")
-@option("--backend", type=click.Choice([*BOTH]), default="torch", shown=True)
+@option("--backend", type=click.Choice([*ALL_BACKENDS]), default="torch", shown=True)
 @option("--deadline", type=Real(0.5, 300), default=4.0, shown=True, help="Of the ranks, seconds.")
 @option("--at-once", type=Whole(1, 256), default=2, shown=True, help="Launches.")
 @option("--seed", type=Whole(0), default=1, shown=True)
@@ -229,4 +229,4 @@ def main(
 
 
 if __name__ == "__main__":
-    sys.exit(main(obj=BOTH))
+    sys.exit(main(obj=ALL_BACKENDS))

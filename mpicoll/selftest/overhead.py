@@ -27,7 +27,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import RankLost
 from mpicoll.execution.compiled import AWAIT, NOWHERE, RAISE, Operand
 from mpicoll.machine.waited import Waited
-from mpicoll.measurement.worlds import BOTH, Worlds
+from mpicoll.measurement.worlds import ALL_BACKENDS, Worlds
 from mpicoll.threads import threads
 
 if TYPE_CHECKING:
@@ -173,4 +173,4 @@ def main(makers: Worlds, /, ranks: int) -> None:
 
 
 if __name__ == "__main__":
-    main(obj=BOTH)
+    main(obj=ALL_BACKENDS)

@@ -26,7 +26,7 @@ import numpy as np
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError, RankLost, Unavailable, Unsupported
-from mpicoll.measurement.worlds import BOTH
+from mpicoll.measurement.worlds import ALL_BACKENDS
 from mpicoll.notation.elements import ReduceOp, user_op
 from mpicoll.selftest.faults import (
     BREAKING,
@@ -309,7 +309,7 @@ def main() -> None:
     """Be a rank of a launch that an argument describes."""
     plan = json.loads(sys.argv[1])
     path, deadline, plan["backend"] = plan.pop("path"), plan.pop("deadline"), "mpi4py"
-    be_rank(launch_of(**plan), path, None, deadline, lambda: BOTH["mpi4py"](None))
+    be_rank(launch_of(**plan), path, None, deadline, lambda: ALL_BACKENDS["mpi4py"](None))
 
 
 if __name__ == "__main__":

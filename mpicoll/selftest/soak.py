@@ -23,7 +23,7 @@ from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import Whole, option
 from mpicoll.collectives import Collectives
 from mpicoll.machine.memory import SHM
-from mpicoll.measurement.worlds import BOTH, Worlds
+from mpicoll.measurement.worlds import ALL_BACKENDS, Worlds
 from mpicoll.selftest.overhead import trips
 
 _PARTS, _BLOCK, _WARM_UP = 10, 1000, 100
@@ -126,7 +126,7 @@ def say(text: str) -> None:
 
 @click.command("soak", cls=RanksCommand, help=__doc__)
 @option("--calls", type=Whole(1, 10**12), default=10_000_000, shown=True, help="Of each rank.")
-@option("--backend", type=click.Choice([*BOTH]), default="mpi4py", shown=True)
+@option("--backend", type=click.Choice([*ALL_BACKENDS]), default="mpi4py", shown=True)
 @click.pass_obj
 def main(makers: Worlds, /, calls: int, backend: str) -> int:
     """Make the calls, print the resources held, and return 1 where one grows."""
@@ -140,4 +140,4 @@ def main(makers: Worlds, /, calls: int, backend: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(obj=BOTH))
+    sys.exit(main(obj=ALL_BACKENDS))

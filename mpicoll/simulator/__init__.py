@@ -136,7 +136,7 @@ def _schedules(
     """Return the schedules of all ranks, if they are short enough to be simulated."""
     named = blocks
 
-    def counted(schedule: Schedule) -> Schedule:
+    def count_ops(schedule: Schedule) -> Schedule:
         nonlocal named
         for step in schedule:
             for op in step if isinstance(step, tuple) else (step,):
@@ -148,7 +148,8 @@ def _schedules(
             yield step
 
     return [
-        rounds(counted(algorithm.schedule(rank, size, root, nodes, counts))) for rank in range(size)
+        rounds(count_ops(algorithm.schedule(rank, size, root, nodes, counts)))
+        for rank in range(size)
     ]
 
 
@@ -195,6 +196,6 @@ def contiguous(size: int, count: int) -> Nodes:
     """
     if not 1 <= count <= size:
         raise ArgumentError(f"{size} ranks cannot be on {count} nodes")
-    least, more = divmod(size, count)
-    starts = [node * least + min(node, more) for node in range(count + 1)]
+    quotient, more = divmod(size, count)
+    starts = [node * quotient + min(node, more) for node in range(count + 1)]
     return tuple(tuple(range(*pair)) for pair in pairwise(starts))

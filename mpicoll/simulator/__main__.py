@@ -46,11 +46,15 @@ FIGURES = ("rounds", "sent", "reduced", "messages", "ports", "ordered")
 
 def rows(chosen: Sequence[Algorithm], size: int, root: int, nodes: Nodes | None) -> Iterator[Row]:
     """Prove algorithms one after the other."""
-    for each in chosen:
+    for algorithm in chosen:
         try:
-            yield Row(each, size, prove(each, size, root if each.collective.rooted else 0, nodes))
+            yield Row(
+                algorithm,
+                size,
+                prove(algorithm, size, root if algorithm.collective.rooted else 0, nodes),
+            )
         except Unsupported as reason:
-            yield Row(each, size, None, str(reason))
+            yield Row(algorithm, size, None, str(reason))
 
 
 def _json(row: Row) -> str:
@@ -98,31 +102,31 @@ def sizes_in(text: str) -> list[int]:
         ArgumentError: it is no such list, a number is above `MOST_RANKS`, or there are more
             than `MOST_SIZES`.
     """
-    found: list[int] = []
+    sizes: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition(":")
-        low, high = (whole(each, MOST_RANKS) for each in (first, last or first))
+        low, high = (whole(bound, MOST_RANKS) for bound in (first, last or first))
         if low is None or high is None:
             raise ArgumentError(
                 f"{short(text)} is no list of sizes up to {MOST_RANKS}: give 8, or 4,7,100, or 1:64"
             )
-        found += range(low, high + 1)
-        if len(found) > MOST_SIZES:
+        sizes += range(low, high + 1)
+        if len(sizes) > MOST_SIZES:
             raise ArgumentError(
-                f"{short(text)} has {len(found)} sizes or more: at most {MOST_SIZES}"
+                f"{short(text)} has {len(sizes)} sizes or more: at most {MOST_SIZES}"
             )
-    if not found or min(found) < 1:
+    if not sizes or min(sizes) < 1:
         raise ArgumentError(f"{short(text)} has no sizes of one rank and more")
-    return found
+    return sizes
 
 
 def _chosen(of: str | None, text: str | None) -> list[Algorithm]:
     names = [collective_named(of).name] if of else [*COLLECTIVES]
     if text is None:
-        return [each for name in names for each in algorithms(name)]
+        return [algorithm for name in names for algorithm in algorithms(name)]
     if not of:
         raise ArgumentError("--algorithm needs --collective")
-    return [find(of, each) for each in expand(text)]
+    return [find(of, name) for name in expand(text)]
 
 
 @click.command(cls=Command)

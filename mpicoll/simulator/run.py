@@ -52,14 +52,14 @@ MIXED = "a mix of blocks"
 NOTHING = Value(None, 0, 0, 0)
 
 
-def _joined(left: Value, right: Value) -> Value:
+def _join(lhs: Value, rhs: Value) -> Value:
     """Return ``left op right``."""
-    ordered = left.stop == right.first and left.stop and right.stop
+    ordered = lhs.stop == rhs.first and lhs.stop and rhs.stop
     return Value(
-        left.block if left.block == right.block else MIXED,
-        left.ranks | right.ranks,
-        *((left.first, right.stop) if ordered else (0, 0)),
-        bool(ordered) and left.one_by_one and right.stop == right.first + 1,
+        lhs.block if lhs.block == rhs.block else MIXED,
+        lhs.ranks | rhs.ranks,
+        *((lhs.first, rhs.stop) if ordered else (0, 0)),
+        bool(ordered) and lhs.one_by_one and rhs.stop == rhs.first + 1,
     )
 
 
@@ -83,7 +83,8 @@ class Rank:
     """The state of one rank: its contents, its current round, and its counters.
 
     Attributes:
-        heard: bit i is set for rank i, of which this one knows; `news` will be when the round ends.
+        sources: bit i is set if data of rank i have reached this rank; `news` is added to it at the
+            end of the round.
         start, end: on how long a chain of messages the round began, and would end by now.
         pending: messages of the round that have not met their other half.
         sends, receives: messages to this rank that wait for their other half, by their source.
@@ -93,7 +94,7 @@ class Rank:
 
     schedule: Sequence[Round]
     contents: dict[Block, Value]
-    heard: int
+    sources: int
     at: int = -1
     start: int = 0
     end: int = 0
@@ -126,19 +127,20 @@ class Run:
     ) -> None:
         self.collective, self.place, self.sizes, self.history = collective, place, sizes, history
         self.ranks = [
-            Rank(schedule, self._before(rank), 1 << rank) for rank, schedule in enumerate(schedules)
+            Rank(schedule, self._initial_contents(rank), 1 << rank)
+            for rank, schedule in enumerate(schedules)
         ]
         for me in self.ranks if history else []:
             me.record()
         self.ready = list(range(len(schedules)))
         self.log: list[Message] = []
 
-    def _before(self, rank: int) -> dict[Block, Value]:
-        held = self.collective.before(self.place._replace(rank=rank))
+    def _initial_contents(self, rank: int) -> dict[Block, Value]:
+        held = self.collective.input_blocks(self.place._replace(rank=rank))
         if self.sizes is not None:
             held = [block for block in held if self._count(block)]
-        bit, after = 1 << rank, rank + 1
-        return {block: Value(block, bit, rank, after) for block in held}
+        bit, stop = 1 << rank, rank + 1
+        return {block: Value(block, bit, rank, stop) for block in held}
 
     def _count(self, block: Block) -> int:
         if self.sizes is None:
@@ -178,7 +180,7 @@ class Run:
                 continue
             peer, blocks = op.peer, op.blocks
             if not 0 <= peer < size or peer == rank:
-                raise WrongContents(f"{self._where(rank)}: {op} has no peer of that number")
+                raise WrongContents(f"{self._location(rank)}: {op} has no peer of that number")
             if sizes is not None and blocks:
                 blocks = tuple(filter(self._count, blocks))
                 if not blocks:
@@ -190,14 +192,14 @@ class Run:
             self._leave(rank, me)
         for half in sends:
             peer = half[1]
-            if others := ranks[peer].receives.get(rank):
-                self._match(half, others.pop(0))
+            if waiting := ranks[peer].receives.get(rank):
+                self._match(half, waiting.pop(0))
             else:
                 ranks[peer].sends[rank].append(half)
         for half in receives:
             peer = half[1]
-            if others := me.sends.get(peer):
-                self._match(others.pop(0), half)
+            if waiting := me.sends.get(peer):
+                self._match(waiting.pop(0), half)
             else:
                 me.receives[peer].append(half)
 
@@ -215,7 +217,7 @@ class Run:
         end = 1 + (source.start if source.start > destination.start else destination.start)
         self.log.append(Message(end, giver, taker, blocks))
         destination.arrived.append((position, targets, values))
-        destination.news |= source.heard
+        destination.news |= source.sources
         source.sent += len(values) if self.sizes is None else sum(map(self._count, blocks))
         self._complete(giver, source, end)
         self._complete(taker, destination, end)
@@ -231,8 +233,8 @@ class Run:
         """Refuse a message whose blocks are not as large as those that it is to land in."""
         if not self._alike(sent[3], received[3]):
             raise WrongContents(
-                f"{self._where(sent[0])} sends blocks {_listed(sent[3])} where"
-                f" {self._where(received[0])} receives {_listed(received[3])}"
+                f"{self._location(sent[0])} sends blocks {_listed(sent[3])} where"
+                f" {self._location(received[0])} receives {_listed(received[3])}"
             )
 
     def _alike(self, sent: Blocks, received: Blocks) -> bool:
@@ -257,7 +259,7 @@ class Run:
                 self._fold(rank, block, value, side, op)
         for local in me.local:
             self._local(rank, local)
-        me.heard |= me.news
+        me.sources |= me.news
         arrived.clear()
         if self.history:
             me.record()
@@ -272,12 +274,12 @@ class Run:
             (folded if ops[index].side else plain).extend(blocks)  # type: ignore[union-attr]
         once = set(plain)
         if len(once) < len(plain) or not once.isdisjoint(folded):
-            twice = next(each for each in plain if plain.count(each) > 1 or each in folded)
-            raise WrongContents(f"{self._where(rank)} receives {twice} twice")
+            twice = next(block for block in plain if plain.count(block) > 1 or block in folded)
+            raise WrongContents(f"{self._location(rank)} receives {twice} twice")
 
     def _local(self, rank: int, op: Copy | Fold) -> None:
         if not self._alike((op.source,), (op.target,)):
-            raise WrongContents(f"{self._where(rank)}: {op} is of blocks of different sizes")
+            raise WrongContents(f"{self._location(rank)}: {op} is of blocks of different sizes")
         if not self._count(op.source):
             return
         contents = self.ranks[rank].contents
@@ -294,26 +296,26 @@ class Run:
         if mine is None:
             raise self._not_held(rank, target, op)
         if mine.ranks & value.ranks and mine.block == value.block:
-            raise WrongContents(f"{self._where(rank)}: {op} counts {_shown(value)} twice")
-        me.contents[target] = _joined(value, mine) if side == "left" else _joined(mine, value)
+            raise WrongContents(f"{self._location(rank)}: {op} counts {_shown(value)} twice")
+        me.contents[target] = _join(value, mine) if side == "left" else _join(mine, value)
         me.reduced += 1 if self.sizes is None else self._count(target)
 
     def _not_held(self, rank: int, block: Block, op: object) -> WrongContents:
-        return WrongContents(f"{self._where(rank)}: {op} uses {block}, not held")
+        return WrongContents(f"{self._location(rank)}: {op} uses {block}, not held")
 
-    def _where(self, rank: int) -> str:
+    def _location(self, rank: int) -> str:
         return f"rank {rank} in round {self.ranks[rank].at}"
 
     def _waits(self, rank: int) -> str:
-        to = {peer for peer, each in enumerate(self.ranks) if each.sends.get(rank)}
+        to = {peer for peer, state in enumerate(self.ranks) if state.sends.get(rank)}
         whence = {peer for peer, halves in self.ranks[rank].receives.items() if halves}
         peers = to | whence
-        return f"{self._where(rank)} waits for " + " and ".join(map(self._stage, sorted(peers)))
+        return f"{self._location(rank)} waits for " + " and ".join(map(self._stage, sorted(peers)))
 
     def _stage(self, rank: int) -> str:
         me = self.ranks[rank]
-        done = me.at >= len(me.schedule)
-        return f"rank {rank}, which " + ("has finished" if done else f"is in round {me.at}")
+        is_finished = me.at >= len(me.schedule)
+        return f"rank {rank}, which " + ("has finished" if is_finished else f"is in round {me.at}")
 
     def check(self) -> tuple[bool, bool]:
         """Compare every rank with the contract.
@@ -323,16 +325,20 @@ class Run:
         if self.collective.unit == "none":
             everyone = (1 << len(self.ranks)) - 1
             for rank, me in enumerate(self.ranks):
-                if me.heard != everyone:
-                    missing = [peer for peer in range(len(self.ranks)) if not me.heard >> peer & 1]
+                if me.sources != everyone:
+                    missing = [
+                        peer for peer in range(len(self.ranks)) if not me.sources >> peer & 1
+                    ]
                     raise WrongContents(f"rank {rank} leaves without word from ranks {missing}")
             return True, True
-        kept = [self._keeps(rank, me) for rank, me in enumerate(self.ranks)]
-        return all(ordered for ordered, _ in kept), all(one_by_one for _, one_by_one in kept)
+        orders = [self._keeps(rank, me) for rank, me in enumerate(self.ranks)]
+        return all(ordered for ordered, _ in orders), all(one_by_one for _, one_by_one in orders)
 
     def _keeps(self, rank: int, me: Rank) -> tuple[bool, bool]:
         ordered = one_by_one = True
-        for block, expected in self.collective.after(self.place._replace(rank=rank)).items():
+        for block, expected in self.collective.output_contents(
+            self.place._replace(rank=rank)
+        ).items():
             if self.sizes is not None and not self._count(block):
                 continue
             got, wanted = me.contents.get(block, NOTHING), demanded(expected)
@@ -354,7 +360,7 @@ class Run:
         if self.collective.unit == "rows":
             blocks: list[Block] = list(range(self.place.size * self.place.parts))
         else:
-            blocks = self.collective.before(self.place._replace(rank=rank))
+            blocks = self.collective.input_blocks(self.place._replace(rank=rank))
         return max(1, sum(map(self._count, blocks)))
 
 

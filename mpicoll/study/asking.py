@@ -17,7 +17,7 @@ from mpicoll.defaults import function
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import Case, Wanted, groups
 from mpicoll.measurement.workbench import Workbench
-from mpicoll.measurement.worlds import BOTH
+from mpicoll.measurement.worlds import ALL_BACKENDS
 from mpicoll.records.lines import Forced
 from mpicoll.study.libraries import Library, libraries
 
@@ -117,13 +117,13 @@ def main(argv: Sequence[str]) -> None:
         collectives=tuple(names.split(",")), sizes=tuple(map(int, sizes.split(","))),
         dtypes=(dtype,), ops=(op,), device=device,
     )  # fmt: skip
-    with BOTH[backend](None) as world:
+    with ALL_BACKENDS[backend](None) as world:
         for group in groups(wanted, world.size):
             plan = Workbench(world, group).bind(Case(group, backend, "native"))
             world.barrier()
             time.sleep(_PAUSE)
             if world.rank == 0:
-                os.write(2, f"\n{_MARK} {group.what.name} {group.bytes_total}\n".encode())
+                os.write(2, f"\n{_MARK} {group.contract.name} {group.bytes_total}\n".encode())
             plan.run()
             time.sleep(_PAUSE)
 

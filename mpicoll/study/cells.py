@@ -19,7 +19,7 @@ from mpicoll.records.fields import Verdict
 from mpicoll.records.identity import PROJECTS
 from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, RunRecord
 from mpicoll.records.reading import only
-from mpicoll.text.numbers import counted
+from mpicoll.text.numbers import count_text
 
 ENOUGH = 6
 """Launches from which on their ratios carry a verdict."""
@@ -41,7 +41,7 @@ class Panel:
     allocated: bool
 
     def __str__(self) -> str:
-        parts = [self.collective, f"on {counted(self.ranks, 'rank')}"]
+        parts = [self.collective, f"on {count_text(self.ranks, 'rank')}"]
         parts += [f"of {self.nodes} nodes"] if self.nodes > 1 else []
         parts += [self.dtype] if self.dtype not in ("", "float32") else []
         parts += [self.op] if self.op not in ("", "sum") else []

@@ -27,7 +27,7 @@ from mpicoll.machine.launchers import LAUNCHERS, mpirun
 from mpicoll.measurement.worlds import BACKEND
 from mpicoll.study.description import Description, Environment
 from mpicoll.study.reasons import reason_of
-from mpicoll.text.numbers import counted
+from mpicoll.text.numbers import count_text
 
 INSTALLED = user_data_path("mpicoll") / "environments"
 """Where ``--install`` makes virtual environments."""
@@ -307,7 +307,7 @@ def check_start(environment: LaunchEnvironment, ranks: int) -> None:
     variables = environment.variables()
     result = _output(tuple(environment.starting(ranks, ["true"])), tuple(variables.items()))
     if result.returncode:
-        processes = counted(ranks, "rank")
+        processes = count_text(ranks, "rank")
         reason = reason_of(f"{result.stdout}\n{result.stderr}")
         raise ArgumentError(f"its launcher does not start {processes}: {reason}")
 

@@ -26,7 +26,7 @@ from mpicoll.study.sentences import (
     times,
     without_few,
 )
-from mpicoll.text.numbers import counted, number
+from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import bytes_text
 
 SHORT = "In short"
@@ -94,7 +94,7 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
         return
     of_kind = {kind: [pair for pair in strongest_pairs if pair.kind == kind] for kind in
                ("faster", "slower", "tie", "open", "few")}  # fmt: skip
-    counts = [counted(len(of_kind["tie"]), "tie")] if of_kind["tie"] else []
+    counts = [count_text(len(of_kind["tie"]), "tie")] if of_kind["tie"] else []
     other_kinds = {"open": "undecided", "few": "with too few launches"}
     counts += [
         f"{len(of_kind[kind])} {text}" for kind, text in other_kinds.items() if of_kind[kind]
@@ -121,7 +121,7 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
             text = f"{word} by {' to '.join(parts)}."
             yield Finding(SHORT, text, ends[-1].cell.panel)
     if undecided:
-        text = f"{OPEN} is at the end, in {counted(undecided, 'sentence')}."
+        text = f"{OPEN} is at the end, in {count_text(undecided, 'sentence')}."
         yield Finding(SHORT, text)
 
 
@@ -131,7 +131,7 @@ def _not_compared(study: Study) -> Iterator[Finding]:
     names = dict.fromkeys(name for cell in cells for name in cell.missing)
     by_panel = dict.fromkeys(str(cell.panel) for cell in cells)
     if cells:
-        count = counted(len(cells), "cell")
+        count = count_text(len(cells), "cell")
         verb = "has" if len(cells) == 1 else "have"
         yield Finding(
             SHORT,
@@ -214,7 +214,7 @@ def _measured(study: Study) -> Iterator[Finding]:
                 + (f" at {bytes_text(cell.size)}" if cell.size else "")
                 for cell, contestant in zip(ends, contestants, strict=True)
             )
-            count = counted(contestants[0].launches, "launch")
+            count = count_text(contestants[0].launches, "launch")
             text = f"{panel}: {contestants[0].label} takes {times}, from {count}."
             yield Finding(MEASURED, text, panel)
 
@@ -331,7 +331,9 @@ def _refusals(study: Study) -> Iterator[Finding]:
 
 def _share(study: Study, panel: Panel, name: Name, records: Sequence[CaseRecord]) -> str:
     launch_count = len(study.measured[panel, name])
-    return f"in {len({record.run.id for record in records})} of {counted(launch_count, 'launch')}"
+    return (
+        f"in {len({record.run.id for record in records})} of {count_text(launch_count, 'launch')}"
+    )
 
 
 def _sizes(records: Sequence[CaseRecord]) -> str:
@@ -356,7 +358,7 @@ def _failures(study: Study) -> Iterator[Finding]:
         if len(messages) == len(records):
             continue  # `_unmeasured` tells these
         for message in dict.fromkeys(messages):
-            share = f"{messages.count(message)} of {counted(len(records), 'launch')}"
+            share = f"{messages.count(message)} of {count_text(len(records), 'launch')}"
             yield Finding(OPEN, f"{share} of {name} failed: {message}")
     for (environment, collective, algorithm), hows in study.forced.items():
         if hows[0].refused:

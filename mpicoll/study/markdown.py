@@ -12,7 +12,7 @@ from mpicoll.study.findings import SHORT
 from mpicoll.study.forms import COLUMNS, LEGEND, Forms, forms_of, rows
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
 from mpicoll.study.sentences import Finding
-from mpicoll.text.numbers import counted, number, span
+from mpicoll.text.numbers import count_text, number, span
 from mpicoll.text.printable import plain_markdown
 
 PAGE = "study.html"
@@ -49,7 +49,7 @@ def facts(study: Study) -> Iterator[str]:
         names = dict.fromkeys(launch.configuration for launch in study.launches)
         taken = span(sum(launch.seconds for launch in study.launches))
         failed = len(study.launches) - len(good)
-        launches = f"{counted(len(good), 'launch')} of {counted(len(names), 'configuration')}"
+        launches = f"{count_text(len(good), 'launch')} of {count_text(len(names), 'configuration')}"
         more = f"; {failed} more failed" if failed else ""
         yield f"{launches} in random order, {taken}{more}."
     yield from dict.fromkeys(_machines(study))

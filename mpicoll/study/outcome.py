@@ -21,7 +21,7 @@ from mpicoll.study.markdown import PAGE, markdown
 from mpicoll.study.page import page
 from mpicoll.study.sentences import Finding
 from mpicoll.text.files import write_whole
-from mpicoll.text.numbers import counted
+from mpicoll.text.numbers import count_text
 from mpicoll.text.printable import printable
 
 
@@ -55,7 +55,7 @@ def write_outcome(
         return
     text = markdown(study, sentences, remarks)
     write_whole(folder / "findings.md", lambda fresh: fresh.write_text(text, encoding="utf-8"))
-    print(printable(f"{folder / 'findings.md'}: {counted(len(sentences), 'finding')}"))
+    print(printable(f"{folder / 'findings.md'}: {count_text(len(sentences), 'finding')}"))
     _write_cells(records, study, folder / "cells.jsonl")
     try:
         shown = page(study, sentences, remarks)
@@ -63,7 +63,7 @@ def write_outcome(
         print(printable(f"warning: no {PAGE}: {error}"), file=sys.stderr)
         return
     write_whole(folder / PAGE, lambda fresh: fresh.write_text(shown, encoding="utf-8"))
-    print(printable(f"{folder / PAGE}: {counted(len(study.panels()), 'figure')}"))
+    print(printable(f"{folder / PAGE}: {count_text(len(study.panels()), 'figure')}"))
 
 
 def _write_cells(records: Sequence[Record], study: Study, path: Path) -> None:

@@ -26,7 +26,7 @@ from mpicoll.study.description import Description, check
 from mpicoll.study.launching import file_of, launch
 from mpicoll.study.planning import Configuration, Plan
 from mpicoll.text.files import content_of, lock, write_whole
-from mpicoll.text.numbers import counted, span
+from mpicoll.text.numbers import count_text, span
 from mpicoll.text.printable import printable
 
 _GIVE_UP = 2
@@ -109,7 +109,7 @@ class Runner:
             name for name, group in records.items() if group and all(r.message for r in group)
         ]
         reasons = dict.fromkeys(str(r.message) for name in failed for r in records[name])
-        count = f"{len(failed)} of {counted(len(records), 'configuration')}"
+        count = f"{len(failed)} of {count_text(len(records), 'configuration')}"
         text = [f"{count} measured nothing: {', '.join(failed)}: {'; '.join(reasons)}"]
         return "; ".join([*self.not_launched(), *(text if failed else [])])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from mpicoll.study.cells import ENOUGH, Cell, Contestant, Panel, Ratio, Study, compared
-from mpicoll.text.numbers import counted, number
+from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import bytes_text
 
 OPEN = "What could not be decided"
@@ -149,7 +149,7 @@ def without_few(findings: Sequence[Finding]) -> list[Finding]:
     results = [finding for finding in findings if finding.section != _TOO_FEW]
     count = sum(int(finding.text) for finding in findings if finding.section == _TOO_FEW)
     if count:
-        subject = f"{counted(count, 'comparison')} with fewer than {ENOUGH} launches"
+        subject = f"{count_text(count, 'comparison')} with fewer than {ENOUGH} launches"
         text = f"{subject}: too few for a verdict."
         results.append(Finding(OPEN, text))
     return results

@@ -7,7 +7,7 @@ from rich.table import Table
 from mpicoll.cli.tables import print_table
 from mpicoll.study.apart import short_name
 from mpicoll.study.planning import Plan
-from mpicoll.text.numbers import counted, span
+from mpicoll.text.numbers import count_text, span
 from mpicoll.text.printable import printable
 
 _WIDTH = 130
@@ -35,7 +35,7 @@ def print_plan(plan: Plan) -> None:
     spread = f", {lower} if the verdicts are soon clear, {upper} if they are not"
     limit = f"; no launch begins after {span(60 * study.minutes)}" if study.minutes else ""
     print(
-        f"# {counted(len(plan.configurations), 'configuration')}; where nothing else runs about "
+        f"# {count_text(len(plan.configurations), 'configuration')}; where nothing else runs about "
         f"{usual}{spread if study.min_launches < study.max_launches else ''}{limit}"
     )
     for remark in plan.remarks:

@@ -23,7 +23,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.measurement import clock
 from mpicoll.measurement.cases import Case, Group, Wanted, groups
 from mpicoll.measurement.workbench import Workbench
-from mpicoll.measurement.worlds import BOTH, Worlds, form_worlds
+from mpicoll.measurement.worlds import ALL_BACKENDS, Worlds, form_worlds
 from mpicoll.notation.contract import collective
 
 _CALLS, _CALLS_OF_LARGE, _LARGE = 1000, 100, 8192
@@ -53,8 +53,8 @@ class _Loop:
     def nothing(self, group: Group, single_rank: Collectives) -> float:
         """Return the same of the call of no bytes on one rank."""
         # MPI copies the rest on one rank; arrays of no bytes are never seen as one buffer.
-        nbytes = 4 if group.what.name == "broadcast" else 0
-        (empty,) = groups(Wanted(collectives=(group.what.name,), sizes=(nbytes,)), 1)
+        nbytes = 4 if group.contract.name == "broadcast" else 0
+        (empty,) = groups(Wanted(collectives=(group.contract.name,), sizes=(nbytes,)), 1)
         return self.mean(_bound(single_rank, empty), _CALLS)
 
     def lines(self, names: Sequence[str], sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ class _Loop:
         for group in groups(wanted, self.world.size):
             count = _CALLS_OF_LARGE if group.bytes_per_rank > _LARGE else _CALLS
             yield {
-                "collective": group.what.name, "bytes_total": group.bytes_total,
+                "collective": group.contract.name, "bytes_total": group.bytes_total,
                 "us": self.mean(_bound(self.world, group), count),
                 "call_us": self.nothing(group, single_rank),
             }  # fmt: skip
@@ -94,4 +94,4 @@ def main(makers: Worlds, /, names: Sequence[str], sizes: Sequence[int], threads:
 
 
 if __name__ == "__main__":
-    main(obj=BOTH)
+    main(obj=ALL_BACKENDS)

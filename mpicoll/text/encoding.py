@@ -15,7 +15,7 @@ import numpy as np
 
 from mpicoll.errors import ArgumentError, Disagreement
 
-MOST = 1 << 28
+MAX_ITEM_BYTES = 1 << 28
 """Bytes of an item that a rank takes from another."""
 _ITEM, _REFUSAL = b"\0", b"\1"
 _NAME = 32
@@ -31,7 +31,7 @@ def _encoder() -> Callable[[Any], bytes]:
 
 
 @cache
-def _made(kind: Any) -> Callable[[bytes], Any]:
+def _make_decoder(kind: Any) -> Callable[[bytes], Any]:
     from msgspec.msgpack import Decoder
 
     return Decoder(kind).decode
@@ -40,7 +40,7 @@ def _made(kind: Any) -> Callable[[bytes], Any]:
 def _decoder(kind: Any) -> Callable[[bytes], Any]:
     # msgspec crashes where two threads make decoders of one type at a time.
     with _making:
-        return _made(kind)
+        return _make_decoder(kind)
 
 
 def _builtin(value: object) -> object:
@@ -75,20 +75,20 @@ def encode_for(kind: Any, item: object) -> bytes:
     return kind_name(kind, _NAME) + encode(item)
 
 
-def decode_alike(given: Iterable[bytes], kind: Any) -> list[Any]:
+def decode_alike(encoded: Iterable[bytes], kind: Any) -> list[Any]:
     """Return the items that ranks gave, as `encode_for` returned them.
 
     Raises:
         Disagreement: on all ranks, where one exchanges items of another kind; as `decode` besides.
     """
-    every = list(given)
-    names = [each[:_NAME].decode(errors="replace").strip() for each in every]
-    if other := next((rank for rank, each in enumerate(names) if each != names[0]), 0):
+    every = list(encoded)
+    names = [item[:_NAME].decode(errors="replace").strip() for item in every]
+    if mismatch := next((rank for rank, name in enumerate(names) if name != names[0]), 0):
         raise Disagreement(
-            f"the ranks are in different calls: rank 0 exchanges {names[0]}, rank {other} "
-            f"{names[other]}"
+            f"the ranks are in different calls: rank 0 exchanges {names[0]}, rank {mismatch} "
+            f"{names[mismatch]}"
         )
-    return decode([each[_NAME:] for each in every], kind)
+    return decode([item[_NAME:] for item in every], kind)
 
 
 def check_lengths(lengths: Iterable[int]) -> None:
@@ -98,15 +98,15 @@ def check_lengths(lengths: Iterable[int]) -> None:
         Disagreement: naming the rank.
     """
     for rank, length in enumerate(lengths):
-        if not 0 < length <= MOST:
-            raise Disagreement(f"rank {rank} sends {length} bytes, of 1 to {MOST}")
+        if not 0 < length <= MAX_ITEM_BYTES:
+            raise Disagreement(f"rank {rank} sends {length} bytes, of 1 to {MAX_ITEM_BYTES}")
 
 
-def decode(given: Iterable[bytes], kind: Any) -> list[Any]:
+def decode(encoded: Iterable[bytes], kind: Any) -> list[Any]:
     """Return the items that ranks gave.
 
     Args:
-        given: of each rank, as `encode` returned it.
+        encoded: the item of each rank, as `encode` returned it.
         kind: the type of an item, as msgspec takes it; with `Any`, tuples and sets become lists
             and records dictionaries.
 
@@ -115,7 +115,7 @@ def decode(given: Iterable[bytes], kind: Any) -> list[Any]:
         Disagreement: a rank gave something of another type.
     """
     read, items = _decoder(kind), []
-    for rank, data in enumerate(given):
+    for rank, data in enumerate(encoded):
         if data[:1] == _REFUSAL:
             raise ArgumentError(f"rank {rank}: {data[1:].decode(errors='replace')}")
         try:

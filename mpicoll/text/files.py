@@ -41,21 +41,21 @@ def content_of(path: Path) -> bytes:
     return content
 
 
-def _read(file: FileIO, found: os.stat_result) -> tuple[str, bytes]:
+def _read(file: FileIO, status: os.stat_result) -> tuple[str, bytes]:
     """Return why a file is not read, and its bytes."""
-    is_pipe = stat.S_ISFIFO(found.st_mode)
-    if not is_pipe and not stat.S_ISREG(found.st_mode):
+    is_pipe = stat.S_ISFIFO(status.st_mode)
+    if not is_pipe and not stat.S_ISREG(status.st_mode):
         return "it is no regular file", b""
     piece = file.read(_PIECE)
     if is_pipe and piece == b"":
         return "nobody writes this pipe", b""
     os.set_blocking(file.fileno(), True)
     pieces = [piece or b""]
-    left = MOST_BYTES - max(found.st_size, len(pieces[0]))
-    while left >= 0 and (piece := file.read(_PIECE)):
+    remaining = MOST_BYTES - max(status.st_size, len(pieces[0]))
+    while remaining >= 0 and (piece := file.read(_PIECE)):
         pieces.append(piece)
-        left -= len(piece) if is_pipe else 0
-    if left < 0:
+        remaining -= len(piece) if is_pipe else 0
+    if remaining < 0:
         return f"it has more than {MOST_BYTES >> 30} GiB", b""
     return "", b"".join(pieces)
 
@@ -87,9 +87,9 @@ def write_whole(path: Path, save: Callable[[Path], object]) -> None:
 
 def remove_unfinished() -> None:
     """Remove the unfinished files of `write_whole`: this process ends before they are whole."""
-    for each in list(_unfinished):
+    for path in list(_unfinished):
         with suppress(OSError):
-            each.unlink()
+            path.unlink()
 
 
 def writable(path: Path) -> Path:

@@ -115,9 +115,9 @@ class Lines:
             if self._whole is not None:
                 os.ftruncate(self.file, self._whole)
                 self._whole = None
-            for each in lines:
+            for line in lines:
                 begin = b"\n" if self._lacks_break else b""
-                _write(self.file, begin + each.encode() + b"\n")
+                _write(self.file, begin + line.encode() + b"\n")
                 self._lacks_break = False
             if self.is_plain:
                 os.fsync(self.file)

@@ -26,11 +26,13 @@ def swept_names(text: str) -> tuple[str, ...]:
     return tuple(chain.from_iterable(map(expand, split_names(text))))
 
 
-def with_all(given: Sequence[str], every: Sequence[str]) -> tuple[str, ...]:
+def with_all(chosen: Sequence[str], every: Sequence[str]) -> tuple[str, ...]:
     """Return the names with ``all`` expanded into every one; each name once.
 
     >>> with_all(["b", "all"], ["a", "b"])
     ('b', 'a')
     """
-    wide = [each for name in given for each in (every if name.lower() == "all" else (name,))]
+    wide = [
+        expanded for name in chosen for expanded in (every if name.lower() == "all" else (name,))
+    ]
     return tuple(dict.fromkeys(wide))

@@ -21,10 +21,10 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{min(6, max(0, digits - 1 - exponent))}f}"
 
 
-def counted(number: int, thing: str) -> str:
+def count_text(number: int, thing: str) -> str:
     """Return a count with its noun.
 
-    >>> counted(1, "round"), counted(6, "round"), counted(2, "launch")
+    >>> count_text(1, "round"), count_text(6, "round"), count_text(2, "launch")
     ('1 round', '6 rounds', '2 launches')
     """
     ending = "" if number == 1 else "es" if thing.endswith("ch") else "s"
@@ -46,15 +46,15 @@ def ranges(numbers: Sequence[int]) -> str:
     >>> ranges([0, 1, 2, 5, 4]), ranges([3]), ranges([])
     ('0-2,5,4', '3', '')
     """
-    found = []
-    for _, neighbours in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
+    runs = []
+    for _, neighbours in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         run = [number for _, number in neighbours]
-        found.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
-    return ",".join(found)
+        runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ",".join(runs)
 
 
-def whole(text: str, most: int) -> int | None:
-    """Return the number that decimal digits write, None where they write none up to `most`.
+def whole(text: str, limit: int) -> int | None:
+    """Return the number that decimal digits write, None where they write none up to `limit`.
 
     >>> whole("12", 100), whole("101", 100), whole("-1", 100), whole("²", 100)
     (12, None, None, None)
@@ -63,5 +63,5 @@ def whole(text: str, most: int) -> int | None:
         return None
     digits = text.lstrip("0") or "0"
     # Python refuses to convert thousands of digits.
-    found = int(digits) if len(digits) <= len(str(most)) else None
-    return found if found is not None and found <= most else None
+    value = int(digits) if len(digits) <= len(str(limit)) else None
+    return value if value is not None and value <= limit else None

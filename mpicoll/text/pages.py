@@ -14,11 +14,11 @@ def templates(
     package: str, folder: str = "templates", **filters: Callable[..., Any]
 ) -> Environment:
     """Return the templates of a package: everything that they show is escaped."""
-    made = Environment(
+    environment = Environment(
         autoescape=True, undefined=StrictUndefined, loader=PackageLoader(package, folder),
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    made.filters |= filters
+    environment.filters |= filters
     # Names keep their order, in which the page shows them.
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return made
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return environment

@@ -12,7 +12,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
+        for character in text
     )
 
 

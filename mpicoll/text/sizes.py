@@ -81,13 +81,15 @@ def rounded_size_text(count: float) -> str:
     >>> rounded_size_text(4096), rounded_size_text(1234567), rounded_size_text(777.2)
     ('4K', '1.18M', '777')
     """
-    unit, factor = next(each for each in _UNITS.items() if count >= each[1] or not each[0])
+    unit, factor = next(entry for entry in _UNITS.items() if count >= entry[1] or not entry[0])
     value = count / factor
     return f"{round(value) if value == round(value) or not unit else number(value)}{unit}"
 
 
-def size_steps(least: int, most: int, factor: float | None, add: int | None) -> tuple[int, ...]:
-    """Return the sizes from `least` to `most`, multiplied or increased at each step.
+def size_steps(
+    smallest: int, largest: int, factor: float | None, add: int | None
+) -> tuple[int, ...]:
+    """Return the sizes from `smallest` to `largest`, multiplied or increased at each step.
 
     >>> size_steps(4, 64, 4, None), size_steps(100, 300, None, 100)
     ((4, 16, 64), (100, 200, 300))
@@ -96,32 +98,36 @@ def size_steps(least: int, most: int, factor: float | None, add: int | None) -> 
         ArgumentError: these are no sizes, the steps do not grow, or there are more sizes than
             `MOST_SIZES`.
     """
-    if least > most:
-        raise ArgumentError(f"the smallest size {least} is above the largest, {most}")
-    sizes = _added(least, most, add) if add is not None else _multiplied(least, most, factor or 2)
+    if smallest > largest:
+        raise ArgumentError(f"the smallest size {smallest} is above the largest, {largest}")
+    sizes = (
+        _added(smallest, largest, add)
+        if add is not None
+        else _multiplied(smallest, largest, factor or 2)
+    )
     if len(sizes) > MOST_SIZES:
         raise ArgumentError(
-            f"from {least} to {most} bytes these steps make {len(sizes)} sizes: take larger steps, "
-            f"for {MOST_SIZES} sizes at most"
+            f"from {smallest} to {largest} bytes these steps make {len(sizes)} sizes: take larger "
+            f"steps, for {MOST_SIZES} sizes at most"
         )
     return tuple(sizes)
 
 
-def _added(least: int, most: int, add: int) -> Sequence[int]:
+def _added(smallest: int, largest: int, add: int) -> Sequence[int]:
     if add < 1:
         raise ArgumentError(f"the step between sizes must make them grow: add 1 or more, not {add}")
-    return range(least, most + 1, add)
+    return range(smallest, largest + 1, add)
 
 
-def _multiplied(least: int, most: int, factor: float) -> Sequence[int]:
+def _multiplied(smallest: int, largest: int, factor: float) -> Sequence[int]:
     if not LEAST_FACTOR <= factor <= MOST_FACTOR:
         raise ArgumentError(
             "the step between sizes must make them grow: "
             f"multiply by {LEAST_FACTOR} to {MOST_FACTOR}, not {factor}"
         )
-    if least == 0:
+    if smallest == 0:
         raise ArgumentError("0 bytes cannot be multiplied: give a step with -i")
-    sizes = [least]
-    while (size := max(sizes[-1] + 1, int(sizes[-1] * factor))) <= most:
+    sizes = [smallest]
+    while (size := max(sizes[-1] + 1, int(sizes[-1] * factor))) <= largest:
         sizes.append(size)
     return sizes

@@ -13,12 +13,12 @@ from mpicoll.notation.schedule import Block
 def fold(call: NativeCall, inputs: Sequence[Array | None], arrays: Arrays) -> None:
     """Write the caller's result, given every rank's flat input."""
     size = len(inputs)
-    after = call.collective.after(Place(call.rank, size, call.root, 1))
+    after = call.collective.output_contents(Place(call.rank, size, call.root, 1))
     if call.out is None or not after:
         return
 
     def part(rank: int, block: Block) -> Array:
-        before = call.collective.before(Place(rank, size, call.root, 1))
+        before = call.collective.input_blocks(Place(rank, size, call.root, 1))
         return _cut(call, inputs[rank], before)[block]
 
     targets = _cut(call, arrays.flat(call.out), list(after))

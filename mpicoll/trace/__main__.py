@@ -40,30 +40,30 @@ from mpicoll.trace.replay import replay as measure
 def main(trace: Path, top: int, source: Path | None, replay: int, seconds: float) -> None:
     """Print a line per kind of call, the longest first."""
     whole, kinds = load(trace)
-    model, told = model_of(kinds, source)
+    model, origin = model_of(kinds, source)
     table = Table(box=None, pad_edge=False)
     for name in ("call", "bytes", "ranks", "of", "algorithm"):
         table.add_column(name, no_wrap=True)
     for name in ("calls", "seconds", "share", "least us", "median", "99 %", "mean", "priced"):
         table.add_column(name, justify="right")
     table.add_column("cheapest", no_wrap=True)
-    for each, priced in zip_longest(kinds[:top], prices(kinds[:top], model)):
+    for kind, priced in zip_longest(kinds[:top], prices(kinds[:top], model)):
         table.add_row(
-            each.call, bytes_text(each.bytes_per_rank), str(each.ranks), each.communicator,
-            f"{each.algorithm}@{each.transport}".rstrip("@"), str(each.calls),
-            f"{each.seconds:.3f}", f"{each.seconds / whole:.1%}", f"{each.least_us:.1f}",
-            f"{each.quantile_us(0.5):.1f}", f"{each.quantile_us(0.99):.1f}", f"{each.mean_us:.1f}",
+            kind.call, bytes_text(kind.bytes_per_rank), str(kind.ranks), kind.communicator,
+            f"{kind.algorithm}@{kind.transport}".rstrip("@"), str(kind.calls),
+            f"{kind.seconds:.3f}", f"{kind.seconds / whole:.1%}", f"{kind.least_us:.1f}",
+            f"{kind.quantile_us(0.5):.1f}", f"{kind.quantile_us(0.99):.1f}", f"{kind.mean_us:.1f}",
             f"{priced.ran:.1f}" if priced and priced.ran is not None else "",
-            f"{priced.cheapest} {priced.least:.1f}" if priced else "",
+            f"{priced.cheapest} {priced.cheapest_us:.1f}" if priced else "",
         )  # fmt: skip
     print_table(table, 180)
-    spent = sum(each.seconds for each in kinds)
+    spent = sum(kind.seconds for kind in kinds)
     print(f"{spent:.3f} s of {whole:.3f} s in collectives, {spent / whole:.1%}: means of all ranks")
-    print(printable(f"prices in us: {model}, from {told}"))
-    replayable = [each for each in kinds if each.ranks > 1 and of_call(each) is not None]
-    measured = [measure(each, seconds) for each in replayable[:replay]]
-    for each in measured:
-        print(printable(str(each)))
+    print(printable(f"prices in us: {model}, from {origin}"))
+    replayable = [kind for kind in kinds if kind.ranks > 1 and of_call(kind) is not None]
+    measured = [measure(kind, seconds) for kind in replayable[:replay]]
+    for kind in measured:
+        print(printable(str(kind)))
 
 
 if __name__ == "__main__":

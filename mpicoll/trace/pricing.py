@@ -21,7 +21,7 @@ from mpicoll.notation.contract import Collective, collective
 from mpicoll.records.reading import load
 from mpicoll.trace.reading import Kind
 
-_LEAST = 1e-12
+_MIN_SECONDS = 1e-12
 """Seconds of a call whose time says something."""
 _SECONDS, _ALL_SECONDS = 1.0, 20.0
 """Of the processor, to price one algorithm at one size, and to fit or to price all of a trace."""
@@ -37,7 +37,7 @@ class Priced(NamedTuple):
 
     ran: float | None
     cheapest: str
-    least: float
+    cheapest_us: float
 
 
 def of_call(kind: Kind) -> Collective | None:
@@ -50,9 +50,9 @@ def of_call(kind: Kind) -> Collective | None:
         return None
 
 
-def total(what: Collective, kind: Kind) -> int:
+def total(contract: Collective, kind: Kind) -> int:
     """Return the bytes by which the benchmark and prices count: those of all rows."""
-    return kind.bytes_per_rank * (kind.ranks if what.unit == "rows" else 1)
+    return kind.bytes_per_rank * (kind.ranks if contract.unit == "rows" else 1)
 
 
 def model_of(kinds: Iterable[Kind], source: Path | None) -> tuple[Model, str]:
@@ -66,13 +66,13 @@ def model_of(kinds: Iterable[Kind], source: Path | None) -> tuple[Model, str]:
         ArgumentError: the records tell nothing.
     """
     if source is not None:
-        found = fitted(load(source), "mpi4py", None)
-        gamma = DEFAULT.gamma if found.gamma is None else found.gamma
-        return Hockney(*found.message, gamma, ports=None), f"{source}: {found.source}"
+        fit = fitted(load(source), "mpi4py", None)
+        gamma = DEFAULT.gamma if fit.gamma is None else fit.gamma
+        return Hockney(*fit.message, gamma, ports=None), f"{source}: {fit.source}"
     rows, times = [], []
     for kind in within(_ALL_SECONDS, kinds):
         time = kind.quantile_us(0.1) / 1e6
-        if time > _LEAST and (row := _row(kind)):
+        if time > _MIN_SECONDS and (row := _row(kind)):
             rows.append(row)
             times.append(time)
     if len({*rows}) < 3:
@@ -87,11 +87,13 @@ def model_of(kinds: Iterable[Kind], source: Path | None) -> tuple[Model, str]:
 
 def _row(kind: Kind) -> tuple[float, ...] | None:
     """Return how many alphas, betas and gammas the schedule of a kind of calls takes."""
-    what = of_call(kind)
-    if what is None or kind.ranks < 2 or kind.algorithm == "mpi":
+    contract = of_call(kind)
+    if contract is None or kind.ranks < 2 or kind.algorithm == "mpi":
         return None
     try:
-        return factors(find(what.name, kind.algorithm), kind.ranks, 0, total(what, kind), None)
+        return factors(
+            find(contract.name, kind.algorithm), kind.ranks, 0, total(contract, kind), None
+        )
     except CollectiveError:
         return None
 
@@ -109,12 +111,12 @@ def prices(kinds: Iterable[Kind], model: Model) -> Iterator[Priced | None]:
 
 def price(kind: Kind, model: Model) -> Priced | None:
     """Price a kind of calls, None where it has no price."""
-    what = of_call(kind)
-    if what is None or kind.ranks < 2:
+    contract = of_call(kind)
+    if contract is None or kind.ranks < 2:
         return None
-    scenario = Scenario(what.name, model, Switch(kind.ranks), time_limit=_SECONDS)
-    nbytes = total(what, kind)
-    curves = rank(scenario, candidates(what.name), [nbytes]).at(nbytes)
+    scenario = Scenario(contract.name, model, Switch(kind.ranks), time_limit=_SECONDS)
+    nbytes = total(contract, kind)
+    curves = rank(scenario, candidates(contract.name), [nbytes]).at(nbytes)
     if not curves:
         return None
     return Priced(

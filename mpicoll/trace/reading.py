@@ -92,31 +92,31 @@ def load(path: Path) -> tuple[float, list[Kind]]:
         ArgumentError: it is no such file.
     """
     try:
-        lines = [decode(each, type=Line) for each in content_of(path).splitlines()]
+        lines = [decode(line, type=Line) for line in content_of(path).splitlines()]
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{path} is no trace: {error}") from None
-    heads = [each for each in lines if each.schema]
-    if not heads or any(each.schema != SCHEMA for each in heads):
+    heads = [line for line in lines if line.schema]
+    if not heads or any(head.schema != SCHEMA for head in heads):
         raise ArgumentError(f"{path} is no trace: it has no line with the schema {SCHEMA}")
-    seconds = sum(each.seconds for each in heads) / len(heads)
+    seconds = sum(head.seconds for head in heads) / len(heads)
     if not seconds:
         raise ArgumentError(f"{path} is no trace: its program has taken no time")
-    return seconds, _kinds([each for each in lines if each.calls > 0], len(heads))
+    return seconds, _kinds([line for line in lines if line.calls > 0], len(heads))
 
 
 def _kinds(lines: Iterable[Line], processes: int) -> list[Kind]:
-    found: dict[tuple[str, int, str, int, str, str, str, str], list[Line]] = {}
-    for each in lines:
-        key = (each.communicator, each.ranks, each.call, each.bytes_per_rank, each.dtype, each.op,
-               each.algorithm, each.transport)  # fmt: skip
-        found.setdefault(key, []).append(each)
+    groups: dict[tuple[str, int, str, int, str, str, str, str], list[Line]] = {}
+    for line in lines:
+        key = (line.communicator, line.ranks, line.call, line.bytes_per_rank, line.dtype, line.op,
+               line.algorithm, line.transport)  # fmt: skip
+        groups.setdefault(key, []).append(line)
     kinds = [
         Kind(
-            *key, max(each.calls for each in group),
-            sum(each.seconds for each in group) / processes, max(each.least_us for each in group),
+            *key, max(line.calls for line in group),
+            sum(line.seconds for line in group) / processes, max(line.least_us for line in group),
             # The ranks' buckets begin at times that differ a little.
-            tuple(sorted(chain.from_iterable(each.histogram for each in group))),
+            tuple(sorted(chain.from_iterable(line.histogram for line in group))),
         )
-        for key, group in found.items()
+        for key, group in groups.items()
     ]  # fmt: skip
-    return sorted(kinds, key=lambda each: -each.seconds)
+    return sorted(kinds, key=lambda kind: -kind.seconds)

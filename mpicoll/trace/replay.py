@@ -31,19 +31,20 @@ class Replayed(NamedTuple):
     kind: Kind
     ran: float | None
     fastest: str
-    least: float
+    fastest_us: float
 
     def __str__(self) -> str:
         kind = self.kind
         title = f"{kind.call} of {bytes_text(kind.bytes_per_rank)} on {kind.ranks} ranks"
         if self.ran is None:
-            return f"{title}: {self.fastest} {self.least:.2f} us is the fastest"
-        if self.least >= self.ran:
+            return f"{title}: {self.fastest} {self.fastest_us:.2f} us is the fastest"
+        if self.fastest_us >= self.ran:
             return f"{title}: {kind.algorithm} {self.ran:.2f} us is the fastest"
-        saved = kind.seconds * (1 - self.least / self.ran)
+        saved = kind.seconds * (1 - self.fastest_us / self.ran)
         return (
-            f"{title}: {kind.algorithm} {self.ran:.2f} us, {self.fastest} {self.least:.2f} us, "
-            f"{self.ran / self.least:.2f} times as fast: {saved:.3f} s of {kind.seconds:.3f} s"
+            f"{title}: {kind.algorithm} {self.ran:.2f} us, {self.fastest} {self.fastest_us:.2f} "
+            "us, "
+            f"{self.ran / self.fastest_us:.2f} times as fast: {saved:.3f} s of {kind.seconds:.3f} s"
         )
 
 
@@ -57,11 +58,11 @@ def replay(kind: Kind, seconds: float) -> Replayed:
         LaunchError: there is no mpirun.
         ArgumentError: the benchmark has failed, or measured nothing.
     """
-    what = of_call(kind)
-    assert what is not None, "calls of objects are not measured"
-    if kind.ranks > (most := _MOST_ON_A_CORE * (os.cpu_count() or 1)):
+    contract = of_call(kind)
+    assert contract is not None, "calls of objects are not measured"
+    if kind.ranks > (limit := _MOST_ON_A_CORE * (os.cpu_count() or 1)):
         raise ArgumentError(
-            f"{kind.call} on {kind.ranks} ranks is not measured again here: at most {most}"
+            f"{kind.call} on {kind.ranks} ranks is not measured again here: at most {limit}"
         )
     launcher = mpirun()
     if launcher is None:
@@ -69,10 +70,10 @@ def replay(kind: Kind, seconds: float) -> Replayed:
     with tempfile.TemporaryDirectory() as folder:
         records = Path(folder) / "records.jsonl"
         command = [
-            launcher, "-n", str(kind.ranks), sys.executable, "-m", "mpicoll.bench", what.name,
+            launcher, "-n", str(kind.ranks), sys.executable, "-m", "mpicoll.bench", contract.name,
             "--backends", "mpi4py", "--algorithms", "all", "--calls", "plans", "--time",
             str(seconds), "-J", str(records),
-            *(("--sizes", str(total(what, kind))) if kind.bytes_per_rank else ()),
+            *(("--sizes", str(total(contract, kind))) if kind.bytes_per_rank else ()),
             *(("--datatype", kind.dtype) if kind.dtype else ()),
             *(("--op", kind.op) if kind.op else ()),
         ]  # fmt: skip
@@ -83,13 +84,13 @@ def replay(kind: Kind, seconds: float) -> Replayed:
 
 def _best(kind: Kind, records: list[CaseRecord]) -> Replayed:
     times = {
-        f"{each.executed}@{each.transport}": each.time_us.median
-        for each in records
-        if each.time_us is not None and each.correct is not False
+        f"{record.executed}@{record.transport}": record.time_us.median
+        for record in records
+        if record.time_us is not None and record.correct is not False
     }
     if not times:
         raise ArgumentError(f"{kind.call}: the benchmark has measured nothing")
     ran = "native" if kind.algorithm == "mpi" else f"{kind.algorithm}@{kind.transport}"
-    own = [us for name, us in times.items() if name == ran or name.partition("@")[0] == ran]
+    ran_us = [us for name, us in times.items() if name == ran or name.partition("@")[0] == ran]
     fastest = min(times, key=times.__getitem__)
-    return Replayed(kind, min(own, default=None), fastest, times[fastest])
+    return Replayed(kind, min(ran_us, default=None), fastest, times[fastest])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from mpicoll.measurement.worlds import BOTH
+from mpicoll.measurement.worlds import ALL_BACKENDS
 from mpicoll.tune.command import main
 from mpicoll.tune.exports.command import main as export
 
@@ -16,4 +16,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["export"]:
         export(sys.argv[2:])
     else:
-        main(obj=BOTH)
+        main(obj=ALL_BACKENDS)

@@ -21,7 +21,7 @@ from mpicoll.measurement.worlds import Worlds
 from mpicoll.selection import auto, tables
 from mpicoll.tune.choosing import candidates, ranges
 
-_PRECISE = Settings(precision=0.02, least=10)
+_PRECISE = Settings(precision=0.02, min_samples=10)
 
 Measured = dict[str, dict[int, list[Candidate]]]
 """The candidates that ran, by backend and size."""
@@ -57,7 +57,7 @@ def run(options: Options, makers: Worlds) -> int:
     groups = [
         group
         for group in cases.groups(options.wanted, bench.size)
-        if group.what.name not in decided
+        if group.contract.name not in decided
     ]
     if decided:
         ranks.print(f"{options.output} has {', '.join(sorted(decided))} already")
@@ -125,7 +125,7 @@ def _measure(
 ) -> Iterator[tuple[str, Measured]]:
     """Yield each collective with the candidates that ran."""
     position = 0
-    for name, name_groups in groupby(groups, lambda group: group.what.name):
+    for name, name_groups in groupby(groups, lambda group: group.contract.name):
         results: Measured = {}
         for group in name_groups:
             share = (until - bench.synchroniser.time) / 1e9 / (len(groups) - position)
@@ -143,7 +143,7 @@ def _cases_of(bench: Bench, group: Group, more: Sequence[str]) -> list[Case]:
         Case(group, backend, algorithm)
         for backend, world in bench.worlds.items()
         for algorithm in candidates(
-            world, group.what.name, group.bytes_total, more, on_gpu=group.device == cases.CUDA
+            world, group.contract.name, group.bytes_total, more, on_gpu=group.device == cases.CUDA
         )
     ]
 

@@ -33,10 +33,10 @@ def with_ladder(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.exhaustive
 def test_one_function_is_proved_and_documented(with_ladder: dict[str, str]) -> None:
-    done = python("-m", "pytest", "-q", *PROOFS, "-k", "ladder", environment=with_ladder)
-    assert done.returncode == 0, done.stdout
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed and int(passed[1]) > 10, done.stdout
+    process = python("-m", "pytest", "-q", *PROOFS, "-k", "ladder", environment=with_ladder)
+    assert process.returncode == 0, process.stdout
+    passed = re.search(r"(\d+) passed", process.stdout)
+    assert passed and int(passed[1]) > 10, process.stdout
 
 
 @pytest.mark.exhaustive
@@ -45,8 +45,8 @@ def test_no_other_test_notices(with_ladder: dict[str, str]) -> None:
         "tests/algorithms/test_table.py", "tests/simulator/test_simulator.py",
         "tests/test_package.py",
     )  # fmt: skip
-    done = python("-m", "pytest", "-q", *tests, environment=with_ladder)
-    assert done.returncode == 0, done.stdout
+    process = python("-m", "pytest", "-q", *tests, environment=with_ladder)
+    assert process.returncode == 0, process.stdout
 
 
 def test_the_simulator_prints_its_figures(with_ladder: dict[str, str]) -> None:

@@ -84,8 +84,8 @@ def fewest(size: int, radix: int) -> int:
 @pytest.mark.parametrize("radix", [2, 3, 5, 8])
 @pytest.mark.parametrize(("of", "name"), BY_RADIX + BY_PORTS)
 def test_a_radix_or_ports_take_the_fewest_rounds(of: str, name: str, radix: int) -> None:
-    given = f"ports={radix - 1}" if (of, name) in BY_PORTS else f"radix={radix}"
-    proved = {size: prove(find(of, f"{name}({given})"), size) for size in SOME}
+    parameter = f"ports={radix - 1}" if (of, name) in BY_PORTS else f"radix={radix}"
+    proved = {size: prove(find(of, f"{name}({parameter})"), size) for size in SOME}
     assert {size: trace.rounds for size, trace in proved.items()} == {
         size: fewest(size, radix) for size in SOME
     }
@@ -97,8 +97,8 @@ def test_aggregation_bounds_rows_and_rounds(aggregation: int) -> None:
     for size in SOME:
         trace = prove(find("allgather", f"pat(aggregation={aggregation})"), size)
         whole = 1 << (size - 1).bit_length()
-        most = min(aggregation, whole)
-        rounds = size - 1 if most == 1 else most.bit_length() - 1 + whole // most - 1
+        largest = min(aggregation, whole)
+        rounds = size - 1 if largest == 1 else largest.bit_length() - 1 + whole // largest - 1
         assert trace.rounds == rounds
         assert max(len(message.blocks) for message in trace.log) <= aggregation
 
@@ -106,7 +106,7 @@ def test_aggregation_bounds_rows_and_rounds(aggregation: int) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("segments", [1, 2, 8, 32])
 @pytest.mark.parametrize(
-    ("of", "name", "each", "levels"),
+    ("of", "name", "rounds_per_segment", "levels"),
     [
         ("broadcast", "two_tree", 1, 2),
         ("reduce", "two_tree", 1, 2),
@@ -115,10 +115,12 @@ def test_aggregation_bounds_rows_and_rounds(aggregation: int) -> None:
         ("allreduce", "dual_root", 3, 4),
     ],
 )
-def test_trees_are_pipelined(of: str, name: str, each: int, levels: int, segments: int) -> None:
-    found = find(of, f"{name}(segments={segments})")
+def test_trees_are_pipelined(
+    of: str, name: str, rounds_per_segment: int, levels: int, segments: int
+) -> None:
+    algorithm = find(of, f"{name}(segments={segments})")
     for size in SOME:
-        assert prove(found, size).rounds <= each * segments + levels * log2(size)
+        assert prove(algorithm, size).rounds <= rounds_per_segment * segments + levels * log2(size)
 
 
 @pytest.mark.parametrize("latency", [1, 2, 3, 5])
@@ -128,17 +130,19 @@ def test_a_postal_tree_is_as_quick_as_can_be(latency: int) -> None:
         informed = [1] * latency
         while informed[-1] < size:
             informed.append(informed[-1] + informed[-latency])
-        heard, order = {0: 0}, [0]
+        arrival, order = {0: 0}, [0]
         for rank in order:
             sent = find("broadcast", f"fibonacci(latency={latency})").rounds(rank, size)
             children = [op.peer for (op,) in sent if isinstance(op, Send)]
-            heard |= {child: heard[rank] + i + latency for i, child in enumerate(children)}
+            arrival |= {child: arrival[rank] + i + latency for i, child in enumerate(children)}
             order += children
-        assert max(heard.values()) == len(informed) - 1
+        assert max(arrival.values()) == len(informed) - 1
 
 
 @pytest.mark.parametrize(("group", "size"), [(3, 9), (4, 12), (5, 25)])
 def test_few_messages_of_a_k_ring_leave_their_group(group: int, size: int) -> None:
     log = prove(find("allgather", f"k_ring(group={group})"), size).log
-    leaving = [each for each in log if each.source // group != each.destination // group]
+    leaving = [
+        message for message in log if message.source // group != message.destination // group
+    ]
     assert len(leaving) == size * (size // group - 1)

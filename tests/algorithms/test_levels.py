@@ -106,7 +106,7 @@ def test_reduce_and_broadcast_take_what_both_have(over: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "text", "said"),
+    ("of", "text", "message"),
     [
         ("broadcast", "two_level(across='chain(segments=32)')", ""),
         ("allgather", "lanes(across='pipelined_circulant(segments=9)')", ""),
@@ -116,12 +116,12 @@ def test_reduce_and_broadcast_take_what_both_have(over: str) -> None:
         ("allreduce", "two_level(across='hello')", "unknown allreduce algorithm 'hello'"),
     ],
 )
-def test_inner_algorithms_that_cannot_be_are_refused(of: str, text: str, said: str) -> None:
+def test_inner_algorithms_that_cannot_be_are_refused(of: str, text: str, message: str) -> None:
     algorithm = find(of, text)
-    if not said:
+    if not message:
         assert algorithm.rounds(0, 4, nodes=((0, 1), (2, 3)))
         return
-    with pytest.raises(ArgumentError, match=said):
+    with pytest.raises(ArgumentError, match=message):
         algorithm.rounds(0, 4, nodes=((0, 1), (2, 3)))
 
 

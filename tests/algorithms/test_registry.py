@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 
 from mpicoll.algorithms import registry
-from mpicoll.algorithms.registry import MOST, algorithm, aliases, find, parse
+from mpicoll.algorithms.registry import MAX_BLOCKS, algorithm, aliases, find, parse
 from mpicoll.cli.options import transport_names
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, Unsupported
 from mpicoll.notation.contract import COLLECTIVES, collective
@@ -28,7 +28,7 @@ REPRS = {
     "<Algorithm allreduce ring>": find("allreduce", "ring"),
     "<Collective allreduce>": collective("allreduce"),
     "<ReduceOp sum>": reduce_op("sum"),
-    "<ReduceOp <lambda>>": reduce_op(lambda left, right: left),
+    "<ReduceOp <lambda>>": reduce_op(lambda lhs, rhs: lhs),
     "Constraint(text='any number of ranks')": find("allreduce", "ring").needs,
 }
 
@@ -39,7 +39,7 @@ def test_a_repr_names_and_has_no_address(text: str) -> None:
 
 
 ALIASES = [(name, alias, target) for name in COLLECTIVES for alias, target in aliases(name).items()]
-PARAMETERS = sorted({key for each in CATALOGUE for key in each.parameters})
+PARAMETERS = sorted({key for entry in CATALOGUE for key in entry.parameters})
 
 
 def nested(depth: int) -> str:
@@ -54,8 +54,8 @@ def nested(depth: int) -> str:
         (f"chain(segments={'-' * 5000}1)", f"longer than {LONGEST}"),
         ("chain(segments={[]: 1})", "not of the form"),
         ("chain(segments=[1])", "must be a whole number"),
-        ("chain(segments=1000000000)", f"at most {MOST}, not 1000000000"),
-        (f"chain(segments={'9' * 900})", f"at most {MOST}"),
+        ("chain(segments=1000000000)", f"at most {MAX_BLOCKS}, not 1000000000"),
+        (f"chain(segments={'9' * 900})", f"at most {MAX_BLOCKS}"),
         ("chain(segments=²)", "must be a whole number, not '²'"),
         ("chain(segments=1 2)", "not of the form"),
         ("chain(segments=nan)", "must be a whole number"),
@@ -127,9 +127,9 @@ def test_parse(text: str, name: str, parameters: dict) -> None:
     assert parse(text) == (name, parameters)
 
 
-@pytest.mark.parametrize("each", CATALOGUE, ids=label)
-def test_every_algorithm_is_found_by_its_own_text(each) -> None:
-    assert find(each.collective.name, str(each)) == each
+@pytest.mark.parametrize("entry", CATALOGUE, ids=label)
+def test_every_algorithm_is_found_by_its_own_text(entry) -> None:
+    assert find(entry.collective.name, str(entry)) == entry
 
 
 @pytest.mark.parametrize(("name", "alias", "target"), ALIASES)
@@ -179,13 +179,13 @@ def test_a_new_algorithm_is_one_decorated_function(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("algorithm", [each for each in CATALOGUE if each.parameters], ids=str)
+@pytest.mark.parametrize("algorithm", [entry for entry in CATALOGUE if entry.parameters], ids=str)
 def test_the_largest_parameters_end(algorithm: object) -> None:
     """Each is served, or refused for the number of blocks."""
     name, of = algorithm.name, algorithm.collective.name  # type: ignore[attr-defined]
     for key, default in algorithm.parameters.items():  # type: ignore[attr-defined]
         if isinstance(default, int):
-            largest = find(of, f"{name}({key}={MOST})")
+            largest = find(of, f"{name}({key}={MAX_BLOCKS})")
             try:
                 assert largest.rounds(1, 4)
             except CollectiveError:
@@ -198,18 +198,18 @@ def test_the_largest_parameters_end(algorithm: object) -> None:
 @example("\ud800(\ud800=\ud800)")
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
-        name, given = parse(text)
+        name, parameters = parse(text)
     except ArgumentError:
         return
-    assert isinstance(name, str) and all(type(each) in (int, str) for each in given.values())
+    assert isinstance(name, str) and all(type(value) in (int, str) for value in parameters.values())
 
 
 NAMES = some.recursive(
-    some.sampled_from([each.name for each in CATALOGUE]) | some.integers().map(str)
+    some.sampled_from([entry.name for entry in CATALOGUE]) | some.integers().map(str)
     | some.sampled_from(["nan", "1e400", "²", "", "0x10", "None"]),
     lambda inner: some.builds(
         lambda name, pairs: f"{name}({','.join(f'{key}={value}' for key, value in pairs.items())})",
-        some.sampled_from([each.name for each in CATALOGUE if each.parameters]),
+        some.sampled_from([entry.name for entry in CATALOGUE if entry.parameters]),
         some.dictionaries(some.sampled_from(PARAMETERS), inner, max_size=3),
     ),
     max_leaves=6,
@@ -225,4 +225,4 @@ def test_any_algorithm_has_a_schedule_or_is_refused(
         rounds = find(of, text).rounds(rank, size)
     except CollectiveError:
         return
-    assert all(isinstance(each, tuple) for each in rounds)
+    assert all(isinstance(step, tuple) for step in rounds)

@@ -28,21 +28,21 @@ def test_counts_reach_the_generators_that_ask_for_them(
     monkeypatch.setitem(registry._REGISTRY, of, dict(registry._REGISTRY[of]))
 
     @algorithm(of)
-    def told(rank: int, size: int, counts):
+    def with_counts(rank: int, size: int, counts):
         yield send(1, counts)
 
-    found = find(of, "told")
-    assert found.parameters == {}
-    assert found.takes("counts")
-    assert not found.takes("root")
-    assert found.rounds(0, 3) == [(send(1, equal),)]
-    assert found.rounds(0, 3, counts=(2, 0, 1)) == [(send(1, (2, 0, 1)),)]
+    entry = find(of, "told")
+    assert entry.parameters == {}
+    assert entry.takes("counts")
+    assert not entry.takes("root")
+    assert entry.rounds(0, 3) == [(send(1, equal),)]
+    assert entry.rounds(0, 3, counts=(2, 0, 1)) == [(send(1, (2, 0, 1)),)]
 
 
 # -- alltoall ---------------------------------------------------------------------------
 
 
-def told(counts) -> dict:
+def sizes_of(counts) -> dict:
     """Return the sizes that counts stand for."""
     if isinstance(counts[0], int):
         return dict(enumerate(counts))
@@ -83,7 +83,7 @@ def test_a_grid_with_rows_left_over_says_what_would_do() -> None:
 def test_bundles_cross_between_nodes(name: str, crossing: int) -> None:
     nodes = contiguous(12, 4)
     log = prove(find("alltoall", name), 12, 0, nodes).log
-    between = [each for each in log if each.source // 3 != each.destination // 3]
+    between = [message for message in log if message.source // 3 != message.destination // 3]
     assert len(between) == crossing
 
 
@@ -94,10 +94,10 @@ def test_hybrid_sends_small_rows_by_digits_and_large_ones_straight(data: st.Data
     rows = st.lists(st.integers(0, 6), min_size=size, max_size=size).map(tuple)
     counts = tuple(data.draw(st.lists(rows, min_size=size, max_size=size)))
     log = prove(
-        find("alltoall", f"hybrid(limit={limit})"), size, sizes=told(counts), counts=counts
+        find("alltoall", f"hybrid(limit={limit})"), size, sizes=sizes_of(counts), counts=counts
     ).log
     times = Counter(pair for message in log for pair in message.blocks)
-    for (source, target), rows_sent in told(counts).items():
+    for (source, target), rows_sent in sizes_of(counts).items():
         digits = ((target - source) % size).bit_count()
         expected = 0 if not rows_sent else digits if rows_sent <= limit else source != target
         assert times[source, target] == expected
@@ -121,17 +121,17 @@ def test_a_size_aware_gather_takes_as_long_as_its_root_receives(counts, data) ->
     """At the root at which merging ends by itself; at others up to twice as long."""
     *_, [(_, free, _)] = merges(counts, -1)
     root = data.draw(st.sampled_from([free, *range(len(counts))]))
-    trace = prove(find("gather", "size_aware"), len(counts), root, None, told(counts), counts)
-    least = sum(counts) - counts[root]
+    trace = prove(find("gather", "size_aware"), len(counts), root, None, sizes_of(counts), counts)
+    lower_bound = sum(counts) - counts[root]
     assert trace.rounds <= (len(counts) - 1).bit_length()
-    assert least <= finish(trace, counts) <= (1 + (root != free)) * least
+    assert lower_bound <= finish(trace, counts) <= (1 + (root != free)) * lower_bound
 
 
 @pytest.mark.parametrize("of", ["gather", "scatter"])
 def test_a_long_row_travels_once(of: str) -> None:
     counts = (1, 1, 1, 1, 1, 1, 1, 100)
     aware, binomial = (
-        finish(prove(find(of, name), 8, sizes=told(counts), counts=counts), counts)
+        finish(prove(find(of, name), 8, sizes=sizes_of(counts), counts=counts), counts)
         for name in ("size_aware", "binomial")
     )
     assert aware == 106
@@ -152,13 +152,13 @@ def test_123_doubling_folds_once_a_round_and_takes_one_round_more_at_most(size: 
 @pytest.mark.parametrize("size", range(2, 65, 7))
 @pytest.mark.parametrize("of", ["scan", "exscan"])
 def test_two_trees_share_the_work(of: str, size: int) -> None:
-    one, two = (
+    single, double = (
         prove(find(of, f"{name}(segments=12)"), size) for name in ("binary_tree", "two_tree")
     )
-    assert two.sent <= min(2, one.sent)
-    assert two.reduced <= min(2, max(one.reduced, 1.5))
-    assert two.rounds <= 2 * (size - 1).bit_length() + 6
-    assert one.rounds <= 2 * (size.bit_length() - 1) + 12
+    assert double.sent <= min(2, single.sent)
+    assert double.reduced <= min(2, max(single.reduced, 1.5))
+    assert double.rounds <= 2 * (size - 1).bit_length() + 6
+    assert single.rounds <= 2 * (size.bit_length() - 1) + 12
 
 
 @pytest.mark.parametrize("size", [5, 8, 21, 64])
@@ -175,19 +175,21 @@ def test_what_is_large_is_told_to_those_inside(name: str) -> None:
     """With a rank on each node, what runs across is all there is."""
     nodes, counts = tuple(zip(range(6))), ((1000,) * 6,) * 6
     across = find("alltoall", f"{name}(across='hybrid(limit=1)')").rounds(0, 6, 0, nodes, counts)
-    alone = find("alltoall", "hybrid(limit=1)").rounds(0, 6, 0, None, counts)
-    assert len(across) == len(alone) == 5
+    flat = find("alltoall", "hybrid(limit=1)").rounds(0, 6, 0, None, counts)
+    assert len(across) == len(flat) == 5
 
 
 @pytest.mark.parametrize("nodes", [tuple(zip(range(6))), (tuple(range(6)),)], ids=["one", "six"])
 @pytest.mark.parametrize(("of", "root"), [("gather", 3), ("scatter", 3), ("allgather", 0)])
 def test_a_long_row_travels_once_through_both_levels(of: str, root: int, nodes) -> None:
     """In an allgather, only on the way to the first rank of its node."""
-    both = "local=size_aware" + (",back=binomial" if of == "allgather" else ",across=size_aware")
+    parameters = "local=size_aware" + (
+        ",back=binomial" if of == "allgather" else ",across=size_aware"
+    )
     counts = (1, 1, 1, 1, 1, 100)
-    alone = prove(find(of, f"two_level({both})"), 6, root, nodes, told(counts), counts)
-    blind = prove(find(of, "two_level"), 6, root, nodes, told(counts), counts)
-    assert alone.sent <= blind.sent
+    aware = prove(find(of, f"two_level({parameters})"), 6, root, nodes, sizes_of(counts), counts)
+    blind = prove(find(of, "two_level"), 6, root, nodes, sizes_of(counts), counts)
+    assert aware.sent <= blind.sent
     if of != "allgather":
-        moves = [each for each in alone.log if 5 in each.blocks]
+        moves = [message for message in aware.log if 5 in message.blocks]
         assert len(moves) == 1

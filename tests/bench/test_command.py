@@ -13,7 +13,7 @@ from mpicoll.bench.command import main, parse
 from mpicoll.bench.session import Options
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.variables import THREAD_LEVEL, THREAD_LEVELS
-from mpicoll.measurement.worlds import BOTH
+from mpicoll.measurement.worlds import ALL_BACKENDS
 from mpicoll.p2p.command import main as pairs
 from mpicoll.p2p.options import parse as parse_pairs
 from mpicoll.tune.command import main as tune
@@ -22,7 +22,7 @@ from mpicoll.tune.command import parse as parse_tune
 
 def flags(*arguments: str) -> Options:
     """Return the options that a command line means."""
-    return parse(main.make_context("bench", list(arguments)).params, BOTH)
+    return parse(main.make_context("bench", list(arguments)).params, ALL_BACKENDS)
 
 
 @pytest.mark.parametrize("name", ["bcast", "Broadcast", "BCAST", "broad_cast"])
@@ -133,4 +133,4 @@ def test_threads_needs_mpi(
     monkeypatch.setenv(THREAD_LEVEL, "")
     arguments = ["--threads", "single", "--backends", "torch"]
     with pytest.raises(ArgumentError, match="--threads is MPI's"):
-        checked(command.make_context("command", arguments).params, BOTH)
+        checked(command.make_context("command", arguments).params, ALL_BACKENDS)

@@ -78,7 +78,7 @@ def test_a_last_line_without_a_line_break_is_a_record(tmp_path: Path) -> None:
     path.write_bytes(line(1) + line(2)[:-1])
     assert numbers(path) == [1, 2]
     journal = Journal(path, resume=True)
-    assert len(journal.found) == 2
+    assert len(journal.records) == 2
     for number in (3, 4):
         journal.write(parse(line(number), path))
     journal.close()

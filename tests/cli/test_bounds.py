@@ -13,7 +13,7 @@ import pytest
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import Parsed, Real, Whole
-from mpicoll.measurement.worlds import BOTH
+from mpicoll.measurement.worlds import ALL_BACKENDS
 
 ROOT = Path(__file__).parents[2]
 TEXT = {
@@ -29,23 +29,23 @@ NO_NUMBERS = ["nan", "-1", "inf", "-inf", "1e308", "1" + "0" * 5000, "²", "", "
 
 def commands() -> dict[str, click.Command]:
     """Return the commands of both packages, by the module that defines them."""
-    found: dict[str, click.Command] = {}
+    by_module: dict[str, click.Command] = {}
     for path in sorted(ROOT.glob("mpicoll/**/*.py")) + sorted(ROOT.glob("torchcoll/**/*.py")):
         if "@click.command(" not in path.read_text() or path.name == "__init__.py":
             continue
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for each in vars(importlib.import_module(name)).values():
-            if isinstance(each, click.Command):
-                found[name] = each
-    return found
+        for member in vars(importlib.import_module(name)).values():
+            if isinstance(member, click.Command):
+                by_module[name] = member
+    return by_module
 
 
 COMMANDS = commands()
 OPTIONS = [
-    pytest.param(command, each, id=f"{name}-{each.opts[-1]}")
+    pytest.param(command, parameter, id=f"{name}-{parameter.opts[-1]}")
     for name, command in COMMANDS.items()
-    for each in command.params
-    if isinstance(each, click.Option)
+    for parameter in command.params
+    if isinstance(parameter, click.Option)
 ]
 
 
@@ -53,21 +53,21 @@ def bounded() -> Iterator[Any]:
     """Yield each command with an option that takes numbers, and with values that it must refuse."""
     kinds: set[object] = set()
     for name, command in COMMANDS.items():
-        for each in command.params:
-            if isinstance(each.type, Whole | Real | Parsed):
-                kind = getattr(each.type, "parse", type(each.type))
+        for option in command.params:
+            if isinstance(option.type, Whole | Real | Parsed):
+                kind = getattr(option.type, "parse", type(option.type))
                 values = NO_NUMBERS[:2] if kind in kinds else NO_NUMBERS
                 kinds.add(kind)
-                for value in [*values, *(["0"] if _is_above_zero(each) else [])]:
+                for value in [*values, *(["0"] if _is_above_zero(option) else [])]:
                     yield pytest.param(
-                        command, each.opts[0], value, id=f"{name}-{each.opts[-1]}-{value[:9]}"
+                        command, option.opts[0], value, id=f"{name}-{option.opts[-1]}-{value[:9]}"
                     )
 
 
 def _is_above_zero(option: click.Parameter) -> bool:
     if isinstance(option.type, Whole | Real):
-        least = option.type.min
-        return least is not None and (least > 0 or option.type.min_open)
+        minimum = option.type.min
+        return minimum is not None and (minimum > 0 or option.type.min_open)
     return option.opts[-1] in ABOVE_ZERO
 
 
@@ -98,9 +98,9 @@ def refused(
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
     def run(command: click.Command, *arguments: str) -> str:
-        with pytest.raises(SystemExit) as left:
-            command.main(list(arguments), prog_name="command", obj=BOTH)
-        assert left.value.code == 2
+        with pytest.raises(SystemExit) as ended:
+            command.main(list(arguments), prog_name="command", obj=ALL_BACKENDS)
+        assert ended.value.code == 2
         lines = capsys.readouterr().err.strip().splitlines()
         (message,) = [line for line in lines if line.startswith("Error: ")]
         assert message == lines[-1] and len(message) < 300
@@ -121,8 +121,10 @@ def test_a_bad_number_is_refused(
 
 def named(name: str) -> click.Command:
     """Return a command by the folder, or the folder and file, that defines it."""
-    (found,) = (each for module, each in COMMANDS.items() if module.startswith(f"mpicoll.{name}"))
-    return found
+    (match,) = (
+        command for module, command in COMMANDS.items() if module.startswith(f"mpicoll.{name}")
+    )
+    return match
 
 
 NESTED = "two_level(local=" * 200 + "ring" + ")" * 200

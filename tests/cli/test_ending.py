@@ -53,12 +53,12 @@ EXPECTED = [
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("body", "text", "alone", "on_ranks"), EXPECTED)
-def test_a_failure_takes_one_line(body: str, text: str, alone: int, on_ranks: int) -> None:
-    done = run(body)
-    assert (done.returncode, done.stderr.strip()) == (alone, f"Error: {text}")
-    done = run(body, "RanksCommand", RANK="1", WORLD_SIZE="2")
-    assert (done.returncode, done.stderr.strip()) == (on_ranks, f"Error: {PLACE}{text}")
+@pytest.mark.parametrize(("body", "text", "status", "on_ranks"), EXPECTED)
+def test_a_failure_takes_one_line(body: str, text: str, status: int, on_ranks: int) -> None:
+    process = run(body)
+    assert (process.returncode, process.stderr.strip()) == (status, f"Error: {text}")
+    process = run(body, "RanksCommand", RANK="1", WORLD_SIZE="2")
+    assert (process.returncode, process.stderr.strip()) == (on_ranks, f"Error: {PLACE}{text}")
 
 
 FAULTS = {
@@ -74,15 +74,15 @@ FAULTS = {
 @pytest.mark.parametrize("kind", ["Command", "RanksCommand"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_ours_has_its_traceback(fault: str, kind: str) -> None:
-    done = run(FAULTS[fault], kind, RANK="1", WORLD_SIZE="2")
-    assert done.returncode in (1, 2)
-    assert done.stderr.startswith(f"Error: {PLACE}failed\nTraceback (most recent call last):\n")
-    assert done.stderr.count(PLACE) == 1
+    process = run(FAULTS[fault], kind, RANK="1", WORLD_SIZE="2")
+    assert process.returncode in (1, 2)
+    assert process.stderr.startswith(f"Error: {PLACE}failed\nTraceback (most recent call last):\n")
+    assert process.stderr.count(PLACE) == 1
 
 
 def test_what_was_printed_before_stays() -> None:
-    done = run("print('text'); raise ArgumentError('no')")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "text\n", "Error: no\n")
+    process = run("print('text'); raise ArgumentError('no')")
+    assert (process.returncode, process.stdout, process.stderr) == (2, "text\n", "Error: no\n")
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ import os, signal, sys, click
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.worlds import BOTH, form_worlds
+from mpicoll.measurement.worlds import ALL_BACKENDS, form_worlds
 @click.command(cls=RanksCommand)
 @click.argument("backend")
 def main(backend):
-    worlds, _ = form_worlds((backend,), None, BOTH, Watchdog(60))
+    worlds, _ = form_worlds((backend,), None, ALL_BACKENDS, Watchdog(60))
     if worlds[backend].rank == 1:
         {fault}
     worlds[backend].allreduce(click.get_current_context().obj)
@@ -137,7 +137,11 @@ def test_a_survivor_says_whom_it_lost(tmp_path: Path) -> None:
     script.write_text(ON_RANKS.format(fault="os.kill(os.getpid(), signal.SIGKILL)"))
     survivor, killed = by_hand(script, "torch", size=2)
     assert [survivor.returncode, killed.returncode] == [1, -signal.SIGKILL]
-    (line,) = [each for each in survivor.output.splitlines() if each.startswith("Error: ")]
+    (line,) = [
+        line_of_error
+        for line_of_error in survivor.output.splitlines()
+        if line_of_error.startswith("Error: ")
+    ]
     assert line.startswith(f"Error: rank 0 on {os.uname().nodename}: ") and "rank" in line[30:]
     assert "Traceback" not in survivor.output and killed.output == ""
 
@@ -145,11 +149,11 @@ def test_a_survivor_says_whom_it_lost(tmp_path: Path) -> None:
 def test_the_first_rank_names_itself_where_each_was_started_by_hand() -> None:
     """Nobody says that the others were given the same."""
     place = {"RANK": "0", "WORLD_SIZE": "2"}
-    alone = run("raise ArgumentError('no such size')", "RanksCommand", **place)
+    first_rank = run("raise ArgumentError('no such size')", "RanksCommand", **place)
     shared = run(
         "raise ArgumentError('no such size')", "RanksCommand", **place, TORCHELASTIC_RUN_ID="x"
     )
-    assert alone.stderr == f"Error: {PLACE.replace('1', '0', 1)}no such size\n"
+    assert first_rank.stderr == f"Error: {PLACE.replace('1', '0', 1)}no such size\n"
     assert shared.stderr == "Error: no such size\n"
 
 
@@ -169,9 +173,9 @@ def test_what_refuses_all_ranks_is_printed_once(tmp_path: Path) -> None:
         )
         place = {"RANK": str(rank), "WORLD_SIZE": "2"}
         started.append(forked(script, environment=place))
-    said = [each.wait() for each in started]
-    assert [each.returncode for each in started] == [2, 2]
-    assert [each.count("no such file") for each in said] == [1, 0]
+    outputs = [process.wait() for process in started]
+    assert [process.returncode for process in started] == [2, 2]
+    assert [output.count("no such file") for output in outputs] == [1, 0]
 
 
 @pytest.mark.launches
@@ -180,9 +184,9 @@ def test_a_rank_that_is_refused_alone_says_so(tmp_path: Path) -> None:
     """Neither does it leave the words to rank 0, nor does MPI wait for the others at exit."""
     script = tmp_path / "refused.py"
     script.write_text(ON_RANKS.format(fault="raise ArgumentError('nothing here')"))
-    done = ranks(2, str(script), "mpi4py", environment={"PYTHONPATH": str(ROOT)})
-    assert done.returncode != 0
-    errors = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
+    process = ranks(2, str(script), "mpi4py", environment={"PYTHONPATH": str(ROOT)})
+    assert process.returncode != 0
+    errors = [line for line in process.stdout.splitlines() if line.startswith("Error: ")]
     assert errors.count(f"Error: {PLACE}nothing here") == 1
     # On a busy machine rank 0 sees that rank 1 has ended before the launcher ends rank 0, too.
     assert all(PLACE in line or "waits for rank 1" in line for line in errors)

@@ -61,14 +61,14 @@ def test_a_program_finds_what_it_finds_under_python(
     programs.run([*arguments, "here"])
     main = sys.modules["__main__"]
     assert pickle.loads(pickle.dumps(main.f)) is main.f, "a thread that outlives the program"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *arguments, "print"], capture_output=True, text=True, check=True
     )
-    expected = json.loads(done.stdout.replace('"print"', '"here"'))
+    expected = json.loads(process.stdout.replace('"print"', '"here"'))
     assert json.loads(json.dumps(main.facts)) == expected
 
 
-@pytest.mark.parametrize("arguments", [(*each, "raise") for each in FORMS] + [("wrong.py",)])
+@pytest.mark.parametrize("arguments", [(*form, "raise") for form in FORMS] + [("wrong.py",)])
 def test_an_error_is_printed_as_python_prints_it(
     place: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,5 +78,5 @@ def test_an_error_is_printed_as_python_prints_it(
     with pytest.raises((ValueError, SyntaxError)) as raised:
         programs.run(arguments)
     sys.excepthook(raised.type, raised.value, raised.tb)
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
-    assert done.stderr == capsys.readouterr().err
+    process = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    assert process.stderr == capsys.readouterr().err

@@ -36,8 +36,8 @@ WRITING: dict[str, tuple[click.Command, str]] = {
     "postmortem": (postmortem, "FLIGHT -o OUT.html"),
     "parquet": (records, "RECORDS -o OUT.parquet"),
     "arrow": (records, "RECORDS -o OUT.arrow"),
-    **{f"export {each}": (exports.main, f"--to {each} RECORDS -o OUT.json")
-       for each in exports._TARGETS},
+    **{f"export {target}": (exports.main, f"--to {target} RECORDS -o OUT.json")
+       for target in exports._TARGETS},
 }  # fmt: skip
 INTO_FOLDERS: dict[str, tuple[click.Command, str]] = {
     "figures": (report, "RECORDS -o OUT/"),
@@ -87,13 +87,15 @@ def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
             for name, path in places.items():
                 word = word.replace(name, str(path))
             words.append(word)
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as ended:
             command.main(words, prog_name="command")
         out, errors = capfd.readouterr()
         # Lines that are no records are the verdict of the command that checks them.
-        assert left.value.code in ((1, 2) if line == "IN" and command is records else (2,)), out
+        assert ended.value.code in ((1, 2) if line == "IN" and command is records else (2,)), out
         assert "\x1b" not in out + errors and "Traceback" not in errors
-        (message,) = [each for each in errors.splitlines() if "Error: " in each]
+        (message,) = [
+            line_of_error for line_of_error in errors.splitlines() if "Error: " in line_of_error
+        ]
         return message
 
     return run
@@ -128,11 +130,11 @@ def test_only_regular_files_are_written(
     folder = tmp_path / "there \x1b[2J"
     folder.mkdir()
     make(folder / f"a{Path(line).suffix}")
-    before = [each.lstat() for each in folder.iterdir()]
+    original = [entry.lstat() for entry in folder.iterdir()]
     refused(command, line, places | {"OUT": folder / "a"})
-    after = [each.lstat() for each in folder.iterdir()]
-    assert [(each.st_ino, each.st_mtime_ns) for each in after] == [
-        (each.st_ino, each.st_mtime_ns) for each in before
+    present = [entry.lstat() for entry in folder.iterdir()]
+    assert [(status.st_ino, status.st_mtime_ns) for status in present] == [
+        (status.st_ino, status.st_mtime_ns) for status in original
     ]
 
 

@@ -30,10 +30,10 @@ main()
 
 def run(body: str, prepare: Callable[[], Any] = lambda: None, **streams: Any) -> Any:
     """Run a command of this body; `prepare` runs in the process before it."""
-    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
     return subprocess.run(
         [sys.executable, "-c", COMMAND.format(body=body)], cwd=ROOT, text=True, timeout=LIMIT,
-        check=False, preexec_fn=prepare, **given,
+        check=False, preexec_fn=prepare, **pipes,
     )  # fmt: skip
 
 
@@ -47,24 +47,26 @@ def without_reader() -> None:
 @pytest.mark.parametrize("how", [without_reader, lambda: os.close(1)], ids=["head", "closed"])
 @pytest.mark.parametrize("printing", PRINTING)
 def test_a_closed_output_ends_it_quietly(printing: str, how: Callable[[], None]) -> None:
-    done = run(PRINTING[printing], how)
-    assert (done.returncode, done.stderr) == (141, "a remark\n")
+    process = run(PRINTING[printing], how)
+    assert (process.returncode, process.stderr) == (141, "a remark\n")
 
 
 @pytest.mark.parametrize("printing", PRINTING)
 def test_a_full_output_is_an_error(printing: str) -> None:
     with open("/dev/full", "w") as full:
-        done = run(PRINTING[printing], stdout=full)
-    assert done.returncode == 2
-    assert done.stderr == "a remark\nError: cannot write standard output: No space left on device\n"
+        process = run(PRINTING[printing], stdout=full)
+    assert process.returncode == 2
+    assert (
+        process.stderr == "a remark\nError: cannot write standard output: No space left on device\n"
+    )
 
 
 @pytest.mark.parametrize("how", ["closed", "full"])
 def test_nobody_needs_the_remarks(how: str) -> None:
     with open("/dev/full", "w") as full:
         prepare = {"closed": lambda: os.close(2), "full": lambda: os.dup2(full.fileno(), 2)}[how]
-        done = run("print('text')", prepare, pass_fds=[full.fileno()])
-    assert (done.returncode, done.stdout, done.stderr) == (0, "text\n", "")
+        process = run("print('text')", prepare, pass_fds=[full.fileno()])
+    assert (process.returncode, process.stdout, process.stderr) == (0, "text\n", "")
 
 
 def test_no_file_is_opened_in_the_place_of_a_closed_stream() -> None:
@@ -78,10 +80,10 @@ def test_no_file_is_opened_in_the_place_of_a_closed_stream() -> None:
     body = f"import os; os.write({write}, b'%d' % os.open('/', os.O_RDONLY))"
     run(body, close, pass_fds=[write])
     os.close(write)
-    with os.fdopen(read) as told:
-        assert int(told.read()) > 2
+    with os.fdopen(read) as reader:
+        assert int(reader.read()) > 2
 
 
 def test_every_letter_can_be_printed() -> None:
-    done = run("print('★')", env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert (done.returncode, done.stdout) == (0, "\\u2605\n")
+    process = run("print('★')", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (process.returncode, process.stdout) == (0, "\\u2605\n")

@@ -18,7 +18,9 @@ CELLS = ("a name", "seven words that may stand below each other", "12345678", "1
 
 
 def letters(*texts: str) -> Counter[str]:
-    return Counter(each for text in texts for each in text if each.isascii() and each.isalnum())
+    return Counter(
+        letter for text in texts for letter in text if letter.isascii() and letter.isalnum()
+    )
 
 
 @pytest.mark.parametrize("columns", [1, 20, 60, 200])

@@ -16,9 +16,9 @@ def test_a_library_that_hangs_at_its_start_ends_the_process() -> None:
         "import ctypes; from mpicoll.cli.watchdog import Watchdog;"
         "Watchdog(0.5).starting('mpi4py'); ctypes.PyDLL(None).sleep(60)"
     )
-    done = python("-c", code)
-    assert done.returncode == 1
-    assert "Timeout (0:00:02)!" in done.stdout
+    process = python("-c", code)
+    assert process.returncode == 1
+    assert "Timeout (0:00:02)!" in process.stdout
 
 
 def test_a_library_that_starts_is_let_go() -> None:
@@ -26,8 +26,8 @@ def test_a_library_that_starts_is_let_go() -> None:
         "import time; from mpicoll.cli.watchdog import Watchdog;"
         "dog = Watchdog(0.2); dog.starting('mpi4py'); dog.started(); time.sleep(2.5)"
     )
-    done = python("-c", code)
-    assert (done.returncode, done.stdout) == (0, "")
+    process = python("-c", code)
+    assert (process.returncode, process.stdout) == (0, "")
 
 
 def test_c_ends_no_start_in_which_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_c_ends_no_start_in_which_python_runs(monkeypatch: pytest.MonkeyPatch) -
     put_off, ended = Semaphore(0), Event()
 
     class FaultHandler:
-        def dump_traceback_later(self, seconds: float, **given: object) -> None:
+        def dump_traceback_later(self, seconds: float, **options: object) -> None:
             assert not ended.is_set() and seconds > 100
             put_off.release()
 

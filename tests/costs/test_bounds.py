@@ -38,14 +38,17 @@ NETWORK = Network(AlphaBeta(ALPHA_US / 1e6, BETA_NS / 1e9))
 
 def test_measured_against_model_and_bound(tmp_path: Path) -> None:
     records = [case("ring", 100.0, 4096), case("native", 50.0, 4096), fit()]
-    found = {each.record.algorithm: each for each in reported(tmp_path, *records).comparisons[0]}
+    comparisons = {
+        comparison.record.algorithm: comparison
+        for comparison in reported(tmp_path, *records).comparisons[0]
+    }
     # Six messages of a quarter; at least two rounds, or 1.5 times the vector after a start.
     model = 6 * (ALPHA_US + 1024 * BETA_NS / 1000)
     bound = ALPHA_US + max(ALPHA_US, 1.5 * 4096 * BETA_NS / 1000)
-    assert found["ring"].over_model == pytest.approx(100 / model)
-    assert found["ring"].over_bound == pytest.approx(100 / bound)
-    assert found["native"].model is None
-    assert found["native"].over_bound == pytest.approx(50 / bound)
+    assert comparisons["ring"].over_model == pytest.approx(100 / model)
+    assert comparisons["ring"].over_bound == pytest.approx(100 / bound)
+    assert comparisons["native"].model is None
+    assert comparisons["native"].over_bound == pytest.approx(50 / bound)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +65,8 @@ def test_fits_of_something_else_do_not_serve(tmp_path: Path, change: dict[str, A
 def test_links_of_the_transport_that_ran(tmp_path: Path) -> None:
     fast = fit("symmetric", alpha_us=0.1, beta_ns_per_byte=0.01)
     records = [case("ring", transport="symmetric"), case("naive"), fast, fit()]
-    found = reported(tmp_path, *records).comparisons[0]
-    assert [each.links for each in found] == ["symmetric", "point-to-point"]
+    comparisons = reported(tmp_path, *records).comparisons[0]
+    assert [comparison.links for comparison in comparisons] == ["symmetric", "point-to-point"]
 
 
 def test_a_network_of_one_node_says_nothing_of_several(tmp_path: Path) -> None:
@@ -78,9 +81,11 @@ def test_a_network_of_one_node_says_nothing_of_several(tmp_path: Path) -> None:
 def test_no_schedule_beats_the_bound(collective: str, size: int, nbytes: int) -> None:
     nbytes = nbytes // size * size if collective != "barrier" else 0
     bound = lower_bound(collective, size, nbytes, NETWORK)
-    for each in _serving(collective, size):
-        at_least = bound.seconds if _has_one_port(collective, str(each), size) else bound.bandwidth
-        assert price(each, size, nbytes, NETWORK) >= at_least * (1 - 1e-9), each
+    for algorithm in _serving(collective, size):
+        at_least = (
+            bound.seconds if _has_one_port(collective, str(algorithm), size) else bound.bandwidth
+        )
+        assert price(algorithm, size, nbytes, NETWORK) >= at_least * (1 - 1e-9), algorithm
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -90,21 +95,23 @@ def test_nor_on_nodes_that_share_a_link(collective: str) -> None:
     bound = lower_bound(collective, 6, 60000, network, nodes)
     # Two ranks of a node can reach two other nodes at once.
     assert bound.latency == NETWORK.between.alpha
-    prices = [price(each, 6, 60000, network, nodes=nodes) for each in _serving(collective, 6)]
+    prices = [
+        price(algorithm, 6, 60000, network, nodes=nodes) for algorithm in _serving(collective, 6)
+    ]
     assert min(prices) >= bound.bandwidth * (1 - 1e-9)
 
 
 def _serving(collective: str, size: int) -> list[Algorithm]:
-    return [each for each in algorithms(collective) if each.needs.holds(size)]
+    return [algorithm for algorithm in algorithms(collective) if algorithm.needs.holds(size)]
 
 
 @cache
 def _has_one_port(collective: str, text: str, size: int) -> bool:
     """Whether no rank sends, or receives, two messages in a round."""
-    given = find(collective, text)
-    rounds = [each for rank in range(size) for each in given.rounds(rank, size)]
-    kinds = [[type(op) for op in each] for each in rounds]
-    return all(each.count(Send) <= 1 and each.count(Receive) <= 1 for each in kinds)
+    algorithm = find(collective, text)
+    rounds = [step for rank in range(size) for step in algorithm.rounds(rank, size)]
+    kinds = [[type(op) for op in step] for step in rounds]
+    return all(kind.count(Send) <= 1 and kind.count(Receive) <= 1 for kind in kinds)
 
 
 seconds = st.just(0.0) | st.floats(1e-9, 1e-3)
@@ -127,8 +134,8 @@ def test_no_algorithm_beats_the_bound_on_any_topology(
         pattern = pattern_of(algorithm, size, root, topology.groups)
     except Unsupported:
         return
-    least = bound(collective, nbytes, model, topology, root)
-    assert simulate(pattern, nbytes, model, topology) >= least.seconds * (1 - 1e-9)
+    limits = bound(collective, nbytes, model, topology, root)
+    assert simulate(pattern, nbytes, model, topology) >= limits.seconds * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +163,8 @@ def test_bounds_that_are_reached(
     collective: str, algorithm: str, model: Model, topology: Topology
 ) -> None:
     pattern = pattern_of(find(collective, algorithm), topology.size, 0, topology.groups)
-    least = bound(collective, 8000, model, topology).seconds
-    assert simulate(pattern, 8000, model, topology) == pytest.approx(least, rel=1e-9)
+    limits = bound(collective, 8000, model, topology).seconds
+    assert simulate(pattern, 8000, model, topology) == pytest.approx(limits, rel=1e-9)
 
 
 @pytest.mark.parametrize("ports", [1, 2, 3])
@@ -179,15 +186,15 @@ def test_messages_that_follow_each_other_spread_like_rabbits(size: int, latency:
 def test_few_links_between_leaves_bound_an_exchange() -> None:
     """Three of seven rounds stay on a leaf, and in four all eight ranks want one link."""
     narrow = FatTree(8, radix=4, oversubscription=4)
-    least = bound("alltoall", 8000, Hockney(0, 1), narrow)
-    assert least.bandwidth == 16000 > bound("alltoall", 8000, Hockney(0, 1), Switch(8)).bandwidth
+    limits = bound("alltoall", 8000, Hockney(0, 1), narrow)
+    assert limits.bandwidth == 16000 > bound("alltoall", 8000, Hockney(0, 1), Switch(8)).bandwidth
     pattern = pattern_of(find("alltoall", "pairwise"), 8)
     assert simulate(pattern, 8000, Hockney(0, 1), narrow) == 19000
 
 
 def test_a_chain_in_the_best_segments_reaches_the_bound_of_pipelines() -> None:
     model = Hockney(1.0, 1.0)
-    least = bound("broadcast", 10**6, model, Switch(3))
-    assert least.pipelined > 1.001 * least.bandwidth
+    limits = bound("broadcast", 10**6, model, Switch(3))
+    assert limits.pipelined > 1.001 * limits.bandwidth
     chain = pattern_of(find("broadcast", "chain(segments=1000)"), 3)
-    assert simulate(chain, 10**6, model, Switch(3)) == pytest.approx(least.pipelined, rel=1e-5)
+    assert simulate(chain, 10**6, model, Switch(3)) == pytest.approx(limits.pipelined, rel=1e-5)

@@ -51,21 +51,21 @@ def test_closed_forms(p: int, name: str, algorithm: str, rounds, volume, folded)
 @pytest.mark.parametrize("name", COLLECTIVES)
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
 def test_every_schedule_has_a_price(name: str, size: int) -> None:
-    for each in algorithms(name):
+    for algorithm in algorithms(name):
         try:
-            found = price(each, size, 4096, NETWORK, nodes=contiguous(size, min(size, 2)))
+            seconds = price(algorithm, size, 4096, NETWORK, nodes=contiguous(size, min(size, 2)))
         except Unsupported:
             continue
-        assert (found > 0) == (size > 1)
+        assert (seconds > 0) == (size > 1)
 
 
 def test_ranks_of_a_node_share_its_link() -> None:
     """Four messages leave each of two nodes; one that waits at the other may hold others up."""
     network, nodes = Network(AlphaBeta(0.0, BETA), AlphaBeta(0.0, 0.0)), ((0, 1), (2, 3))
-    what = find("alltoall", "naive")
-    alone = price(what, 4, 4 * BYTES, Network(AlphaBeta(0.0, BETA)))
-    shared = price(what, 4, 4 * BYTES, network, nodes=nodes)
-    assert 2.99 < alone / (BYTES * BETA) < 5.01
+    algorithm = find("alltoall", "naive")
+    separate = price(algorithm, 4, 4 * BYTES, Network(AlphaBeta(0.0, BETA)))
+    shared = price(algorithm, 4, 4 * BYTES, network, nodes=nodes)
+    assert 2.99 < separate / (BYTES * BETA) < 5.01
     assert 3.99 < shared / (BYTES * BETA) < 6.01
 
 
@@ -80,8 +80,8 @@ def test_ranks_of_a_node_share_its_link() -> None:
 def test_bytes_on_the_link_of_a_node(name: str, algorithm: str, share: float) -> None:
     """On 4 nodes of 2 ranks, where memory within a node is fast."""
     network = Network(AlphaBeta(1e-6, BETA), AlphaBeta(1e-7, 1e-11))
-    found = price(find(name, algorithm), 8, 16 << 20, network, nodes=contiguous(8, 4))
-    assert found == pytest.approx(share * (16 << 20) * BETA, rel=0.11)
+    seconds = price(find(name, algorithm), 8, 16 << 20, network, nodes=contiguous(8, 4))
+    assert seconds == pytest.approx(share * (16 << 20) * BETA, rel=0.11)
 
 
 def fit_record(link: str, transport: str, alpha: float, beta: float) -> FitRecord:
@@ -95,9 +95,9 @@ def test_a_measured_network() -> None:
     far = fit_record("network", "point-to-point", 14.0, 8.0)
     near = fit_record("same socket", "symmetric", 0.5, 0.05)
     slow = fit_record("same socket", "point-to-point", 3.0, 0.1)
-    found = Network.fitted([RunRecord(run=FullRun()), near, slow, far], "mpi4py", 1e-11)
-    assert found.between == pytest.approx((14e-6, 8e-9))
-    assert found.within == pytest.approx((0.5e-6, 0.05e-9))
+    network = Network.fitted([RunRecord(run=FullRun()), near, slow, far], "mpi4py", 1e-11)
+    assert network.between == pytest.approx((14e-6, 8e-9))
+    assert network.within == pytest.approx((0.5e-6, 0.05e-9))
     assert Network.fitted([slow], "mpi4py").between == pytest.approx((3e-6, 0.1e-9))
     with pytest.raises(ArgumentError, match="no fits of torch"):
         Network.fitted([near, far], "torch")
@@ -108,8 +108,8 @@ def test_a_measured_network() -> None:
     st.integers(2, 9), st.integers(0, 1 << 24),
 )  # fmt: skip
 def test_prices_grow_with_everything(algorithm: str, size: int, nbytes: int) -> None:
-    what = find("allreduce", algorithm)
-    found = price(what, size, nbytes, NETWORK)
-    assert found >= 2 * (size - 1) / size * (nbytes - size) * BETA
-    assert price(what, size, nbytes + size, NETWORK) >= found
-    assert price(what, size, nbytes, Network(AlphaBeta(2 * ALPHA, BETA), gamma=GAMMA)) > found
+    schedule = find("allreduce", algorithm)
+    seconds = price(schedule, size, nbytes, NETWORK)
+    assert seconds >= 2 * (size - 1) / size * (nbytes - size) * BETA
+    assert price(schedule, size, nbytes + size, NETWORK) >= seconds
+    assert price(schedule, size, nbytes, Network(AlphaBeta(2 * ALPHA, BETA), gamma=GAMMA)) > seconds

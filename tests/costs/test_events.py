@@ -43,10 +43,10 @@ def test_all_messages_at_once_or_one_by_one(
     algorithm: Algorithm, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Waves only, or chains wherever there are any.
-    monkeypatch.setattr(events, "_FEW", -1000 if size % 2 == 0 else 16)
+    monkeypatch.setattr(events, "_MIN_WAVE", -1000 if size % 2 == 0 else 16)
     # Which model meets which topology changes with the size.
-    found = [*topologies(size)][5 if size == 8 else 0 :]  # those that only eight ranks have
-    for topology, model in zip(found, cycle(MODELS[size % 4 :] + MODELS), strict=False):
+    shapes = [*topologies(size)][5 if size == 8 else 0 :]  # those that only eight ranks have
+    for topology, model in zip(shapes, cycle(MODELS[size % 4 :] + MODELS), strict=False):
         try:
             pattern = pattern_of(algorithm, size, 0, topology.groups)
         except Unsupported:
@@ -77,7 +77,7 @@ class Plain:
         for rank in range(len(self.rounds)):
             self.enter(rank)
         while self.ready:
-            self.ready.sort(key=lambda each: (self.start(*each), *each))
+            self.ready.sort(key=lambda message: (self.start(*message), *message))
             self.carry(*self.ready.pop(0))
         return max(self.began)
 
@@ -111,13 +111,13 @@ class Plain:
         at = self.began[rank]
         sends = isinstance(op, Send)
         key = (rank, op.peer) if sends else (op.peer, rank)
-        others = self.waiting[key, not sends]
-        if not others:
+        waiting = self.waiting[key, not sends]
+        if not waiting:
             self.waiting[key, sends].append((at, place, len(op.blocks)))
             return
-        time, other, blocks = others.pop(0)
+        time, peer_place, blocks = waiting.pop(0)
         assert blocks == len(op.blocks)
-        first = place if sends else other
+        first = place if sends else peer_place
         self.ready.append((max(at, time), first, *key, blocks))
 
     def route(self, source: int, target: int) -> tuple[list[int], AlphaBeta | None]:
@@ -126,12 +126,12 @@ class Plain:
             pair = np.array([source]), np.array([target])
             near = self.topology.is_intra_node(*pair)
             path = [int(link) for link in self.topology.path(*pair)[:, 0] if link >= 0]
-            own = self.topology.intra_node
-            self.needs[source, target] = path, own if near is not None and near[0] else None
+            node_link = self.topology.intra_node
+            self.needs[source, target] = path, node_link if near is not None and near[0] else None
         return self.needs[source, target]
 
     def sides(self, source: int, target: int) -> list[list[float]]:
-        if self.route(source, target)[1] and not self.model.counted:
+        if self.route(source, target)[1] and not self.model.has_port_limit:
             return []
         return [self.ports["from", source], self.ports["to", target]]
 
@@ -224,9 +224,11 @@ def test_a_round_with_every_rank_is_one_step(
 
 def test_any_number_of_ports() -> None:
     pattern = pattern_of(find("alltoall", "naive"), 8)
-    some, many = (Hockney(1, 1, ports=ports) for ports in (7, 10**12))
-    assert simulate(pattern, 80, many, Switch(8)) == simulate(pattern, 80, some, Switch(8))
-    assert lockstep(pattern, 80, many) == lockstep(pattern, 80, some)
+    few_ports, any_ports = (Hockney(1, 1, ports=ports) for ports in (7, 10**12))
+    assert simulate(pattern, 80, any_ports, Switch(8)) == simulate(
+        pattern, 80, few_ports, Switch(8)
+    )
+    assert lockstep(pattern, 80, any_ports) == lockstep(pattern, 80, few_ports)
 
 
 def test_a_waiting_message_keeps_no_port() -> None:

@@ -40,18 +40,18 @@ def run(*args: str) -> Result:
 
 
 def records(*args: str) -> list[dict[str, Any]]:
-    done = run(*args, "--format", "jsonl")
-    assert done.exit_code == 0, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    result = run(*args, "--format", "jsonl")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_the_crossover_of_two_closed_forms() -> None:
     """3 (a + m (b + g)) and 6 a + 7/8 m (2 b + g) meet at one size."""
     scenario = Scenario("allreduce", MODEL, Switch(8))
-    two = candidates("allreduce", ["recursive_doubling", "rabenseifner"])
-    first, last = rank(scenario, two, (8, 1 << 30)).ranges(8, 1 << 30)
-    meet = 3 * ALPHA / (3 * (BETA + GAMMA) - 7 / 8 * (2 * BETA + GAMMA))
-    assert first.high == last.low == pytest.approx(meet, rel=1e-3)
+    families = candidates("allreduce", ["recursive_doubling", "rabenseifner"])
+    first, last = rank(scenario, families, (8, 1 << 30)).ranges(8, 1 << 30)
+    crossing = 3 * ALPHA / (3 * (BETA + GAMMA) - 7 / 8 * (2 * BETA + GAMMA))
+    assert first.high == last.low == pytest.approx(crossing, rel=1e-3)
     assert (first.algorithm.name, last.algorithm.name) == ("recursive_doubling", "rabenseifner")
 
 
@@ -59,10 +59,10 @@ def test_the_crossover_of_two_closed_forms() -> None:
 @pytest.mark.parametrize("nbytes", [100, 5000, 10**6, 3 * 10**8])
 def test_curves_are_near_the_price_between_their_points(name: str, nbytes: int) -> None:
     scenario = Scenario("allreduce", MODEL, FatTree(12, radix=4, oversubscription=2))
-    found = curve(find("allreduce", name), scenario, (8, 1 << 30))
+    priced = curve(find("allreduce", name), scenario, (8, 1 << 30))
     pattern = pattern_of(find("allreduce", name), 12, nodes=scenario.topology.groups)
     exact = simulate(pattern, nbytes, MODEL, scenario.topology)
-    assert found.seconds(nbytes) == pytest.approx(exact, rel=0.1)
+    assert priced.seconds(nbytes) == pytest.approx(exact, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,17 @@ def _read(terminal: int) -> Iterator[str]:
 
 
 def test_the_ranking_ends_with_the_bound_and_what_has_no_price() -> None:
-    done = run(
+    result = run(
         "allreduce", "--ranks", "6", "--bytes", "1K,1M", "--algorithms", "ring,swing,trivance"
     )
-    assert done.exit_code == 0
-    assert "bound" in done.output
-    assert "not priced: trivance" in done.output
-    found = records("allreduce", "--ranks", "6", "--bytes", "1K", "--algorithms", "ring,trivance")
-    kinds = [each["kind"] for each in found]
+    assert result.exit_code == 0
+    assert "bound" in result.output
+    assert "not priced: trivance" in result.output
+    rows = records("allreduce", "--ranks", "6", "--bytes", "1K", "--algorithms", "ring,trivance")
+    kinds = [row["kind"] for row in rows]
     assert kinds == ["setting", "bound", "price", "cheapest", "unpriced"]
-    assert found[2]["over_bound"] >= 1
-    assert "power of three" in found[-1]["reason"]
+    assert rows[2]["over_bound"] >= 1
+    assert "power of three" in rows[-1]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -133,15 +133,15 @@ def test_the_ranking_ends_with_the_bound_and_what_has_no_price() -> None:
         ("fat-tree", "--ranks-per-leaf", "4", "--oversubscription", "2"),
         ("torus", "--dims", "2x4"), ("dragonfly", "--routers", "2", "--ranks-per-router", "2"),
     ],
-    ids=lambda each: each[0],
+    ids=lambda values: values[0],
 )  # fmt: skip
 @pytest.mark.parametrize("model", [("hockney",), ("hockney", "--ports", "0"), ("loggp",)], ids=str)
 def test_every_topology_under_every_model(
     topology: tuple[str, ...], model: tuple[str, ...]
 ) -> None:
-    found = records("allgather", "--ranks", "8", "--algorithms", "ring,lanes", "--topology",
+    rows = records("allgather", "--ranks", "8", "--algorithms", "ring,lanes", "--topology",
                     *topology, "--model", *model)  # fmt: skip
-    prices = [each["over_bound"] for each in found if each["kind"] == "price"]
+    prices = [row["over_bound"] for row in rows if row["kind"] == "price"]
     assert prices and min(prices) >= 1 - 1e-9
 
 
@@ -191,20 +191,20 @@ def test_simulated_or_in_closed_form() -> None:
     ],
 )  # fmt: skip
 def test_bad_usage(args: tuple[str, ...], message: str) -> None:
-    done = run(*args)
-    assert done.exit_code == 2
-    assert message in " ".join(done.output.split())
+    result = run(*args)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize(
     "flags",
     [("--ranks", "1"), ("--ranks", "2", "--alpha-us", "0", "--beta-ns", "0", "--gamma-ns", "0")],
-    ids=lambda each: " ".join(each),
+    ids=lambda flags: " ".join(flags),
 )
 def test_what_takes_no_time(flags: tuple[str, ...]) -> None:
-    prices = [each for each in records("allreduce", *flags) if each["kind"] == "price"]
-    assert prices and {each["seconds"] for each in prices} == {0.0}
-    assert {each["over_bound"] for each in prices} == {None}
+    prices = [row for row in records("allreduce", *flags) if row["kind"] == "price"]
+    assert prices and {row["seconds"] for row in prices} == {0.0}
+    assert {row["over_bound"] for row in prices} == {None}
 
 
 @pytest.mark.parametrize("sweep", [("7", "1000000"), (f"{(1 << 60) - 1}", f"{1 << 60}")], ids=str)
@@ -215,16 +215,16 @@ def test_sweeps_end_where_they_should(sweep: tuple[str, str]) -> None:
 
 
 def test_nodes_are_filled_one_after_the_other() -> None:
-    done = run("barrier", "--ranks", "9", "--topology", "nodes", "--ranks-per-node", "8")
-    assert done.output.startswith("Nodes, 2 of 8 or 1 ranks; Hockney: alpha 2 us, beta 0.04 ns/B")
+    result = run("barrier", "--ranks", "9", "--topology", "nodes", "--ranks-per-node", "8")
+    assert result.output.startswith("Nodes, 2 of 8 or 1 ranks; Hockney: alpha 2 us, beta 0.04 ns/B")
 
 
 def test_a_barrier_has_no_sizes() -> None:
-    done = run("barrier", "--ranks", "8", "--algorithms", "tree")
-    assert "barrier, 8 ranks " in done.output
-    assert "crossovers" not in done.output
-    found = records("barrier", "--ranks", "8", "--algorithms", "tree")
-    assert [each["kind"] for each in found] == ["setting", "bound", "price"]
+    result = run("barrier", "--ranks", "8", "--algorithms", "tree")
+    assert "barrier, 8 ranks " in result.output
+    assert "crossovers" not in result.output
+    rows = records("barrier", "--ranks", "8", "--algorithms", "tree")
+    assert [row["kind"] for row in rows] == ["setting", "bound", "price"]
 
 
 def test_names_are_whole_where_there_is_little_room() -> None:
@@ -237,7 +237,7 @@ def test_names_are_whole_where_there_is_little_room() -> None:
 
 
 def typed(lines: Sequence[dict[str, Any]]) -> list[Record]:
-    return parse("".join(f"{json.dumps(each)}\n" for each in lines).encode(), Path("records"))
+    return parse("".join(f"{json.dumps(line)}\n" for line in lines).encode(), Path("records"))
 
 
 def measured(
@@ -265,15 +265,15 @@ def measured(
 def test_alpha_beta_and_gamma_from_records_of_the_harness(
     names: tuple[str, str], ports: int | None
 ) -> None:
-    found = fitted(typed(measured(ALPHA, BETA, GAMMA, ports, names)), "mpi4py", ports)
-    assert (*found.message, found.gamma) == pytest.approx((ALPHA, BETA, GAMMA), rel=1e-6)
-    assert (found.within, found.doubts) == (None, ())
-    assert found.source == "12 times of schedules, with a median error of 0%"
+    model_fit = fitted(typed(measured(ALPHA, BETA, GAMMA, ports, names)), "mpi4py", ports)
+    assert (*model_fit.message, model_fit.gamma) == pytest.approx((ALPHA, BETA, GAMMA), rel=1e-6)
+    assert (model_fit.within, model_fit.doubts) == (None, ())
+    assert model_fit.source == "12 times of schedules, with a median error of 0%"
 
 
 def test_nothing_is_fitted_below_zero() -> None:
-    found = fitted(typed(measured(ALPHA, BETA, 0.0)), "mpi4py")
-    assert found.gamma == pytest.approx(0.0, abs=1e-15)
+    model_fit = fitted(typed(measured(ALPHA, BETA, 0.0)), "mpi4py")
+    assert model_fit.gamma == pytest.approx(0.0, abs=1e-15)
 
 
 def test_a_factor_that_would_be_negative_is_0() -> None:
@@ -308,16 +308,16 @@ def test_parameters_from_a_file(tmp_path: Path) -> None:
 def from_file(place: Path, *lines: dict[str, Any]) -> tuple[str, ...]:
     """Write records and return the arguments that price with them."""
     path = place / "records.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return "allreduce", "--ranks", "8", "--algorithms", "ring", "--from", str(path)
 
 
 def test_fits_of_single_messages_leave_folds_as_they_are(tmp_path: Path) -> None:
     near = from_file(tmp_path, fit())
     assert records(*near)[0]["model"][1]["gamma"] == pytest.approx(0.05e-9)
-    said = run(*near).stderr
-    assert "gamma 0.05 ns/B, the default" in said
-    assert "warning: no pair on two nodes was measured" in said
+    remarks = run(*near).stderr
+    assert "gamma 0.05 ns/B, the default" in remarks
+    assert "warning: no pair on two nodes was measured" in remarks
     far = run(*from_file(tmp_path, fit(link="network")), "--gamma-ns", "1").stderr
     assert far == "alpha and beta from fits of single messages\n"
 
@@ -338,9 +338,9 @@ def test_fits_of_single_messages_leave_folds_as_they_are(tmp_path: Path) -> None
         (case("binomial", collective="broadcast"), "a damaged record: root is None of 4 ranks"),
         (case("binomial", collective="broadcast", root=4), "root is 4 of 4 ranks"),
     ],
-    ids=lambda each: each if isinstance(each, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_damaged_records(tmp_path: Path, record: dict[str, Any], message: str) -> None:
-    done = run(*from_file(tmp_path, record))
-    assert done.exit_code == 2
-    assert message in " ".join(done.output.split())
+    result = run(*from_file(tmp_path, record))
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())

@@ -32,14 +32,16 @@ from mpicoll.simulator import contiguous
 def paths(topology: Topology, pairs: list[tuple[int, int]]) -> list[list[int]]:
     """Return the links of each pair of ranks."""
     sources, targets = (np.array(side) for side in zip(*pairs, strict=True))
-    found = topology.path(sources, targets).T.tolist()
-    return [[link for link in path if link >= 0] for path in found]
+    paths_of_pairs = topology.path(sources, targets).T.tolist()
+    return [[link for link in path if link >= 0] for path in paths_of_pairs]
 
 
 @given(st.data(), st.integers(2, 24))
 def test_paths_are_of_links_that_exist_each_once(data: st.DataObject, size: int) -> None:
     topology = data.draw(st.sampled_from([*topologies(size)]))
-    pairs = [(one, other) for one in range(size) for other in range(size) if one != other]
+    pairs = [
+        (source, target) for source in range(size) for target in range(size) if source != target
+    ]
     for path in paths(topology, pairs):
         assert len(set(path)) == len(path)
         assert all(0 <= link < topology.links for link in path)
@@ -60,29 +62,29 @@ def test_steps_on_a_torus_are_the_shortest_and_lead_there(
     size = prod(dims)
     torus, ranks = Torus(size, dims=tuple(dims)), st.integers(0, size - 1)
     source, target = data.draw(ranks), data.draw(ranks)
-    at = [int(each) for each in np.unravel_index(source, dims)]
-    there = [int(each) for each in np.unravel_index(target, dims)]
+    at = [int(coordinate) for coordinate in np.unravel_index(source, dims)]
+    destination = [int(coordinate) for coordinate in np.unravel_index(target, dims)]
     (path,) = paths(torus, [(source, target)])
-    ways = zip(at, there, dims, strict=True)
+    ways = zip(at, destination, dims, strict=True)
     assert len(path) == sum(min((a - b) % n, (b - a) % n) for a, b, n in ways)
     for link in path:
         rank, dim, back = link // 2 // len(dims), link // 2 % len(dims), link % 2
         assert rank == np.ravel_multi_index(at, dims)
         at[dim] = (at[dim] + (-1 if back else 1)) % dims[dim]
-    assert at == there
+    assert at == destination
 
 
 def test_a_leaf_shares_its_links_up_by_target() -> None:
     tree = FatTree(16, radix=4, oversubscription=2)
-    same, other = paths(tree, [(0, 4), (1, 6)]), paths(tree, [(0, 4), (1, 7)])
-    assert same[0] == same[1]
-    assert not set(other[0]) & set(other[1])
+    shared, separate = paths(tree, [(0, 4), (1, 6)]), paths(tree, [(0, 4), (1, 7)])
+    assert shared[0] == shared[1]
+    assert not set(separate[0]) & set(separate[1])
 
 
 def test_groups_of_a_dragonfly_share_one_link() -> None:
     fly = Dragonfly(32, routers=2, ports=4)
-    one, other = paths(fly, [(0, 8), (7, 15)])
-    assert len(set(one) & set(other)) == 1
+    first, second = paths(fly, [(0, 8), (7, 15)])
+    assert len(set(first) & set(second)) == 1
     assert paths(fly, [(0, 1)]) == [[]]
     assert len(paths(fly, [(0, 7)])[0]) == 1
 
@@ -110,7 +112,7 @@ def test_hops_add_to_latency() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("topology", "description"),
     [
         (Switch(8), "Switch"),
         (Nodes(9, nodes=in_order(9, 8)), "Nodes, 2 of 8 or 1 ranks"),
@@ -128,8 +130,8 @@ def test_hops_add_to_latency() -> None:
          "LogGP: L 1.4 us, o 0.3 us, g 0.3 us, G 0.04 ns/B, gamma 0 ns/B, 2 ports"),
     ],
 )  # fmt: skip
-def test_what_is_told_of_it(what: object, told: str) -> None:
-    assert str(what) == told
+def test_what_is_told_of_it(topology: object, description: str) -> None:
+    assert str(topology) == description
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.simulator import prove
 
 MPICH, OPENMPI = NAMES
-ROWS = [name for name, each in COLLECTIVES.items() if each.unit in ("rows", "pairs")]
+ROWS = [name for name, contract in COLLECTIVES.items() if contract.unit in ("rows", "pairs")]
 CALLS = [(name, False) for name in COLLECTIVES] + [(name, True) for name in ROWS]
 """Every collective, and whether its rows have counts."""
 
@@ -41,9 +41,9 @@ LAST = '{ take = "tree" }'
 
 
 def test_a_table_is_read_from_its_file() -> None:
-    found = read(SECTION.format(last=LAST, more="").encode(), "a.toml")
-    assert found.look_up("bcast", Call(4, bytes=12288)).schedule == "binomial"
-    assert found.limits("bcast") == {("bytes", 12289)}
+    library = read(SECTION.format(last=LAST, more="").encode(), "a.toml")
+    assert library.look_up("bcast", Call(4, bytes=12288)).schedule == "binomial"
+    assert library.limits("bcast") == {("bytes", 12289)}
 
 
 @pytest.mark.parametrize(
@@ -69,24 +69,24 @@ def test_a_damaged_table_is_refused(last: str, more: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("collective", "counted"), CALLS)
-def test_every_call_has_rules(name: str, collective: str, counted: bool) -> None:
-    assert function(collective, counted=counted) in table(name).calls
+@pytest.mark.parametrize(("collective", "has_counts"), CALLS)
+def test_every_call_has_rules(name: str, collective: str, has_counts: bool) -> None:
+    assert function(collective, has_counts=has_counts) in table(name).calls
 
 
 # -- boundaries -------------------------------------------------------------------------
 
 
-def vector(ranks: int, nbytes: int, **given: Any) -> Call:
-    return Call(ranks, **{"bytes": nbytes, "total": nbytes, "count": nbytes // 4} | given)
+def vector(ranks: int, nbytes: int, **options: Any) -> Call:
+    return Call(ranks, **{"bytes": nbytes, "total": nbytes, "count": nbytes // 4} | options)
 
 
-def rows(ranks: int, nbytes: int, **given: Any) -> Call:
+def rows(ranks: int, nbytes: int, **options: Any) -> Call:
     """Return a call with so many bytes in the row of each rank."""
-    return vector(ranks, nbytes, total=nbytes * ranks, **given)
+    return vector(ranks, nbytes, total=nbytes * ranks, **options)
 
 
-OTHER = {"commutative": False, "builtin": False}
+USER_OP = {"commutative": False, "builtin": False}
 FOUR = {"nodes": 4, "largest": 2}
 """Four nodes of two ranks."""
 
@@ -108,12 +108,12 @@ FOUR = {"nodes": 4, "largest": 2}
         (MPICH, "reduce", vector(8, 2049), "rabenseifner"),
         (MPICH, "reduce", vector(8, 4096, count=7), "binomial"),
         (MPICH, "reduce", vector(8, 4096, builtin=False), "binomial"),
-        (MPICH, "reduce", vector(8, 4096, root=1, **OTHER), "in_order_binary"),
+        (MPICH, "reduce", vector(8, 4096, root=1, **USER_OP), "in_order_binary"),
         (MPICH, "allreduce", vector(6, 8, count=8), "recursive_doubling"),
         (MPICH, "allreduce", vector(6, 9, count=9), "rabenseifner"),
         (MPICH, "allreduce", vector(6, 4096, count=3), "recursive_doubling"),
         (MPICH, "allreduce", vector(6, 4096, count=4), "rabenseifner"),
-        (MPICH, "allreduce", vector(8, 4096, **OTHER, **FOUR), "recursive_doubling"),
+        (MPICH, "allreduce", vector(8, 4096, **USER_OP, **FOUR), "recursive_doubling"),
         (MPICH, "allreduce", vector(8, 4096, **FOUR),
          "two_level(local=binomial,across=rabenseifner)"),
         (MPICH, "allgather", rows(8, 65535), "recursive_doubling"),
@@ -122,8 +122,8 @@ FOUR = {"nodes": 4, "largest": 2}
         (MPICH, "allgather", rows(5, 16384), "ring"),
         (MPICH, "reduce_scatter", rows(8, 65535), "recursive_halving"),
         (MPICH, "reduce_scatter", rows(8, 65536), "pairwise"),
-        (MPICH, "reduce_scatter", rows(8, 64, **OTHER), "butterfly"),
-        (MPICH, "reduce_scatter", rows(6, 64, **OTHER), "recursive_doubling"),
+        (MPICH, "reduce_scatter", rows(8, 64, **USER_OP), "butterfly"),
+        (MPICH, "reduce_scatter", rows(6, 64, **USER_OP), "recursive_doubling"),
         (MPICH, "alltoall", rows(8, 256), "bruck(radix=2)"),
         (MPICH, "alltoall", rows(8, 257), "naive"),
         (MPICH, "alltoall", rows(7, 256), "naive"),
@@ -140,7 +140,7 @@ FOUR = {"nodes": 4, "largest": 2}
         (OPENMPI, "allreduce", vector(8, 64, nodes=8, largest=1), "one_shot"),
         (OPENMPI, "allreduce", vector(65, 64, nodes=65, largest=1), "recursive_doubling"),
         (OPENMPI, "allreduce", vector(8, 64, **FOUR), "two_level(local=binomial,across=tree)"),
-        (OPENMPI, "allreduce", vector(8, 64, **OTHER, **FOUR), "recursive_doubling"),
+        (OPENMPI, "allreduce", vector(8, 64, **USER_OP, **FOUR), "recursive_doubling"),
         (OPENMPI, "broadcast", vector(16, 1 << 20), "scatter_recursive_doubling"),
         (OPENMPI, "broadcast", vector(17, 1 << 20), "scatter_ring"),
         (OPENMPI, "broadcast", vector(16, 1 << 20, count=15), "one_shot"),
@@ -177,8 +177,8 @@ def test_boundaries_are_exact(name: str, collective: str, call: Call, schedule: 
     ("name", "collective", "call", "schedule"),
     [
         (MPICH, "gather", rows(8, 64), "naive"),
-        (MPICH, "reduce_scatter", rows(8, 64, regular=False, **OTHER), "recursive_doubling"),
-        (MPICH, "reduce_scatter", rows(8, 64, **OTHER), "butterfly"),
+        (MPICH, "reduce_scatter", rows(8, 64, regular=False, **USER_OP), "recursive_doubling"),
+        (MPICH, "reduce_scatter", rows(8, 64, **USER_OP), "butterfly"),
         (OPENMPI, "allgather", rows(6, 255), "gather+broadcast"),
         (OPENMPI, "allgather", rows(6, 256), "neighbor_exchange"),
         (OPENMPI, "reduce_scatter", rows(4, 65535), "recursive_halving"),
@@ -189,14 +189,14 @@ def test_boundaries_are_exact(name: str, collective: str, call: Call, schedule: 
 def test_rows_with_counts_have_rules_of_their_own(
     name: str, collective: str, call: Call, schedule: str
 ) -> None:
-    assert choose(name, collective, call, counted=True).schedule == schedule
+    assert choose(name, collective, call, has_counts=True).schedule == schedule
 
 
 def test_what_is_not_the_same_says_so() -> None:
     assert choose(MPICH, "scan", vector(4, 64)).note == ""
     assert "no such schedule" in choose(MPICH, "scan", vector(4, 64, nodes=2, largest=2)).note
-    found = choose(OPENMPI, "allreduce", vector(16, 8, count=2))
-    assert found.name == "segmented_ring > ring > recursive_doubling" and not found.note
+    choice = choose(OPENMPI, "allreduce", vector(16, 8, count=2))
+    assert choice.name == "segmented_ring > ring > recursive_doubling" and not choice.note
     large = vector(8, 1 << 20, **FOUR)
     assert "segments of 512 KiB" in choose(OPENMPI, "broadcast", large).note
 
@@ -213,16 +213,16 @@ def test_parts_of_compositions_see_their_own_call() -> None:
 
 
 @some.composite
-def calls(draw: Any, most: int) -> tuple[Call, Nodes]:
+def calls(draw: Any, limit: int) -> tuple[Call, Nodes]:
     """Draw what a library decides by, and the nodes."""
-    size, width = draw(some.integers(1, most)), draw(some.sampled_from((1, 4, 8)))
+    size, width = draw(some.integers(1, limit)), draw(some.sampled_from((1, 4, 8)))
     count = draw(some.one_of(some.integers(0, 40), some.integers(0, 24).map(lambda k: 1 << k)))
     per_node = draw(some.integers(1, size))
     nodes = tuple(
         tuple(range(start, min(start + per_node, size))) for start in range(0, size, per_node)
     )
     commutative = draw(some.booleans())
-    sizes = {len(each) for each in nodes}
+    sizes = {len(node) for node in nodes}
     return Call(
         size, bytes=count * width, count=count, commutative=commutative,
         builtin=commutative and draw(some.booleans()), regular=draw(some.booleans()),
@@ -232,40 +232,40 @@ def calls(draw: Any, most: int) -> tuple[Call, Nodes]:
 
 
 def sized(call: Call, collective: str) -> Call:
-    given = vars(call)
+    fields = vars(call)
     if collective == "barrier":
-        return Call(**given | {"bytes": 0, "count": 0})
-    many = COLLECTIVES[collective].unit != "vector"
-    return Call(**given | {"total": call.bytes * (call.ranks if many else 1)})
+        return Call(**fields | {"bytes": 0, "count": 0})
+    has_rows = COLLECTIVES[collective].unit != "vector"
+    return Call(**fields | {"total": call.bytes * (call.ranks if has_rows else 1)})
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("collective", "counted"), CALLS)
+@pytest.mark.parametrize(("collective", "has_counts"), CALLS)
 @settings(max_examples=settings().max_examples * 3 // 5)
 @given(drawn=calls(1100), rank=some.integers(0, 1099))
 def test_every_choice_serves_its_ranks(
-    name: str, collective: str, counted: bool, drawn: tuple[Call, Nodes], rank: int
+    name: str, collective: str, has_counts: bool, drawn: tuple[Call, Nodes], rank: int
 ) -> None:
     call, nodes = drawn
-    chosen = choose(name, collective, sized(call, collective), counted=counted)
+    chosen = choose(name, collective, sized(call, collective), has_counts=has_counts)
     algorithm, rank = find(collective, chosen.schedule), rank % call.ranks
     root = call.root if algorithm.collective.rooted else 0
     assert algorithm.rounds(rank, call.ranks, root, nodes) or call.ranks == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("collective", "counted"), CALLS)
+@pytest.mark.parametrize(("collective", "has_counts"), CALLS)
 @settings(max_examples=settings().max_examples // 8)
 @given(drawn=calls(13))
 def test_every_choice_is_right_and_in_order(
-    name: str, collective: str, counted: bool, drawn: tuple[Call, Nodes]
+    name: str, collective: str, has_counts: bool, drawn: tuple[Call, Nodes]
 ) -> None:
     """The schedule does its work, and keeps rank order for operators that need it."""
     call, nodes = drawn
-    what = COLLECTIVES[collective]
-    chosen = choose(name, collective, sized(call, collective), counted=counted)
-    trace = prove(find(collective, chosen.schedule), call.ranks, what.rooted * call.root, nodes)
-    assert trace.ordered or call.commutative or not what.reduces
+    contract = COLLECTIVES[collective]
+    chosen = choose(name, collective, sized(call, collective), has_counts=has_counts)
+    trace = prove(find(collective, chosen.schedule), call.ranks, contract.rooted * call.root, nodes)
+    assert trace.ordered or call.commutative or not contract.reduces
 
 
 # -- in a program -----------------------------------------------------------------------
@@ -306,44 +306,44 @@ if rank == 0:
 @pytest.mark.parametrize("per_node", ["2", "4"])
 def test_plans_run_what_the_tables_say(per_node: str) -> None:
     """On all ranks alike, on one node and on two, also where only the root has an array."""
-    done = ranks(4, "-c", PROGRAM, environment={"MPICOLL_RANKS_PER_NODE": per_node})
-    assert done.returncode == 0, done.stdout
+    process = ranks(4, "-c", PROGRAM, environment={"MPICOLL_RANKS_PER_NODE": per_node})
+    assert process.returncode == 0, process.stdout
     if per_node == "2":
-        assert "NODES 2 allreduce=two_level(local=binomial,across=rabenseifner)" in done.stdout
-        assert "alpha: the node's own reduce and bcast" in done.stdout
+        assert "NODES 2 allreduce=two_level(local=binomial,across=rabenseifner)" in process.stdout
+        assert "alpha: the node's own reduce and bcast" in process.stdout
     else:
-        assert "NODES 1 allreduce=rabenseifner allreduce=recursive_doubling" in done.stdout
+        assert "NODES 1 allreduce=rabenseifner allreduce=recursive_doubling" in process.stdout
 
 
 # -- the command ------------------------------------------------------------------------
 
 
 def test_the_command_prints_the_table() -> None:
-    done = CliRunner().invoke(main, ["allreduce", "--ranks", "8"])
-    lines = [line.split() for line in done.stdout.splitlines()]
+    result = CliRunner().invoke(main, ["allreduce", "--ranks", "8"])
+    lines = [line.split() for line in result.stdout.splitlines()]
     assert ["MPICH", "5.0", "0", "..", "31", "recursive_doubling", "recursive_doubling"] in lines
     assert ["32", "..", "reduce_scatter_allgather", "rabenseifner"] in lines
     assert ["8K", "..", "rabenseifner", "rabenseifner"] in lines
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("collective", "counted"), CALLS)
+@pytest.mark.parametrize(("collective", "has_counts"), CALLS)
 @settings(max_examples=settings().max_examples * 3 // 10)
 @given(
     nodes=some.integers(1, 8), per_node=some.integers(1, 8), commutative=some.booleans(),
     nbytes=some.one_of(some.integers(0, 300), some.integers(0, 1 << 21)),
 )  # fmt: skip
 def test_ranges_say_what_each_size_gets(
-    name: str, collective: str, counted: bool, nodes: int, per_node: int, commutative: bool,
+    name: str, collective: str, has_counts: bool, nodes: int, per_node: int, commutative: bool,
     nbytes: int,
 ) -> None:  # fmt: skip
-    what, size = COLLECTIVES[collective], nodes * per_node
-    nbytes *= what.unit != "none"
+    contract, size = COLLECTIVES[collective], nodes * per_node
+    nbytes *= contract.unit != "none"
     call = Call(size, commutative=commutative, builtin=commutative, nodes=nodes, largest=per_node)
-    own = sized(Call(**vars(call) | {"bytes": nbytes, "count": nbytes // 4}), collective)
-    found = ranges(name, what, call, 4, counted=counted)
-    (*_, last) = [choice for start, choice in found if start <= nbytes]
-    assert last == choose(name, collective, own, counted=counted)
+    sized_call = sized(Call(**vars(call) | {"bytes": nbytes, "count": nbytes // 4}), collective)
+    choices = ranges(name, contract, call, 4, has_counts=has_counts)
+    (*_, last) = [choice for start, choice in choices if start <= nbytes]
+    assert last == choose(name, collective, sized_call, has_counts=has_counts)
 
 
 @pytest.mark.parametrize(
@@ -356,5 +356,5 @@ def test_ranges_say_what_each_size_gets(
     ],
 )
 def test_the_command_refuses_bad_usage(arguments: list[str], message: str) -> None:
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 2 and message in done.output
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and message in result.output

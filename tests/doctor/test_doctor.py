@@ -11,9 +11,9 @@ from mpicoll.doctor.probes import PROBES, ask, copies
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    done = python("-m", "mpicoll.doctor")
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    process = python("-m", "mpicoll.doctor")
+    assert process.returncode == 0, process.stdout
+    return process.stdout
 
 
 @pytest.mark.parametrize("name", [*PROBES, *MPI_PROBES])
@@ -22,28 +22,28 @@ def test_every_line_is_on_the_page(page: str, name: str) -> None:
 
 
 def test_missing_packages_are_reported() -> None:
-    done = python(
+    process = python(
         "-c",
         "import sys; sys.modules['torch'] = sys.modules['mpi4py'] = None\n"
         "from mpicoll.doctor.__main__ import main; main()",
     )
-    assert done.returncode == 0, done.stdout
-    assert "no: ModuleNotFoundError" in done.stdout
+    assert process.returncode == 0, process.stdout
+    assert "no: ModuleNotFoundError" in process.stdout
 
 
 @pytest.mark.launches
 def test_only_the_first_rank_prints() -> None:
-    done = ranks(2, "-m", "mpicoll.doctor")
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("mpicoll doctor") == 1
-    assert "2, started by" in done.stdout
+    process = ranks(2, "-m", "mpicoll.doctor")
+    assert process.returncode == 0, process.stdout
+    assert process.stdout.count("mpicoll doctor") == 1
+    assert "2, started by" in process.stdout
 
 
 def test_a_failing_probe_is_an_answer() -> None:
-    def broken() -> str:
+    def fail() -> str:
         raise RuntimeError("the cable is loose\nand more")
 
-    assert ask(broken) == "no: RuntimeError: the cable is loose"
+    assert ask(fail) == "no: RuntimeError: the cable is loose"
 
 
 ZEN = "vendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 9354\nflags\t\t: fpu erms fsrm sse2\n"

@@ -24,22 +24,22 @@ def shm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         monkeypatch.setattr(leftovers, "SHM", name)
         folder = Path(name)
-        for each in ("mpich_shm_1a2b_0", "mpicoll-0123", "mine", "sem.mpich_shm"):
-            (folder / each).write_bytes(bytes(8192))
+        for file_name in ("mpich_shm_1a2b_0", "mpicoll-0123", "mine", "sem.mpich_shm"):
+            (folder / file_name).write_bytes(bytes(8192))
         yield folder
 
 
 FREE = ["mpich_shm_1a2b_0", "mpicoll-0123"]
 
 
-def names(found: list[leftovers.Leftover]) -> list[str]:
-    return [each.path.name for each in found]
+def names(items: list[leftovers.Leftover]) -> list[str]:
+    return [item.path.name for item in items]
 
 
 def test_files_that_nobody_uses_are_found_and_removed(shm: Path) -> None:
     assert names(leftovers.find()) == FREE
     assert names(leftovers.remove_own()) == FREE
-    assert sorted(each.name for each in shm.iterdir()) == ["mine", "sem.mpich_shm"]
+    assert sorted(file.name for file in shm.iterdir()) == ["mine", "sem.mpich_shm"]
     assert not leftovers.remove_own()
 
 
@@ -81,7 +81,7 @@ def test_a_file_that_this_process_maps_stays(shm: Path) -> None:
 def test_files_of_other_users_stay(shm: Path) -> None:
     """Root sees them; and removes its own alone."""
     os.chown(shm / "mpicoll-0123", 54321, -1)
-    assert [each.owner for each in leftovers.find()] == [0, 54321]
+    assert [item.owner for item in leftovers.find()] == [0, 54321]
     assert names(leftovers.remove_own()) == ["mpich_shm_1a2b_0"]
     assert "1 of user 54321" in leftovers.summary(leftovers.find())
 
@@ -113,12 +113,12 @@ def test_a_name_that_now_is_another_file_stays(shm: Path, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("shm")
 def test_the_page_lists_them_and_the_option_removes_them() -> None:
     assert "2 files of ended runs" in PROBES["left by runs"]()
-    for said in ("removed 2 files of ended runs", "nothing to remove"):
-        done = CliRunner().invoke(main, ["--clean"])
-        assert (done.exit_code, done.output[: len(said)]) == (0, said)
+    for message in ("removed 2 files of ended runs", "nothing to remove"):
+        result = CliRunner().invoke(main, ["--clean"])
+        assert (result.exit_code, result.output[: len(message)]) == (0, message)
     assert PROBES["left by runs"]().startswith("no file")
 
 
 def test_other_options_are_refused() -> None:
-    done = CliRunner().invoke(main, ["--remove"])
-    assert done.exit_code == 2
+    result = CliRunner().invoke(main, ["--remove"])
+    assert result.exit_code == 2

@@ -17,7 +17,7 @@ from mpicoll.costs.models import DEFAULT
 from mpicoll.errors import ArgumentError
 from mpicoll.explain import __main__ as command_line
 from mpicoll.explain.diagram import diagram
-from mpicoll.explain.measures import crossover, least
+from mpicoll.explain.measures import crossover, minimum
 from mpicoll.explain.page import as_data, page
 from mpicoll.explain.terminal import show
 from mpicoll.explain.trace import trace_rounds
@@ -28,9 +28,9 @@ from mpicoll.simulator import contiguous
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def served(each: Algorithm) -> int:
+def served_size(algorithm: Algorithm) -> int:
     """Return a number of ranks that an algorithm serves."""
-    return next(size for size in (6, 8, 9) if each.needs.holds(size))
+    return next(size for size in (6, 8, 9) if algorithm.needs.holds(size))
 
 
 def printed(*names: str, of: str = "allreduce", ranks: int = 4, **more: object) -> str:
@@ -39,13 +39,13 @@ def printed(*names: str, of: str = "allreduce", ranks: int = 4, **more: object) 
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("each", CATALOGUE, ids=label)
-def test_every_schedule_ends_as_the_contract_demands(each: Algorithm) -> None:
+@pytest.mark.parametrize("algorithm", CATALOGUE, ids=label)
+def test_every_schedule_ends_as_the_contract_demands(algorithm: Algorithm) -> None:
     """With a sentence for each round, a verdict, reasons, the page's data, and a diagram."""
-    shown = trace_rounds(each, served(each))
-    assert shown.done(shown.rounds) == 1.0
+    shown = trace_rounds(algorithm, served_size(algorithm))
+    assert shown.completion(shown.rounds) == 1.0
     assert all(sentence(shown, now).endswith(".") for now in range(shown.rounds + 1))
-    assert str(each) in verdict(shown)
+    assert str(algorithm) in verdict(shown)
     assert reasons(shown)
     assert len(as_data(shown)["rounds"]) == shown.rounds + 1
     drawn = ElementTree.fromstring(diagram([shown]))
@@ -56,8 +56,8 @@ def test_every_schedule_ends_as_the_contract_demands(each: Algorithm) -> None:
 
 @pytest.mark.parametrize("of", COLLECTIVES)
 def test_a_rank_alone_has_nothing_to_explain(of: str) -> None:
-    alone = [trace_rounds(each, 1) for each in algorithms(of)]
-    assert {reason for each in alone for reason in reasons(each)} == {
+    traces = [trace_rounds(algorithm, 1) for algorithm in algorithms(of)]
+    assert {reason for trace in traces for reason in reasons(trace)} == {
         "A single rank has no one to send to."
     }
 
@@ -66,8 +66,8 @@ def test_the_page_builds_the_states_that_the_simulator_saw() -> None:
     """From the first one and what changes, as the script does."""
     shown = trace_rounds(find("allreduce", "rabenseifner"), 6)
     masks = [[0] * len(shown.columns) for _ in range(6)]
-    for now, each in enumerate(as_data(shown)["rounds"]):
-        for rank, column, mask, _ in each["cells"]:
+    for now, step in enumerate(as_data(shown)["rounds"]):
+        for rank, column, mask, _ in step["cells"]:
             masks[rank][column] = mask
         assert masks == [[cell.mask for cell in row] for row in shown.states[now]]
 
@@ -86,23 +86,23 @@ def test_two_are_compared_where_they_cross() -> None:
     assert "recursive_doubling is faster up to 430 KiB, ring above" in text
     assert "So this is bandwidth-optimal" in text
     assert "So this is latency-optimal" in text
-    one, other = (
+    first_trace, second_trace = (
         trace_rounds(find("allreduce", name), 8) for name in ("ring", "recursive_doubling")
     )
-    assert crossover(one, other) == pytest.approx(440000)
+    assert crossover(first_trace, second_trace) == pytest.approx(440000)
 
 
 def test_the_crossover_is_that_of_costs_where_folds_are_free() -> None:
     names = "recursive_doubling", "ring"
     small, large = (trace_rounds(find("allreduce", name), 8) for name in names)
     scenario = ranking.Scenario("allreduce", replace(DEFAULT, gamma=0.0), Switch(8))
-    two = ranking.candidates("allreduce", names)
-    first, _ = ranking.rank(scenario, two, (8, 1 << 30)).ranges(8, 1 << 30)
+    families = ranking.candidates("allreduce", names)
+    first, _ = ranking.rank(scenario, families, (8, 1 << 30)).ranges(8, 1 << 30)
     assert crossover(small, large) == pytest.approx(first.high, rel=1e-6)
 
 
 def test_least_are_rounds_and_bytes() -> None:
-    assert least(trace_rounds(find("broadcast", "binomial"), 9)) == (4, 1.0)
+    assert minimum(trace_rounds(find("broadcast", "binomial"), 9)) == (4, 1.0)
 
 
 def test_it_reads_without_colour_and_without_unicode() -> None:
@@ -135,14 +135,14 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr("sys.argv", ["explain", *line.split()])
         with pytest.raises(SystemExit) as ended:
             command_line.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out + said.err
+        streams = capsys.readouterr()
+        return int(ended.value.code or 0), streams.out + streams.err
 
     return run
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("allreduce", "name one or more algorithms of allreduce: ring, recursive_doubling"),
         ("allreduce rign", "did you mean 'ring'"),
@@ -160,10 +160,10 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ("broadcast binomial -o binomial.xml", "MSCCL has no broadcast"),
     ],
 )
-def test_bad_usage_is_explained(command, line: str, said: str) -> None:
+def test_bad_usage_is_explained(command, line: str, message: str) -> None:
     code, text = command(line)
     assert code == 2
-    assert said in text
+    assert message in text
 
 
 @pytest.mark.parametrize(("name", "begins"), [("r.svg", "<svg"), ("r.html", "<!DOCTYPE html>")])

@@ -41,10 +41,10 @@ def opened(browser: Any, file: Path, width: int = 1280, **more: Any) -> Opened:
 @pytest.fixture
 def view(browser: Any, file: Path) -> Iterator[Opened]:
     """The page on a desk, where nothing moves by itself; it must never complain."""
-    found = opened(browser, file, reduced_motion="reduce")
-    yield found
-    assert found.complaints == []
-    found.tab.context.close()
+    viewer = opened(browser, file, reduced_motion="reduce")
+    yield viewer
+    assert viewer.complaints == []
+    viewer.tab.context.close()
 
 
 def expected(name: str, size: int, now: int) -> list[int]:
@@ -74,12 +74,12 @@ def test_buttons_and_keys_step(view: Opened) -> None:
         ("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", 6), ("Home", 0),
         ("ArrowLeft", 0),
     ]  # fmt: skip
-    for what, now in steps:
-        if what.startswith("#"):
-            view.tab.click(what)
+    for target, now in steps:
+        if target.startswith("#"):
+            view.tab.click(target)
             view.tab.evaluate("document.activeElement.blur()")
         else:
-            view.tab.keyboard.press(what)
+            view.tab.keyboard.press(target)
         assert view.tab.evaluate(_SHOWN) == f"round {now} of 6"
 
 
@@ -105,15 +105,15 @@ def test_space_plays_to_the_end_and_pauses(view: Opened) -> None:
 
 def test_messages_travel(browser: Any, file: Path) -> None:
     """Between two pictures of a playing page they have moved, and land where they should."""
-    found = opened(browser, file)
-    where = """() => [...document.querySelectorAll('[data-algorithm=ring] .hop circle')]
+    viewer = opened(browser, file)
+    positions = """() => [...document.querySelectorAll('[data-algorithm=ring] .hop circle')]
       .map(each => [Number(each.getAttribute('cx')), Number(each.getAttribute('cy'))])"""
-    found.tab.click("#play")
-    found.tab.wait_for_function(f"() => ({where})().length === 4")
-    first = found.tab.evaluate(where)
-    found.tab.wait_for_function(f"before => String(({where})()) !== before", arg=str(first))
-    assert found.complaints == []
-    found.tab.context.close()
+    viewer.tab.click("#play")
+    viewer.tab.wait_for_function(f"() => ({positions})().length === 4")
+    first = viewer.tab.evaluate(positions)
+    viewer.tab.wait_for_function(f"before => String(({positions})()) !== before", arg=str(first))
+    assert viewer.complaints == []
+    viewer.tab.context.close()
 
 
 def test_the_slider_of_bytes_shows_where_they_cross(view: Opened) -> None:
@@ -137,58 +137,58 @@ def test_a_rank_can_be_followed(view: Opened) -> None:
 def test_sizes_that_are_not_served_say_why(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "swing.html"
     path.write_text(page([find("allgather", "swing")], 4), encoding="utf-8")
-    found = opened(browser, path)
-    option = found.tab.locator("#ranks option[value='5']")
+    viewer = opened(browser, path)
+    option = viewer.tab.locator("#ranks option[value='5']")
     assert option.is_disabled()
     assert "needs an even number of ranks, not 5" in str(option.get_attribute("title"))
-    found.tab.keyboard.press("+")
-    assert found.tab.input_value("#ranks") == "6"
-    assert found.complaints == []
-    found.tab.context.close()
+    viewer.tab.keyboard.press("+")
+    assert viewer.tab.input_value("#ranks") == "6"
+    assert viewer.complaints == []
+    viewer.tab.context.close()
 
 
 def test_long_names_fit_a_phone_too(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "nodes.html"
     path.write_text(page([find("allreduce", "two_level")], 4, nodes=2), encoding="utf-8")
-    found = opened(browser, path, 360)
-    assert found.tab.evaluate("document.documentElement.scrollWidth") <= 360
-    assert found.tab.locator(".rank.odd").count() == 2
-    assert found.complaints == []
-    found.tab.context.close()
+    viewer = opened(browser, path, 360)
+    assert viewer.tab.evaluate("document.documentElement.scrollWidth") <= 360
+    assert viewer.tab.locator(".rank.odd").count() == 2
+    assert viewer.complaints == []
+    viewer.tab.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone(browser: Any, file: Path, scheme: str) -> None:
-    found = opened(browser, file, 360, color_scheme=scheme, has_touch=True)
-    found.tab.select_option("#ranks", "16")
-    found.tab.tap("#on")
-    assert found.tab.evaluate("document.documentElement.scrollWidth") <= 360
-    assert found.tab.evaluate(_SHOWN) == "round 1 of 30"
-    found.shoot(f"explain-phone-{scheme}")
-    assert found.complaints == []
-    found.tab.context.close()
+    viewer = opened(browser, file, 360, color_scheme=scheme, has_touch=True)
+    viewer.tab.select_option("#ranks", "16")
+    viewer.tab.tap("#on")
+    assert viewer.tab.evaluate("document.documentElement.scrollWidth") <= 360
+    assert viewer.tab.evaluate(_SHOWN) == "round 1 of 30"
+    viewer.shoot(f"explain-phone-{scheme}")
+    assert viewer.complaints == []
+    viewer.tab.context.close()
 
 
 def test_a_phone_on_its_side_leaves_room_for_the_picture(browser: Any, file: Path) -> None:
-    found = opened(browser, file, 740)
-    found.tab.set_viewport_size({"width": 740, "height": 360})
-    assert found.tab.locator("nav").bounding_box()["height"] < 60
-    assert found.tab.evaluate("document.documentElement.scrollWidth") <= 740
-    found.tab.context.close()
+    viewer = opened(browser, file, 740)
+    viewer.tab.set_viewport_size({"width": 740, "height": 360})
+    assert viewer.tab.locator("nav").bounding_box()["height"] < 60
+    assert viewer.tab.evaluate("document.documentElement.scrollWidth") <= 740
+    viewer.tab.context.close()
 
 
 def test_paper_has_no_buttons(browser: Any, file: Path) -> None:
-    found = opened(browser, file)
-    found.tab.emulate_media(media="print")
-    assert not found.tab.locator("nav").is_visible()
-    found.tab.context.close()
+    viewer = opened(browser, file)
+    viewer.tab.emulate_media(media="print")
+    assert not viewer.tab.locator("nav").is_visible()
+    viewer.tab.context.close()
 
 
 def test_it_fills_a_desk(browser: Any, file: Path) -> None:
     """Two schedules stand side by side."""
-    found = opened(browser, file)
-    boxes = [found.tab.locator("article").nth(index).bounding_box() for index in range(2)]
+    viewer = opened(browser, file)
+    boxes = [viewer.tab.locator("article").nth(index).bounding_box() for index in range(2)]
     assert boxes[0]["y"] == boxes[1]["y"]
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
-    found.shoot("explain-desk")
-    found.tab.context.close()
+    viewer.shoot("explain-desk")
+    viewer.tab.context.close()

@@ -40,22 +40,22 @@ def fields(content: bytes) -> Iterator[tuple[int, Any]]:
 
 def nodes(content: bytes) -> list[dict[str, Any]]:
     """Return the nodes of a trace."""
-    found, at = [], 0
+    records, at = [], 0
     while at < len(content):
         length, at = varint(content, at)
         node: dict[str, Any] = {"id": 0, "data_deps": []}
         for number, value in fields(content[at : at + length]):
             if number == 10:
-                name, given = (each for _, each in fields(value))
-                node[name.decode()] = given
+                name, data = (part for _, part in fields(value))
+                node[name.decode()] = data
             elif number == 5:
                 node["data_deps"] = packed(value)
             else:
                 node[FIELDS[number]] = value
-        found.append(node)
+        records.append(node)
         at += length
-    assert found[0]["id"] == b"0.0.4"
-    return found[1:]
+    assert records[0]["id"] == b"0.0.4"
+    return records[1:]
 
 
 def packed(content: bytes) -> list[int]:
@@ -73,25 +73,27 @@ def test_what_is_sent_is_received_and_nodes_wait_for_earlier_ones(algorithm: Alg
     for rank in range(size):
         for number, node in enumerate(nodes(trace(algorithm, rank, size, 10_000))):
             assert node["id"] == number
-            assert all(0 <= each < number for each in node["data_deps"])
+            assert all(0 <= dependency < number for dependency in node["data_deps"])
             if node["type"] == COMPUTE:
                 continue
             ways = {SEND: (sent, "comm_src"), RECEIVE: (received, "comm_dst")}
-            way, own = ways[node["type"]]
-            assert node[own] == rank
-            way[tuple(node[f"comm_{each}"] for each in ("src", "dst", "tag", "size"))] += 1
+            way, end = ways[node["type"]]
+            assert node[end] == rank
+            way[
+                tuple(node[f"comm_{attribute}"] for attribute in ("src", "dst", "tag", "size"))
+            ] += 1
     assert sent == received
     assert not sent or set(sent.values()) == {1}
 
 
 def test_a_round_waits_for_all_of_the_one_before() -> None:
-    found = nodes(trace(find("allreduce", "ring"), 0, 3, 300))
-    shown = [(node["type"], node["data_deps"]) for node in found]
+    graph = nodes(trace(find("allreduce", "ring"), 0, 3, 300))
+    shown = [(node["type"], node["data_deps"]) for node in graph]
     assert shown[:5] == [(SEND, []), (RECEIVE, []), (COMPUTE, [0, 1]), (SEND, [2]), (RECEIVE, [2])]
-    assert found[2]["num_ops"] == 100
+    assert graph[2]["num_ops"] == 100
 
 
 def test_empty_nodes_stand_between_rounds_of_many_messages() -> None:
-    found = nodes(trace(find("allgather", "ring"), 0, 3, 300))
-    assert [node["data_deps"] for node in found] == [[], [], [0, 1], [2], [2]]
-    assert found[2]["num_ops"] == 0
+    graph = nodes(trace(find("allgather", "ring"), 0, 3, 300))
+    assert [node["data_deps"] for node in graph] == [[], [], [0, 1], [2], [2]]
+    assert graph[2]["num_ops"] == 0

@@ -21,14 +21,16 @@ RECORDED = json.loads((Path(__file__).parent / "loggopsim_16_ranks.json").read_t
 
 LogGOPSim was built with `stable_sort` in place of `sort`, by which it orders what is ready at once.
 """
-SERVED = [each for each in CATALOGUE if f"{each.collective.name} {each}" in RECORDED]
+RECORDED_ALGORITHMS = [
+    algorithm for algorithm in CATALOGUE if f"{algorithm.collective.name} {algorithm}" in RECORDED
+]
 
 
 def test_no_algorithm_is_left_out() -> None:
-    assert len(SERVED) == sum(each.needs.holds(SIZE) for each in CATALOGUE)
+    assert len(RECORDED_ALGORITHMS) == sum(algorithm.needs.holds(SIZE) for algorithm in CATALOGUE)
 
 
-@pytest.mark.parametrize("algorithm", SERVED, ids=label)
+@pytest.mark.parametrize("algorithm", RECORDED_ALGORITHMS, ids=label)
 def test_the_file_takes_as_long_as_in_the_simulator_and_costs_what_the_schedule_does(
     algorithm: Algorithm,
 ) -> None:

@@ -14,7 +14,7 @@ from mpicoll.errors import Unsupported
 from mpicoll.exports.msccl import COLLECTIVES, msccl
 from mpicoll.notation.contract import Place
 
-EXPORTED = [each for each in CATALOGUE if each.collective.name in COLLECTIVES]
+EXPORTED = [algorithm for algorithm in CATALOGUE if algorithm.collective.name in COLLECTIVES]
 Memory = dict[tuple[str, int], Counter[object]]
 
 
@@ -28,58 +28,58 @@ def run(text: str, algorithm: Algorithm, size: int) -> list[Memory]:
     memories, blocks = [], {}
     for rank, gpu in enumerate(root):
         at = Place(rank, size, 0, algorithm.blocks(size))
-        before = enumerate(algorithm.collective.before(at))
+        initial_names = enumerate(algorithm.collective.input_blocks(at))
         start = "o" if in_place else "i"
-        memories.append({(start, index): Counter([(rank, name)]) for index, name in before})
+        memories.append({(start, index): Counter([(rank, name)]) for index, name in initial_names})
         for block in gpu:
             blocks[rank, int(block.get("id"))] = [rank, block, 0]
 
     def piece(rank: int, step: xml.Element, side: str) -> Iterable[tuple[str, int]]:
         start = int(step.get(f"{side}off"))
-        return [(step.get(f"{side}buf"), start + each) for each in range(int(step.get("cnt")))]
+        return [(step.get(f"{side}buf"), start + offset) for offset in range(int(step.get("cnt")))]
 
-    def current(each: list) -> xml.Element | None:
-        rank, block, done = each
-        if done == len(block):
+    def current(block_state: list) -> xml.Element | None:
+        rank, block, position = block_state
+        if position == len(block):
             return None
-        step, on = block[done], blocks.get((rank, int(block[done].get("depid"))))
+        step, on = block[position], blocks.get((rank, int(block[position].get("depid"))))
         if on and on[2] <= int(step.get("deps")):
             return None
         assert not on or on[1][int(step.get("deps"))].get("hasdep") == "1"
         return step
 
-    def advance(each: list) -> bool:
-        rank, block, _ = each
-        step, memory = current(each), memories[rank]
+    def advance(block_state: list) -> bool:
+        rank, block, _ = block_state
+        step, memory = current(block_state), memories[rank]
         if step is None or step.get("type") in ("r", "rrc"):
             return False
         if step.get("type") == "s":
-            other = next(
+            peer = next(
                 (them for them in blocks.values()
                  if them[0] == int(block.get("send")) and them[1].get("recv") == str(rank)), None
             )  # fmt: skip
-            taking = current(other)
+            taking = current(peer)
             if taking is None or taking.get("type") == "nop":
                 return False
             values = [memory[chunk] for chunk in piece(rank, step, "src")]
             assert len(values) == int(taking.get("cnt"))
-            theirs = memories[other[0]]
+            peer_memory = memories[peer[0]]
             if taking.get("type") == "rrc":
-                own = [theirs[chunk] for chunk in piece(other[0], taking, "src")]
-                values = [a + b for a, b in zip(values, own, strict=True)]
-            theirs |= dict(zip(piece(other[0], taking, "dst"), values, strict=True))
-            other[2] += 1
+                arriving = [peer_memory[chunk] for chunk in piece(peer[0], taking, "src")]
+                values = [a + b for a, b in zip(values, arriving, strict=True)]
+            peer_memory |= dict(zip(piece(peer[0], taking, "dst"), values, strict=True))
+            peer[2] += 1
         elif step.get("type") != "nop":
             pairs = zip(piece(rank, step, "src"), piece(rank, step, "dst"), strict=True)
             for source, target in pairs:
                 old = memory[target] if step.get("type") == "re" else Counter()
                 memory[target] = old + memory[source]
-        each[2] += 1
+        block_state[2] += 1
         return True
 
     while any(list(map(advance, blocks.values()))):
         pass
-    assert all(done == len(block) for _, block, done in blocks.values())
+    assert all(position == len(block) for _, block, position in blocks.values())
     return memories
 
 
@@ -88,9 +88,13 @@ def test_the_interpreter_gets_what_the_contract_demands(algorithm: Algorithm) ->
     size = next(size for size in (6, 8, 9) if algorithm.needs.holds(size))
     memories = run(msccl(algorithm, size), algorithm, size)
     for rank, memory in enumerate(memories):
-        after = algorithm.collective.after(Place(rank, size, 0, algorithm.blocks(size)))
-        got = {index: memory.get(("o", index)) for index in range(len(after))}
-        assert got == {index: Counter(each) for index, each in enumerate(after.values())}
+        expected = algorithm.collective.output_contents(
+            Place(rank, size, 0, algorithm.blocks(size))
+        )
+        got = {index: memory.get(("o", index)) for index in range(len(expected))}
+        assert got == {
+            index: Counter(contributions) for index, contributions in enumerate(expected.values())
+        }
 
 
 @pytest.mark.parametrize(

@@ -40,15 +40,15 @@ class Written(NamedTuple):
     recorder: Recorder
     logs: dict[str, Any]
 
-    def call(self, what: Call = SUM, group: str = "world") -> int:
+    def call(self, item: Call = SUM, group: str = "world") -> int:
         """Begin a call."""
-        number: int = self.logs[group].begin(self.recorder.intern(what))
+        number: int = self.logs[group].begin(self.recorder.intern(item))
         return number
 
-    def done(self, many: int = 1, what: Call = SUM, group: str = "world") -> None:
+    def complete(self, times: int = 1, item: Call = SUM, group: str = "world") -> None:
         """Make calls."""
-        for _ in range(many):
-            self.logs[group].end(self.call(what, group))
+        for _ in range(times):
+            self.logs[group].end(self.call(item, group))
 
 
 Write = Callable[..., list[Written]]
@@ -68,7 +68,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
     monkeypatch.setattr(RankLost, "found_in", "")
 
-    def made(size: int, **groups: str) -> list[Written]:
+    def write_ranks(size: int, **groups: str) -> list[Written]:
         ranks = []
         for rank in range(size):
             recorder = Recorder(JOB, (rank, size), writers=_compiled)
@@ -79,25 +79,25 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
             ranks.append(Written(recorder, logs))
         return ranks
 
-    return made
+    return write_ranks
 
 
-def told(directory: Path, ranks: list[Written] = []) -> list[str]:  # noqa: B006
+def report(directory: Path, ranks: list[Written] = []) -> list[str]:  # noqa: B006
     """Return what is said when all ranks have been killed."""
-    for each in ranks:
-        each.recorder.close()
+    for rank in ranks:
+        rank.recorder.close()
     return list(sentences(diagnose(read_all(directory)[0], time.time_ns())))
 
 
 def test_a_rank_that_is_elsewhere_is_named(write: Write, tmp_path: Path) -> None:
     ranks = write(4)
     for rank in ranks:
-        rank.done(5)
+        rank.complete(5)
     for rank in (0, 2, 3):
         ranks[rank].call()
     stacks = 'Thread 0x1 (most recent call first):\n  File "/u/train.py", line 7 in load\n'
     ranks[1].recorder.stacks.write_text(f"noise\n{stacks}")
-    first, call, come, absent, *_ = told(tmp_path, ranks)
+    first, call, come, absent, *_ = report(tmp_path, ranks)
     assert first == "Rank 1 keeps the others waiting."
     assert call.startswith(
         "Call 6 of group world (4 ranks), allreduce of float32 (8), sum by ring over symmetric"
@@ -118,29 +118,29 @@ def test_a_rank_that_has_not_issued_what_others_have_is_named(
     """Where all have, nothing is known of their requests."""
     ranks = write(3)
     for rank in ranks:
-        rank.done(2)
-    for each in issuing:
-        issue(ranks[each].logs["world"], ranks[each].recorder.intern(IALLREDUCE))
-    said = told(tmp_path, ranks)
+        rank.complete(2)
+    for index in issuing:
+        issue(ranks[index].logs["world"], ranks[index].recorder.intern(IALLREDUCE))
+    lines = report(tmp_path, ranks)
     if len(issuing) == 3:
-        assert not any("Call 3" in each for each in said)
+        assert not any("Call 3" in text for text in lines)
         return
-    assert said[0] == "Rank 1 keeps the others waiting."
-    assert said[1] == (
+    assert lines[0] == "Rank 1 keeps the others waiting."
+    assert lines[1] == (
         "Call 3 of group world (3 ranks), iallreduce by native over MPI, was under way when its "
         "ranks ended."
     )
-    assert said[2].startswith("Ranks 0,2 have come, from ")
+    assert lines[2].startswith("Ranks 0,2 have come, from ")
 
 
 def test_ranks_that_ask_for_different_things_are_named(write: Write, tmp_path: Path) -> None:
     ranks = write(3)
-    for rank, what in enumerate((SUM, Call("broadcast", "int64 (4), root 0"), SUM)):
-        ranks[rank].call(what)
-    said = told(tmp_path, ranks)
-    assert said[0] == "The ranks ask for different things in one call."
-    assert "Ranks 0,2 ask for allreduce float32 (8), sum." in said
-    assert "Rank 1 asks for broadcast int64 (4), root 0." in said
+    for rank, item in enumerate((SUM, Call("broadcast", "int64 (4), root 0"), SUM)):
+        ranks[rank].call(item)
+    lines = report(tmp_path, ranks)
+    assert lines[0] == "The ranks ask for different things in one call."
+    assert "Ranks 0,2 ask for allreduce float32 (8), sum." in lines
+    assert "Rank 1 asks for broadcast int64 (4), root 0." in lines
 
 
 def test_ranks_that_are_in_one_call_by_different_algorithms_are_named(
@@ -149,26 +149,26 @@ def test_ranks_that_are_in_one_call_by_different_algorithms_are_named(
     """As where a method, which compares the call first, meets a plan, which does not."""
     ranks = write(3)
     method = Call(SUM.collective, SUM.signature, "auto")
-    for rank, what in enumerate((method, SUM, SUM)):
-        ranks[rank].call(what)
-    said = told(tmp_path, ranks)
-    assert "Rank 0 is in it by auto, ranks 1-2 by ring over symmetric." in said
+    for rank, item in enumerate((method, SUM, SUM)):
+        ranks[rank].call(item)
+    lines = report(tmp_path, ranks)
+    assert "Rank 0 is in it by auto, ranks 1-2 by ring over symmetric." in lines
 
 
 def test_a_rank_that_does_not_know_the_array_agrees_with_all(write: Write, tmp_path: Path) -> None:
     ranks = write(2)
     ranks[0].call(Call("broadcast", "int64 (4), root 0"))
     ranks[1].call(Call("broadcast"))
-    assert not any("ask" in each for each in told(tmp_path, ranks))
+    assert not any("ask" in text for text in report(tmp_path, ranks))
 
 
 def test_ranks_that_wait_for_each_other_in_two_groups(write: Write, tmp_path: Path) -> None:
     ranks = write(2, other="0-1")
     ranks[0].call()
     ranks[1].call(group="other")
-    said = told(tmp_path, ranks)
-    assert said[0] == "Ranks wait for each other, in different groups."
-    assert any("Rank 1 has not come: it was in call 1 of group other" in each for each in said)
+    lines = report(tmp_path, ranks)
+    assert lines[0] == "Ranks wait for each other, in different groups."
+    assert any("Rank 1 has not come: it was in call 1 of group other" in text for text in lines)
 
 
 def test_a_rank_that_has_left_no_file_is_named(write: Write, tmp_path: Path) -> None:
@@ -177,15 +177,15 @@ def test_a_rank_that_has_left_no_file_is_named(write: Write, tmp_path: Path) -> 
         rank.call()
     ranks[2].recorder.close()
     ranks[2].recorder.path.unlink()
-    said = told(tmp_path, ranks)
-    assert said[0] == "Rank 2 keeps the others waiting."
-    assert "Rank 2 has not come: it has left no file." in said
+    lines = report(tmp_path, ranks)
+    assert lines[0] == "Rank 2 keeps the others waiting."
+    assert "Rank 2 has not come: it has left no file." in lines
 
 
 def test_how_ranks_have_ended_is_said(write: Write, tmp_path: Path) -> None:
     ranks = write(4)
     for rank in ranks:
-        rank.done()
+        rank.complete()
     number = ranks[0].call()
     ranks[0].logs["world"].end(number, RankLost("rank 0 waits for rank 1, which has ended"))
     memory = ranks[1].recorder.memory
@@ -193,23 +193,23 @@ def test_how_ranks_have_ended_is_said(write: Write, tmp_path: Path) -> None:
     STATE.pack_into(memory, STATE_AT, State.ENDED, time.monotonic_ns())
     ranks[2].recorder.end(ValueError("not this way"))
     ranks[3].recorder.stacks.write_text("Fatal Python error: Segmentation fault\n")
-    said = told(tmp_path, ranks)
-    assert said[0] == "Ranks 1-3 keep the others waiting."
-    assert "was given up after" in said[1]
-    assert "Rank 1 has not come: it has ended: its program was over." in said
-    assert any("by an error: ValueError: not this way" in each for each in said)
-    assert any("was killed" in each and "Segmentation fault" in each for each in said)
-    assert any(each.startswith("Rank 0 has left it: RankLost: rank 0 waits") for each in said)
+    lines = report(tmp_path, ranks)
+    assert lines[0] == "Ranks 1-3 keep the others waiting."
+    assert "was given up after" in lines[1]
+    assert "Rank 1 has not come: it has ended: its program was over." in lines
+    assert any("by an error: ValueError: not this way" in text for text in lines)
+    assert any("was killed" in text and "Segmentation fault" in text for text in lines)
+    assert any(text.startswith("Rank 0 has left it: RankLost: rank 0 waits") for text in lines)
 
 
 def test_a_rank_that_dies_in_the_call_is_named(write: Write, tmp_path: Path) -> None:
     ranks = write(2)
     for rank in ranks:
-        rank.done(2)
+        rank.complete(2)
         rank.call()
     ranks[1].recorder.close()
     dumps, _ = read_all(tmp_path)
-    assert [each.is_alive for each in dumps] == [True, False]
+    assert [dump.is_alive for dump in dumps] == [True, False]
     assert diagnose(dumps, time.time_ns()).waits_for == [1]
     ranks[0].recorder.close()
 
@@ -217,12 +217,12 @@ def test_a_rank_that_dies_in_the_call_is_named(write: Write, tmp_path: Path) -> 
 def test_a_job_that_goes_on_is_not_called_stuck(write: Write, tmp_path: Path) -> None:
     ranks = write(2)
     for rank in ranks:
-        rank.done(3)
+        rank.complete(3)
     ranks[0].call()
-    found = diagnose(read_all(tmp_path)[0], time.time_ns(), after=60)
-    assert not found.stuck and list(sentences(found)) == ["No call waits."]
+    diagnosis = diagnose(read_all(tmp_path)[0], time.time_ns(), threshold=60)
+    assert not diagnosis.stuck and list(sentences(diagnosis)) == ["No call waits."]
     assert diagnose(read_all(tmp_path)[0], time.time_ns()).waits_for == [1]
-    told(tmp_path, ranks)
+    report(tmp_path, ranks)
 
 
 def test_the_command_prints_and_writes_a_page_of_64_ranks_soon(
@@ -232,18 +232,18 @@ def test_the_command_prints_and_writes_a_page_of_64_ranks_soon(
     ranks = write(64)
     hostile = Call("<script>alert(1)</script>", "\x1b[2J", "ring", "symmetric")
     for rank in ranks:
-        rank.done(40, hostile)
+        rank.complete(40, hostile)
     for rank in ranks[:-1]:
         rank.call(hostile)
         rank.recorder.close()
     ranks[-1].recorder.close()
     target = tmp_path / "page.html"
     (tmp_path / "\udcff.flight").touch()
-    before = time.process_time()
-    done = CliRunner().invoke(main, [str(tmp_path), "-o", str(target)], catch_exceptions=False)
-    assert done.exit_code == 0 and time.process_time() - before < 2
-    assert "Rank 63 keeps the others waiting." in done.output
-    assert "\x1b[2J" not in done.output and r"\x1b[2J" in done.output
+    start = time.process_time()
+    result = CliRunner().invoke(main, [str(tmp_path), "-o", str(target)], catch_exceptions=False)
+    assert result.exit_code == 0 and time.process_time() - start < 2
+    assert "Rank 63 keeps the others waiting." in result.output
+    assert "\x1b[2J" not in result.output and r"\x1b[2J" in result.output
     text = target.read_text()
     assert "<script" not in text and "&lt;script&gt;" in text
     assert r"\udcff.flight: no name of a flight file" in text
@@ -255,7 +255,7 @@ def test_without_a_directory_the_only_job_is_told_and_several_are_listed(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["train.py", "--steps", "3"])
     ranks = write(2)
-    told(tmp_path, ranks)
+    report(tmp_path, ranks)
     monkeypatch.delenv("MPICOLL_FLIGHT_DIR")
     monkeypatch.setattr(listing, "home", lambda: tmp_path)
     only = CliRunner().invoke(main, [], catch_exceptions=False)
@@ -280,19 +280,21 @@ def test_without_a_directory_and_a_job_the_place_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path / "none"))
-    done = CliRunner().invoke(main, [])
-    assert done.exit_code == 2
-    assert f"no job has left flight files in {tmp_path}/none" in " ".join(done.output.split())
+    result = CliRunner().invoke(main, [])
+    assert result.exit_code == 2
+    assert f"no job has left flight files in {tmp_path}/none" in " ".join(result.output.split())
 
 
 def test_the_main_thread_comes_first_and_a_long_wait_is_told(write: Write, tmp_path: Path) -> None:
     ranks = write(2)
     for rank in ranks:
-        rank.done(2)
+        rank.complete(2)
     ranks[0].call()
-    other = 'Thread 0x2 (most recent call first):\n  File "/l/watch.py", line 7 in _watch\n'
+    background_stack = (
+        'Thread 0x2 (most recent call first):\n  File "/l/watch.py", line 7 in _watch\n'
+    )
     users = 'Current thread 0x1 (most recent call first):\n  File "/u/train.py", line 9 in step\n'
-    ranks[1].recorder.stacks.write_text(other + users)
+    ranks[1].recorder.stacks.write_text(background_stack + users)
     for rank in ranks:
         rank.recorder.close()
     dumps, faults = read_all(tmp_path)
@@ -302,8 +304,8 @@ def test_the_main_thread_comes_first_and_a_long_wait_is_told(write: Write, tmp_p
     assert text.index("/u/train.py:9") < text.index("/l/watch.py:7")
     assert re.search(r"s, a line for each rank, and not the (29|30)(\.\d)? s of waiting", text)
     assert re.search(r"symmetric, under way for 30(\.\d)? s", text)
-    said = CliRunner().invoke(main, [str(tmp_path), "--stacks"], catch_exceptions=False).output
-    assert said.index("rank 1, the main thread") < said.index("rank 1, another thread")
+    output = CliRunner().invoke(main, [str(tmp_path), "--stacks"], catch_exceptions=False).output
+    assert output.index("rank 1, the main thread") < output.index("rank 1, another thread")
 
 
 @pytest.mark.browser
@@ -312,7 +314,7 @@ def test_on_a_phone_the_timeline_fits_and_headers_stay_whole(
 ) -> None:
     ranks = write(3)
     for rank in ranks:
-        rank.done(5)
+        rank.complete(5)
     for rank in ranks[:2]:
         rank.call()
     for rank in ranks:
@@ -334,8 +336,8 @@ def test_on_a_phone_the_timeline_fits_and_headers_stay_whole(
 
 
 def test_a_group_without_a_name_is_named_by_its_ranks(place: Path) -> None:
-    both = [groups._Said(True, False, JOB, rank, "1", ("h", 1)) for rank in (4, 5)]
-    flight = groups.join(lambda item, kind: both, 0, 2, threads=True, writers=_compiled)
+    members = [groups._Member(True, False, JOB, rank, "1", ("h", 1)) for rank in (4, 5)]
+    flight = groups.join(lambda item, kind: members, 0, 2, threads=True, writers=_compiled)
     assert flight is not None
     flight.log.end(flight.log.begin(flight.call("barrier", "", "", "")))
     (dump,) = read_all(place)[0]
@@ -344,11 +346,11 @@ def test_a_group_without_a_name_is_named_by_its_ranks(place: Path) -> None:
     assert last_call(dump.entries[-1]) == "barrier 1 of ranks 4-5"
 
 
-@pytest.mark.parametrize("given", ["nothing", "."])
-def test_a_directory_without_files_is_refused(tmp_path: Path, given: str) -> None:
-    done = CliRunner().invoke(main, [str(tmp_path / given)])
-    assert done.exit_code == 2 and "Error" in done.output
-    assert "Traceback" not in done.output
+@pytest.mark.parametrize("argument", ["nothing", "."])
+def test_a_directory_without_files_is_refused(tmp_path: Path, argument: str) -> None:
+    result = CliRunner().invoke(main, [str(tmp_path / argument)])
+    assert result.exit_code == 2 and "Error" in result.output
+    assert "Traceback" not in result.output
 
 
 def test_torchs_analyser_finds_the_rank(write: Write, tmp_path: Path) -> None:
@@ -358,16 +360,16 @@ def test_torchs_analyser_finds_the_rank(write: Write, tmp_path: Path) -> None:
     config = importlib.import_module(f"{components}.config_manager")
     ranks = write(3)
     for rank in ranks:
-        rank.done(2)
-        rank.done(1, Call("scan", "float32 (8), sum"))
+        rank.complete(2)
+        rank.complete(1, Call("scan", "float32 (8), sum"))
     for rank in ranks[1:]:
         rank.call()
-    told(tmp_path, ranks)
+    report(tmp_path, ranks)
     out = tmp_path / "torch"
-    done = CliRunner().invoke(main, [str(tmp_path), "--torch", str(out)], catch_exceptions=False)
-    assert done.exit_code == 0
+    result = CliRunner().invoke(main, [str(tmp_path), "--torch", str(out)], catch_exceptions=False)
+    assert result.exit_code == 0
     arguments = config.JobConfig().parse_args([str(out), "--prefix", "rank_"])
-    found = builder.build_db(loader.read_dir(arguments)[0], arguments, VERSION).collectives
-    assert [(each.collective_seq_id, each.missing_ranks) for each in found] == [
+    collectives = builder.build_db(loader.read_dir(arguments)[0], arguments, VERSION).collectives
+    assert [(record.collective_seq_id, record.missing_ranks) for record in collectives] == [
         (1, None), (2, None), (4, {0}),
     ]  # fmt: skip

@@ -32,15 +32,15 @@ def wait_until_stuck(place: Path) -> list[int]:
         if len(list(place.glob("*.flight"))) < 3:
             continue
         dumps, _ = read_all(place)
-        if sorted(len(each.entries) for each in dumps) == [4, 5, 5]:
-            return [each.process.pid for each in dumps]
+        if sorted(len(dump.entries) for dump in dumps) == [4, 5, 5]:
+            return [dump.process.pid for dump in dumps]
     raise AssertionError("the ranks have not come so far")
 
 
 def wait_until_gone(place: Path, *processes: int) -> None:
     """Return once these ranks do not run: the system ends a process some time after its signal."""
     until = time.monotonic() + LIMIT
-    while any(each.is_alive for each in read_all(place)[0] if each.process.pid in processes):
+    while any(dump.is_alive for dump in read_all(place)[0] if dump.process.pid in processes):
         assert time.monotonic() < until, "ranks have outlived SIGKILL"
         time.sleep(0.05)
 
@@ -59,8 +59,8 @@ def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
     if launcher is None:
         pytest.skip("no mpirun")
     environment = {**os.environ, **QUIRKS, "MPICOLL_FLIGHT_DIR": str(tmp_path)}
-    said = tmp_path / "stderr"
-    with said.open("wb") as file:
+    error_file = tmp_path / "stderr"
+    with error_file.open("wb") as file:
         job = subprocess.Popen(
             (launcher, "-n", "3", sys.executable, str(PROGRAM)), env=environment,
             stdout=subprocess.DEVNULL, stderr=file, start_new_session=True,
@@ -71,25 +71,25 @@ def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
         live = CliRunner().invoke(doctor, ["--job", str(tmp_path)], env={"COLUMNS": "400"})
         assert job.poll() is None
         os.kill(processes[0], signal.SIGUSR1)
-        wait_until_said(said, "how it stands")
+        wait_until_said(error_file, "how it stands")
         os.kill(processes[2], signal.SIGTERM)
         wait_until_gone(tmp_path, processes[2])
-        for each in processes:
+        for process in processes:
             with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
+                os.kill(process, signal.SIGKILL)
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
     wait_until_gone(tmp_path, *processes)
-    asked = " ".join(said.read_text().split())
-    assert asked.count("Rank 1 keeps the others waiting.") == 1
-    assert asked.count(f"in elsewhere; it runs (process {processes[1]})") == 1
+    printed = " ".join(error_file.read_text().split())
+    assert printed.count("Rank 1 keeps the others waiting.") == 1
+    assert printed.count(f"in elsewhere; it runs (process {processes[1]})") == 1
     dead = CliRunner().invoke(postmortem, [str(tmp_path)], env={"COLUMNS": "400"})
-    for told in (live.output, dead.output):
-        assert "Rank 1 keeps the others waiting." in told
-        assert "Call 5 of group world (3 ranks), allreduce of float32 (8), sum" in told
-        assert f"Ranks 0,2 have come, from {PROGRAM}:{CALL} in <module>." in told
-        assert f"its stack says {PROGRAM}:{SLEEP} in elsewhere" in told
+    for text in (live.output, dead.output):
+        assert "Rank 1 keeps the others waiting." in text
+        assert "Call 5 of group world (3 ranks), allreduce of float32 (8), sum" in text
+        assert f"Ranks 0,2 have come, from {PROGRAM}:{CALL} in <module>." in text
+        assert f"its stack says {PROGRAM}:{SLEEP} in elsewhere" in text
     assert "Rank 1 has not come: it is in no call" in live.output
     assert "runs (process" in live.output
     assert "Rank 1 has not come: it was in no call" in dead.output

@@ -35,7 +35,7 @@ from mpicoll.machine.background import background
 JOB = "job-of-a-test"
 
 
-def made(directory: Path, monkeypatch: pytest.MonkeyPatch, calls: int = 3) -> Path:
+def write_file(directory: Path, monkeypatch: pytest.MonkeyPatch, calls: int = 3) -> Path:
     """Return the file of a rank that has made some calls, and is in another."""
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(directory))
     recorder = Recorder(JOB, (0, 2), writers=_compiled)
@@ -53,20 +53,20 @@ def made(directory: Path, monkeypatch: pytest.MonkeyPatch, calls: int = 3) -> Pa
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The bytes of such a file."""
     with pytest.MonkeyPatch.context() as patch:
-        return made(tmp_path_factory.mktemp("whole"), patch, 300).read_bytes()
+        return write_file(tmp_path_factory.mktemp("whole"), patch, 300).read_bytes()
 
 
 def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dump = read(made(tmp_path, monkeypatch, 3 * ROWS))
+    dump = read(write_file(tmp_path, monkeypatch, 3 * ROWS))
     assert not dump.faults
     assert (dump.rank, dump.process.pid, dump.state) == (0, os.getpid(), State.RUNNING)
-    assert [each.sequence for each in dump.entries] == list(range(2 * ROWS + 2, 3 * ROWS + 2))
-    *before, last = dump.entries
-    assert {each.outcome for each in before} == {Outcome.DONE}
-    assert all(each.start <= each.end for each in before)
+    assert [entry.sequence for entry in dump.entries] == list(range(2 * ROWS + 2, 3 * ROWS + 2))
+    *completed, last = dump.entries
+    assert {entry.outcome for entry in completed} == {Outcome.COMPLETED}
+    assert all(entry.start <= entry.end for entry in completed)
     assert last.outcome is Outcome.UNDER_WAY
     assert last.call == Call("allreduce", "float32 (8), sum", "ring", "symmetric")
-    assert last.where is not None and last.where.function == "made"
+    assert last.location is not None and last.location.function == "made"
     assert last.group == Group("1234", "world", 0, "0-1")
 
 
@@ -76,7 +76,7 @@ def test_what_is_left_of_a_damaged_file_is_read(whole: bytes, tmp_path: Path) ->
     path = tmp_path / f"rank-00000.{JOB}.1{SUFFIX}"
     path.write_bytes(data)
     dump = read(path)
-    assert [each.number for each in dump.entries] == [*range(1, 6), *range(7, 302)]
+    assert [entry.number for entry in dump.entries] == [*range(1, 6), *range(7, 302)]
     assert dump.faults == ["1 rows are damaged or half written, and left out"]
 
 
@@ -86,7 +86,7 @@ def test_rows_in_each_other_s_places_are_left_out(whole: bytes, tmp_path: Path) 
     data[first], data[second] = data[second], data[first]
     path = tmp_path / f"rank-00000.{JOB}.1{SUFFIX}"
     path.write_bytes(data)
-    assert [each.number for each in read(path).entries] == list(range(3, 302))
+    assert [entry.number for entry in read(path).entries] == list(range(3, 302))
 
 
 def test_another_version_is_named(whole: bytes, tmp_path: Path) -> None:
@@ -102,14 +102,14 @@ def test_another_version_is_named(whole: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"), [([], ""), (["x.flight"], ": x.flight: no name of a flight file")]
+    ("names", "reason"), [([], ""), (["x.flight"], ": x.flight: no name of a flight file")]
 )
 def test_a_directory_without_flight_files_is_refused(
-    names: list[str], said: str, tmp_path: Path
+    names: list[str], reason: str, tmp_path: Path
 ) -> None:
     for name in names:
         (tmp_path / name).touch()
-    with pytest.raises(ArgumentError, match=f"has no flight files{said}$"):
+    with pytest.raises(ArgumentError, match=f"has no flight files{reason}$"):
         read_all(tmp_path)
 
 
@@ -150,8 +150,8 @@ for _ in range(100):
 
 
 def test_threads_may_be_the_first_to_decode_at_once() -> None:
-    done = python("-c", FIRST_DECODED)
-    assert done.returncode == 0, done.stdout
+    process = python("-c", FIRST_DECODED)
+    assert process.returncode == 0, process.stdout
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_full_table_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
     recorder = Recorder(JOB, (0, 2), writers=_compiled)
     places = [
-        recorder.intern(Call("x" * 5000, str(each))) for each in range(TABLE_BYTES // 5000 + 2)
+        recorder.intern(Call("x" * 5000, str(number))) for number in range(TABLE_BYTES // 5000 + 2)
     ]
     assert places[0] and not places[-1]
     assert recorder.used <= TABLE_BYTES
@@ -203,13 +203,13 @@ def test_what_a_handler_of_a_signal_names_stays_beside_what_it_interrupts(
     memory = recorder.memory
     assert memory is not None
 
-    def both() -> list[int]:
+    def intern_two() -> list[int]:
         within: list[int] = []
         interrupted: Any = _Interrupted(memory, lambda: within.append(recorder.intern(groups[1])))
         recorder.memory = interrupted
         return [recorder.intern(groups[0]), *within]
 
-    places = background(both, "interrupted").result(LIMIT)
+    places = background(intern_two, "interrupted").result(LIMIT)
     recorder.memory = memory
     recorder.close()
     dump = read(recorder.path)
@@ -234,5 +234,5 @@ def test_a_file_of_many_huge_groups_is_diagnosed(
         recorder.intern(Group(str(number), "", 0, "0-65535"))
     recorder.close()
     began = process_time()
-    found = diagnose(read_all(tmp_path)[0], 0)
-    assert len(found.ranks) <= 1 << 17 and process_time() - began < 5
+    diagnosis = diagnose(read_all(tmp_path)[0], 0)
+    assert len(diagnosis.ranks) <= 1 << 17 and process_time() - began < 5

@@ -21,7 +21,7 @@ from mpicoll.flight import asked, directory, groups, recorder, stacks
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import SUFFIX, Outcome
 from mpicoll.flight.reader import Dump, read_all
-from mpicoll.flight.records import Where
+from mpicoll.flight.records import Location
 from mpicoll.flight.words import sentences
 
 
@@ -35,18 +35,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def recorded(place: Path, function: Any, size: int = 3) -> list[Dump]:
     """Return what ranks have recorded when all have run a function."""
-    together = threading.Barrier(size)
-    found: list[Dump] = []
+    barrier = threading.Barrier(size)
+    dumps: list[Dump] = []
 
     def run(c: mpicoll.Collectives) -> None:
         function(c)
-        together.wait()
+        barrier.wait()
         if c.rank == 0:
-            found.extend(read_all(place)[0])
-        together.wait()
+            dumps.extend(read_all(place)[0])
+        barrier.wait()
 
     mpicoll.threads(size)(run)
-    return found
+    return dumps
 
 
 def test_all_ranks_count_the_same_calls_of_a_group(place: Path) -> None:
@@ -62,20 +62,24 @@ def test_all_ranks_count_the_same_calls_of_a_group(place: Path) -> None:
         part.barrier(algorithm="native")
 
     dumps = recorded(place, run)
-    assert [each.rank for each in dumps] == [0, 1, 2]
+    assert [dump.rank for dump in dumps] == [0, 1, 2]
     calls = [
-        [(one.sequence, one.call.collective) for one in each.entries if one.group.name == "world"]  # type: ignore[union-attr]
-        for each in dumps
+        [
+            (entry.sequence, entry.call.collective)
+            for entry in dump.entries
+            if entry.group.name == "world"
+        ]  # type: ignore[union-attr]
+        for dump in dumps
     ]
     assert calls[0] == calls[1] == calls[2]
     names = ["allreduce"] * 3 + ["plan of broadcast"] + ["broadcast"] * 2 + ["split"]
     assert [name for _, name in calls[0]] == names
-    assert [one for one, _ in calls[0]] == list(range(1, 8))
+    assert [sequence for sequence, _ in calls[0]] == list(range(1, 8))
     last = dumps[0].entries[-1]
     assert last.call.algorithm == "native" and last.call.collective == "barrier"
     assert last.group is not None and last.group.ranks == "0,2"
-    assert all(one.outcome is Outcome.DONE for each in dumps for one in each.entries)
-    wheres = {one.where.file for each in dumps for one in each.entries if one.where}
+    assert all(entry.outcome is Outcome.COMPLETED for dump in dumps for entry in dump.entries)
+    wheres = {entry.location.file for dump in dumps for entry in dump.entries if entry.location}
     assert wheres == {__file__}
 
 
@@ -127,31 +131,31 @@ def test_a_call_has_the_line_of_the_users_source(
     """The first calls are served by Python, the later ones by the extension."""
     first = calls.__code__.co_firstlineno
     for dump in recorded(place, calls):
-        entries = [each for each in dump.entries if each.call.collective == "allreduce"]
+        entries = [entry for entry in dump.entries if entry.call.collective == "allreduce"]
         assert len(entries) == 4
-        assert {each.where for each in entries} == {Where(__file__, first + line, function)}
+        assert {entry.location for entry in entries} == {Location(__file__, first + line, function)}
 
 
 def test_threads_that_join_at_once_share_a_recorder(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "_of_process", [])
-    monkeypatch.setattr(stacks, "watch", lambda *given, **named: False)
+    monkeypatch.setattr(stacks, "watch", lambda *_arguments, **named: False)
     monkeypatch.setattr(RankLost, "raised", RankLost.raised)
-    joined: list[groups.GroupFlight | None] = []
+    flights: list[groups.GroupFlight | None] = []
 
-    def both(item: Any, kind: Any) -> list[Any]:
+    def exchange(item: Any, kind: Any) -> list[Any]:
         return [item, item]
 
     def meanwhile(item: Any, kind: Any) -> list[Any]:
-        joined.append(groups.join(both, 0, 2, writers=_compiled))
+        flights.append(groups.join(exchange, 0, 2, writers=_compiled))
         return [item, item]
 
-    joined.append(groups.join(meanwhile, 0, 2, writers=_compiled))
-    assert len({flight.recorder for flight in joined if flight is not None}) == 1
+    flights.append(groups.join(meanwhile, 0, 2, writers=_compiled))
+    assert len({flight.recorder for flight in flights if flight is not None}) == 1
     assert len(list(place.rglob(f"*{SUFFIX}"))) == 1
-    for each in groups._of_process:
-        each.end(None)
+    for open_recorder in groups._of_process:
+        open_recorder.end(None)
 
 
 def test_a_call_that_raises_keeps_the_files(place: Path) -> None:
@@ -184,19 +188,19 @@ def test_a_directory_that_another_rank_removes_is_made_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rank of a short run may end before another has opened its file."""
-    made: list[Path] = []
+    paths: list[Path] = []
 
     def opened(job: str) -> Path:
-        made.append(place / job)
-        made[-1].mkdir()
-        if len(made) < 3:
-            made[-1].rmdir()
-        return made[-1]
+        paths.append(place / job)
+        paths[-1].mkdir()
+        if len(paths) < 3:
+            paths[-1].rmdir()
+        return paths[-1]
 
     monkeypatch.setattr(recorder, "opened", opened)
     recorder.Recorder("job", (0, 1), writers=_compiled).close()
-    assert len(made) == 3
-    assert [each.suffix for each in made[-1].iterdir()] == [SUFFIX]
+    assert len(paths) == 3
+    assert [file.suffix for file in paths[-1].iterdir()] == [SUFFIX]
 
 
 def test_a_process_that_two_threads_end(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,10 +217,10 @@ def test_few_directories_of_ended_jobs_stay(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
-    for number in range(directory.MOST + 5):
+    for number in range(directory.MAX_JOBS + 5):
         directory.opened(f"job-{number}")
-    found = list(directory.home().iterdir())
-    assert len(found) == directory.MOST
+    folders = list(directory.home().iterdir())
+    assert len(folders) == directory.MAX_JOBS
     assert directory.home().stat().st_mode & 0o777 == 0o700
 
 
@@ -226,9 +230,9 @@ def test_the_switch_turns_it_off(place: Path, monkeypatch: pytest.MonkeyPatch) -
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize(("local", "said"), [("0", 1), ("1", 0)])
+@pytest.mark.parametrize(("local", "warnings"), [("0", 1), ("1", 0)])
 def test_a_run_goes_on_where_nothing_can_be_written(
-    place: Path, local: str, said: int, monkeypatch: pytest.MonkeyPatch,
+    place: Path, local: str, warnings: int, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """One process says so for all of its host, and which one it is."""
@@ -239,7 +243,9 @@ def test_a_run_goes_on_where_nothing_can_be_written(
     monkeypatch.setattr(groups, "_warned", [])
     assert mpicoll.threads(2)(lambda c: int(c.allreduce(np.ones(1, int))[0])) == [2, 2]
     error = capfd.readouterr().err
-    assert error.count("calls are not recorded: /") == error.count("warning: rank 3 on ") == said
+    assert (
+        error.count("calls are not recorded: /") == error.count("warning: rank 3 on ") == warnings
+    )
 
 
 def test_somebody_elses_directory_is_not_written_to(
@@ -254,14 +260,14 @@ def test_somebody_elses_directory_is_not_written_to(
 
 
 def test_a_users_own_handler_stays(tmp_path: Path) -> None:
-    def own(*given: object) -> None: ...
+    def handle(*_arguments: object) -> None: ...
 
-    before = signal.signal(signal.SIGUSR1, own)
+    original = signal.signal(signal.SIGUSR1, handle)
     try:
         assert not stacks.watch(tmp_path / "stacks")
-        assert signal.getsignal(signal.SIGUSR1) is own
+        assert signal.getsignal(signal.SIGUSR1) is handle
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGUSR1, original)
 
 
 HANDLED = """
@@ -308,8 +314,8 @@ if moment == "before":
 @pytest.mark.parametrize("owner", ["faulthandler", "python", "library"])
 def test_a_handler_that_others_install_stays(tmp_path: Path, owner: str, moment: str) -> None:
     """Installed before the first group or after it; MPICH is a library that has one."""
-    done = python("-c", HANDLED, str(tmp_path), owner, moment)
-    assert done.returncode == 0, done.stdout
+    process = python("-c", HANDLED, str(tmp_path), owner, moment)
+    assert process.returncode == 0, process.stdout
 
 
 INTERRUPTED = """
@@ -331,8 +337,8 @@ os.read(start, 1)  # ends by what the handler writes
 
 
 def test_a_handler_of_python_interrupts_a_system_call_as_before(tmp_path: Path) -> None:
-    done = python("-c", INTERRUPTED, str(tmp_path / "stacks"), timeout=60)
-    assert done.returncode == 0, done.stdout
+    process = python("-c", INTERRUPTED, str(tmp_path / "stacks"), timeout=60)
+    assert process.returncode == 0, process.stdout
 
 
 def test_only_a_process_that_catches_the_signal_gets_it() -> None:
@@ -349,7 +355,7 @@ def test_only_a_process_that_catches_the_signal_gets_it() -> None:
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-ASKED = """
+REQUESTED_STACKS = """
 import ctypes, os, pathlib, signal, sys, threading, time
 from mpicoll.execution import _compiled
 from mpicoll.flight import asked
@@ -378,8 +384,8 @@ os._exit(0)
 
 
 def test_a_rank_whose_threads_end_while_it_is_asked_for_their_stacks_lives(tmp_path: Path) -> None:
-    done = python("-c", ASKED, str(tmp_path / "stacks"))
-    assert done.returncode == 0, done.stdout
+    process = python("-c", REQUESTED_STACKS, str(tmp_path / "stacks"))
+    assert process.returncode == 0, process.stdout
 
 
 def test_a_signal_does_not_end_the_thread_that_prints(
@@ -393,7 +399,7 @@ def test_a_signal_does_not_end_the_thread_that_prints(
 
     monkeypatch.setattr(asked, "look", look)
     thread = threading.Thread(target=asked._print, args=(descriptor, tmp_path), daemon=True)
-    before = signal.signal(signal.SIGUSR2, lambda *given: None)
+    original = signal.signal(signal.SIGUSR2, lambda *_arguments: None)
     try:
         thread.start()
         for _ in range(5):
@@ -402,48 +408,51 @@ def test_a_signal_does_not_end_the_thread_that_prints(
         os.eventfd_write(descriptor, 1)
         assert come.wait(LIMIT)
     finally:
-        signal.signal(signal.SIGUSR2, before)
+        signal.signal(signal.SIGUSR2, original)
 
 
 def test_messages_between_two_ranks_are_recorded_apart(place: Path) -> None:
     def run(c: mpicoll.Collectives) -> None:
-        x, other = np.ones(4), np.empty(4)
+        x, y = np.ones(4), np.empty(4)
         c.barrier()
         if c.rank == 0:
             c.send(x, 1, tag=3)
-            c.irecv(other, 1).wait()
+            c.irecv(y, 1).wait()
         else:
-            c.recv(other, 0, tag=3)
+            c.recv(y, 0, tag=3)
             request = c.isend(x, 0)
             while not request.test():
                 pass
-        c.sendrecv(x, 1 - c.rank, other)
+        c.sendrecv(x, 1 - c.rank, y)
 
     dumps = recorded(place, run, size=2)
-    said = [
-        [(one.sequence, one.call.collective, one.call.signature) for one in each.entries[1:]]
-        for each in dumps
+    calls = [
+        [
+            (entry.sequence, entry.call.collective, entry.call.signature)
+            for entry in dump.entries[1:]
+        ]
+        for dump in dumps
     ]
-    assert said[0] == [
+    assert calls[0] == [
         (1, "send", "to rank 1, tag 3"),
         (2, "irecv", "from rank 1, tag 0"),
         (3, "sendrecv", "from rank 1, to rank 1, tag 0"),
     ]
-    assert [name for _, name, _ in said[1]] == ["recv", "isend", "sendrecv"]
-    every = [one for each in dumps for one in each.entries]
-    assert all(one.outcome is Outcome.DONE for one in every)
-    assert {one.group.messages for one in every if one.group} == {False, True}
+    assert [name for _, name, _ in calls[1]] == ["recv", "isend", "sendrecv"]
+    every = [entry for dump in dumps for entry in dump.entries]
+    assert all(entry.outcome is Outcome.COMPLETED for entry in every)
+    assert {entry.group.messages for entry in every if entry.group} == {False, True}
     assert diagnose(dumps, time.time_ns()).stuck == []
 
 
 def test_a_message_that_does_not_come_is_named(place: Path) -> None:
     def run(c: mpicoll.Collectives) -> None:
-        other = np.empty(4)
+        y = np.empty(4)
         c.barrier()
         if c.rank == 0:
             c.deadline = 0.2
             with pytest.raises(RankLost):
-                c.recv(other, 1, tag=7)
+                c.recv(y, 1, tag=7)
 
-    (said,) = sentences(diagnose(recorded(place, run, size=2), time.time_ns()))
-    assert said.startswith("Rank 0 has left recv of from rank 1, tag 7, from ")
+    (sentence,) = sentences(diagnose(recorded(place, run, size=2), time.time_ns()))
+    assert sentence.startswith("Rank 0 has left recv of from rank 1, tag 7, from ")

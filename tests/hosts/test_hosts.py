@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 WHY = missing()
 needs_hosts = pytest.mark.skipif(WHY is not None, reason=f"no emulated hosts: {WHY}")
 
-WHO = """
+HOSTS_PROGRAM = """
 import socket, sys, mpicoll, torchcoll
 with mpicoll.world() as c, torchcoll.world() as t:
     line = f"{c.rank} {socket.gethostname()} {c.nodes} {t.nodes == c.nodes} {c.transports}\\n"
@@ -91,8 +91,8 @@ def run(
             os.killpg(process.pid, signal.SIGKILL)
             for name in hosts.names:
                 listed = ["ip", "netns", "pids", f"{hosts.prefix}-{name}"]
-                found = subprocess.run(listed, capture_output=True, text=True, check=False)
-                for number in found.stdout.split():
+                output = subprocess.run(listed, capture_output=True, text=True, check=False)
+                for number in output.stdout.split():
                     with suppress(ProcessLookupError):
                         os.kill(int(number), signal.SIGKILL)
             raise
@@ -108,9 +108,9 @@ def pair() -> Iterator[Hosts]:
 
 @needs_hosts
 def test_both_backends_see_the_hosts(pair: Hosts) -> None:
-    done = run(pair, ["-c", WHO], 2)
-    assert done.returncode == 0, done.stderr
-    shown = sorted(done.stdout.splitlines())
+    process = run(pair, ["-c", HOSTS_PROGRAM], 2)
+    assert process.returncode == 0, process.stderr
+    shown = sorted(process.stdout.splitlines())
     assert [line.split()[1] for line in shown] == ["host0", "host0", "host1", "host1"]
     assert all("((0, 1), (2, 3)) True" in line and "symmetric" in line for line in shown)
 
@@ -119,47 +119,55 @@ def test_both_backends_see_the_hosts(pair: Hosts) -> None:
 @pytest.mark.parametrize("provider", ["ofi", "ucx"])
 def test_the_link_is_the_limit(pair: Hosts, provider: str) -> None:
     """Faster would be the memory that the hosts share; slower, more than the protocols take."""
-    done = run(pair, ["-c", STREAM], provider=provider)
-    assert done.returncode == 0, done.stderr
+    process = run(pair, ["-c", STREAM], provider=provider)
+    assert process.returncode == 0, process.stderr
     # The bucket lets its burst through at once: 2 of 32 Mbit.
-    assert 100 < float(done.stdout) < 220
+    assert 100 < float(process.stdout) < 220
 
 
 @needs_hosts
 def test_two_levels_are_right_on_several_hosts(pair: Hosts, tmp_path: Path) -> None:
     """The harness measures across nodes, with a clock whose error it states."""
     output = tmp_path / "records.jsonl"
-    done = run(
+    process = run(
         pair,
         ["-m", "mpicoll.bench", "allreduce", "broadcast", "barrier", "--algorithms",
          "native,two_level,auto", "--sizes", "4K", "-n", "3", "-J", str(output)],
         2,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = only(CaseRecord, load(output))
-    assert {each.nodes for each in found} == {2}
-    ran = [each for each in found if not each.message]
-    assert {each.backend for each in ran} == {"mpi4py", "torch"}
-    levels = [each for each in ran if each.algorithm.startswith("two_level")]
-    assert {each.collective for each in levels} >= {"allreduce", "broadcast"}
-    assert all(each.transport == "symmetric+point-to-point" for each in levels)
-    assert all(each.correct is not False for each in ran)
-    assert all(0 < each.sync_error_us < 1e6 for each in ran)
+    assert process.returncode == 0, process.stderr
+    records = only(CaseRecord, load(output))
+    assert {record.nodes for record in records} == {2}
+    ran = [record for record in records if not record.message]
+    assert {record.backend for record in ran} == {"mpi4py", "torch"}
+    levels = [record for record in ran if record.algorithm.startswith("two_level")]
+    assert {record.collective for record in levels} >= {"allreduce", "broadcast"}
+    assert all(record.transport == "symmetric+point-to-point" for record in levels)
+    assert all(record.correct is not False for record in ran)
+    assert all(0 < record.sync_error_us < 1e6 for record in ran)
 
 
 @needs_hosts
 def test_ranks_that_have_left_serve_those_inside_of_mpi(pair: Hosts, tmp_path: Path) -> None:
     """MPICH starts a message when the other rank's MPI has answered."""
-    done = run(pair, ["-c", LEAVES, str(tmp_path)], 3)
-    assert "cannot be left" not in done.stderr
-    found = [(tmp_path / str(rank)).read_text() for rank in range(6)]
-    assert found == ["RankLost"] * 2 + ["ZeroDivisionError"] + ["RankLost"] * 3
+    process = run(pair, ["-c", LEAVES, str(tmp_path)], 3)
+    assert "cannot be left" not in process.stderr
+    errors = [(tmp_path / str(rank)).read_text() for rank in range(6)]
+    assert errors == ["RankLost"] * 2 + ["ZeroDivisionError"] + ["RankLost"] * 3
 
 
 def measured(hosts: Hosts, command: str, file: Path, *arguments: str) -> list[Record]:
-    given = ["-m", f"mpicoll.{command}", "--backends", "mpi4py", "-J", str(file), *arguments]
-    done = run(hosts, given)
-    assert done.returncode == 0, done.stderr
+    arguments_of_ranks = [
+        "-m",
+        f"mpicoll.{command}",
+        "--backends",
+        "mpi4py",
+        "-J",
+        str(file),
+        *arguments,
+    ]
+    process = run(hosts, arguments_of_ranks)
+    assert process.returncode == 0, process.stderr
     return load(file)
 
 
@@ -171,11 +179,11 @@ def prices_and_times(hosts: Hosts, folder: Path) -> Iterator[tuple[str, float, f
         hosts, "bench", folder / "times", "allreduce", "broadcast", "allgather", "--sizes", "1M",
         "-n", "7", "--algorithms", "ring,recursive_doubling,binomial,chain(segments=16)",
     )  # fmt: skip
-    for each in only(CaseRecord, times):
-        if each.time_us and each.time_us.min and not each.algorithm.startswith("native"):
-            found = find(each.collective, each.algorithm)
-            name = f"{each.collective} {each.algorithm}"
-            yield name, price(found, 3, each.bytes_total, network), 1e-6 * each.time_us.min
+    for record in only(CaseRecord, times):
+        if record.time_us and record.time_us.min and not record.algorithm.startswith("native"):
+            algorithm = find(record.collective, record.algorithm)
+            name = f"{record.collective} {record.algorithm}"
+            yield name, price(algorithm, 3, record.bytes_total, network), 1e-6 * record.time_us.min
 
 
 @needs_hosts
@@ -222,7 +230,7 @@ def test_nothing_is_left_when_it_ends_or_is_terminated(tmp_path: Path) -> None:
 
 def left_of(process: int) -> list[str]:
     """Return the network namespaces of a process: other tests may have theirs at the same time."""
-    return [each for each in spaces() if each.startswith(f"mpicoll-{process}-")]
+    return [name for name in spaces() if name.startswith(f"mpicoll-{process}-")]
 
 
 @needs_hosts
@@ -235,10 +243,10 @@ def left_of(process: int) -> list[str]:
     ],
 )
 def test_impossible_hosts_are_refused(count: int, rate: str, text: str) -> None:
-    before = left_of(os.getpid())
+    original = left_of(os.getpid())
     with pytest.raises(LaunchError, match=text), Hosts(count, rate):
         pass
-    assert left_of(os.getpid()) == before
+    assert left_of(os.getpid()) == original
 
 
 def test_the_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

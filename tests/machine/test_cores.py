@@ -42,9 +42,13 @@ def test_impossible_nodes_are_refused(monkeypatch: pytest.MonkeyPatch, text: str
 
 
 def test_a_process_reports_its_machine() -> None:
-    own = own_process()
-    assert own.machine.cores >= len(own.cores.allowed) >= 1
-    assert own.host and own.machine.processor and own.machine.kernel.startswith("Linux")
+    description = own_process()
+    assert description.machine.cores >= len(description.cores.allowed) >= 1
+    assert (
+        description.host
+        and description.machine.processor
+        and description.machine.kernel.startswith("Linux")
+    )
 
 
 def process(load: float = 0.0) -> Process:
@@ -53,13 +57,13 @@ def process(load: float = 0.0) -> Process:
 
 @pytest.mark.parametrize(("ranks", "remarks"), [(2, 0), (3, 1)])
 def test_more_ranks_than_cores_are_remarked(ranks: int, remarks: int) -> None:
-    found = oversubscription((tuple(range(ranks)),), [process()] * ranks)
-    assert len(found) == remarks
-    assert all("3 ranks share 2 cores on here" in each for each in found)
+    warnings = oversubscription((tuple(range(ranks)),), [process()] * ranks)
+    assert len(warnings) == remarks
+    assert all("3 ranks share 2 cores on here" in warning for warning in warnings)
 
 
 @pytest.mark.parametrize(("load", "remarks"), [(2.0, 0), (2.5, 1)])
 def test_other_load_is_remarked(load: float, remarks: int) -> None:
-    found = other_load(((0,),), [process(load)])
-    assert len(found) == remarks
-    assert all("2.5 on 2 cores" in each for each in found)
+    warnings = other_load(((0,),), [process(load)])
+    assert len(warnings) == remarks
+    assert all("2.5 on 2 cores" in warning for warning in warnings)

@@ -78,8 +78,8 @@ def test_a_single_rank_of_torchcoll_is_sent_to_torchrun(monkeypatch: pytest.Monk
 
 
 def test_single_ranks_of_a_launcher_are_detected() -> None:
-    found = singletons(1, "MPICH 5", OPEN_MPI)
-    assert found is not None and "Open MPI" in found and "-n 4" in found
+    message = singletons(1, "MPICH 5", OPEN_MPI)
+    assert message is not None and "Open MPI" in message and "-n 4" in message
     assert "torchrun --nproc-per-node 8" in (singletons(1, "MPICH 5", TORCHRUN) or "")
 
 
@@ -121,6 +121,6 @@ def test_a_group_and_a_single_process_are_fine(size: int, variables: dict[str, s
 def test_the_launcher_of_another_mpi_is_named(
     vendor: str, variables: dict[str, str], differs: bool
 ) -> None:
-    found = mismatch(vendor, variables)
-    assert (found is not None) == differs
-    assert found is None or f"-n {variables.get('PMI_SIZE', '4')}" in found
+    message = mismatch(vendor, variables)
+    assert (message is not None) == differs
+    assert message is None or f"-n {variables.get('PMI_SIZE', '4')}" in message

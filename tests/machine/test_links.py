@@ -30,8 +30,8 @@ def test_cores_are_read_from_the_system(tmp_path: Path) -> None:
 
 def test_classes_of_host_pairs() -> None:
     bound = [[Core(0, 0)], [Core(0, 0)], [Core(0, 1)], [Core(1, 0)], [Core(0, 0), Core(1, 0)]]
-    found = host_links(((0, 1, 2, 3, 4), (5,)), [*bound, [Core(0, 0)]])
-    names = {pair: link.name for pair, link in found.items()}
+    links = host_links(((0, 1, 2, 3, 4), (5,)), [*bound, [Core(0, 0)]])
+    names = {pair: link.name for pair, link in links.items()}
     assert len(names) == 15
     assert names[0, 1] == "same core"
     assert names[0, 2] == "same socket"
@@ -52,7 +52,7 @@ def test_classes_of_host_pairs() -> None:
     ],
 )  # fmt: skip
 def test_classes_of_gpus(ends: tuple[int, int], link: LinkClass) -> None:
-    assert gpu_link(FOUR_GPUS, *(f"GPU-{each}" for each in ends)) == link
+    assert gpu_link(FOUR_GPUS, *(f"GPU-{number}" for number in ends)) == link
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_what_the_driver_does_not_tell_is_not_guessed() -> None:
     def missing() -> Any:
         raise ImportError("No module named 'pynvml'")
 
-    found = gpu_links(((0, 1), (2,)), 0, ["GPU-0", "GPU-1", "GPU-0"], missing)
-    assert found[0, 2] == LinkClass("network")
-    assert found[0, 1].name == "unknown" and "pynvml" in found[0, 1].detail
+    links = gpu_links(((0, 1), (2,)), 0, ["GPU-0", "GPU-1", "GPU-0"], missing)
+    assert links[0, 2] == LinkClass("network")
+    assert links[0, 1].name == "unknown" and "pynvml" in links[0, 1].detail

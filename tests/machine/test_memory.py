@@ -27,8 +27,8 @@ def group(folder: Path, names: tuple[str, str, str], limit: str, used: int, cach
     (folder / "memory.stat").write_text(f"file 5\n{names[2]} {cached}\n")
 
 
-def left(tmp_path: Path, own: str) -> list[int]:
-    (tmp_path / "own").write_text(own)
+def free_bytes(tmp_path: Path, groups: str) -> list[int]:
+    (tmp_path / "own").write_text(groups)
     return container_memory(str(tmp_path / "own"), str(tmp_path))
 
 
@@ -36,7 +36,7 @@ def test_every_group_around_the_process_counts(tmp_path: Path) -> None:
     group(tmp_path / "job/step", V2, str(4 * GIB), 3 * GIB, GIB // 2)
     group(tmp_path / "job", V2, str(2 * GIB), 2 * GIB, GIB // 4)
     group(tmp_path / "other", V2, "0", 0, 0)
-    assert left(tmp_path, "0::/job/step\n") == [3 * GIB // 2, GIB // 4]
+    assert free_bytes(tmp_path, "0::/job/step\n") == [3 * GIB // 2, GIB // 4]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -50,26 +50,26 @@ def test_a_container_sees_its_own_group_as_the_root(
     if inside:
         group(mounted / "job", names, "max", 100, 0)
         group(mounted / "job" / "step", names, "1000", 800, 100)
-    own = {1: "5:cpu,memory:/job/step\n3:cpuset:/\n", 2: "0::/job/step\n"}[version]
-    assert left(tmp_path, own) == ([300, 6500] if inside else [6500])
+    groups = {1: "5:cpu,memory:/job/step\n3:cpuset:/\n", 2: "0::/job/step\n"}[version]
+    assert free_bytes(tmp_path, groups) == ([300, 6500] if inside else [6500])
 
 
 def test_version_1_has_a_folder_for_memory(tmp_path: Path) -> None:
     """A container may see its own group as the root of all, under another path."""
     group(tmp_path / "memory", V1, str(GIB), GIB // 2, 0)
-    assert left(tmp_path, "5:cpu,cpuacct:/a\n4:memory:/docker/0123\n0::/\n") == [GIB // 2]
+    assert free_bytes(tmp_path, "5:cpu,cpuacct:/a\n4:memory:/docker/0123\n0::/\n") == [GIB // 2]
 
 
 @pytest.mark.parametrize("limit", ["max", "9223372036854771712", "", "broken"])
 def test_no_limit(tmp_path: Path, limit: str) -> None:
     group(tmp_path, V2, limit, 0, 0)
     group(tmp_path / "memory", V1, limit, 0, 0)
-    assert left(tmp_path, "4:memory:/\n0::/\n") == []
+    assert free_bytes(tmp_path, "4:memory:/\n0::/\n") == []
 
 
 def test_a_limit_that_was_lowered_leaves_nothing(tmp_path: Path) -> None:
     group(tmp_path, V2, str(GIB), 2 * GIB, 0)
-    assert left(tmp_path, "0::/\n") == [0]
+    assert free_bytes(tmp_path, "0::/\n") == [0]
 
 
 def test_systems_without_groups(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_a_small_shm_is_named_before_mpi_starts(monkeypatch: pytest.MonkeyPatch)
     usage = psutil.disk_usage("/")._replace(total=4 << 20)
     monkeypatch.setattr("shutil.disk_usage", lambda _path: usage)
     assert too_small_to_start(2) is None
-    found = too_small_to_start(8)
-    assert found is not None
-    assert "/dev/shm has 4M" in found
-    assert "--shm-size=1g" in found
+    message = too_small_to_start(8)
+    assert message is not None
+    assert "/dev/shm has 4M" in message
+    assert "--shm-size=1g" in message
     assert "size=12g" in str(too_small_to_start(2000))

@@ -21,15 +21,15 @@ class _SetUpLate(Bench):
     """A benchmark of calls of which the fifth takes 5 ms."""
 
     def _bind(self, candidates: list[Candidate], benches: dict[str, Workbench]) -> None:
-        (each,) = candidates
-        plan = benches[each.case.backend].bind(each.case)
-        each.plan = Call(plan, self.run, [plan])
+        (candidate,) = candidates
+        plan = benches[candidate.case.backend].bind(candidate.case)
+        candidate.plan = Call(plan, self.run, [plan])
 
-    made = 0
+    runs = 0
 
     def run(self) -> None:
-        self.made += 1
-        if self.made == 5:
+        self.runs += 1
+        if self.runs == 5:
             sleep(0.005)
 
 
@@ -39,35 +39,35 @@ def test_what_a_library_sets_up_in_a_first_call_does_not_make_samples_short(
 ) -> None:
     bench = _SetUpLate({c.backend: c}, Settings(samples=6), Watchdog(60.0))
     (group,) = groups(Wanted(collectives=("barrier",)), 1)
-    (found,) = bench.measure([Case(group, c.backend, "native")], 1.0)
-    assert found.calls > 20
+    (candidate,) = bench.measure([Case(group, c.backend, "native")], 1.0)
+    assert candidate.calls > 20
 
 
-class _Counted(_SetUpLate):
+class _CountingBench(_SetUpLate):
     """A benchmark that notes how many calls there were when a sample begins to be timed."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.begun: list[int] = []
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.first_calls: list[int] = []
         wait = self.synchroniser.wait
 
         def noted() -> int:
-            self.begun.append(self.made)
+            self.first_calls.append(self.runs)
             return wait()
 
         self.synchroniser.wait = noted  # type: ignore[method-assign]
 
 
 @pytest.mark.ranks(1)
-@pytest.mark.parametrize(("calls", "before"), [(1, 1), (19, 1), (20, 0)])
+@pytest.mark.parametrize(("calls", "calls_ahead"), [(1, 1), (19, 1), (20, 0)])
 def test_few_calls_follow_one_of_the_same_candidate(
-    c: Collectives, calls: int, before: int
+    c: Collectives, calls: int, calls_ahead: int
 ) -> None:
-    bench = _Counted({c.backend: c}, Settings(), Watchdog(0))
+    bench = _CountingBench({c.backend: c}, Settings(), Watchdog(0))
     (group,) = groups(Wanted(collectives=("barrier",)), 1)
     case = Case(group, c.backend, "native")
     benches = {c.backend: Workbench(c, group)}
     candidate = Candidate(case)
     bench._bind([candidate], benches)
     bench.sample(candidate, calls, benches[c.backend])
-    assert (bench.begun, bench.made) == ([before], before + calls)
+    assert (bench.first_calls, bench.runs) == ([calls_ahead], calls_ahead + calls)

@@ -38,10 +38,12 @@ def free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "free_in_process", lambda: None)
 
 
-def asked(c: Collectives, name: str, *sizes: int, algorithms: str = "native") -> list[list[Case]]:
+def grouped_cases(
+    c: Collectives, name: str, *sizes: int, algorithms: str = "native"
+) -> list[list[Case]]:
     """Return the cases of one collective, by size."""
     wanted = Wanted((name,), (algorithms,), sizes or (SIZE,))
-    return [cases(each, {c.backend: c}, wanted) for each in groups(wanted, c.size)]
+    return [cases(group, {c.backend: c}, wanted) for group in groups(wanted, c.size)]
 
 
 @pytest.mark.ranks(4)
@@ -49,25 +51,25 @@ def asked(c: Collectives, name: str, *sizes: int, algorithms: str = "native") ->
 def test_a_native_call_needs_its_arrays_and_as_much_as_the_library(
     c: Collectives, name: str
 ) -> None:
-    (found,) = asked(c, name)
+    (group_cases,) = grouped_cases(c, name)
     arrays, library = NEEDS[name]
     worlds = {c.backend: c}
-    assert needed(found, worlds) == (arrays + library) * SIZE
-    persistent = Case(found[0].group, c.backend, "native_persistent")
-    assert needed([persistent, *found], worlds) == (arrays + 2 * library) * SIZE
+    assert needed(group_cases, worlds) == (arrays + library) * SIZE
+    persistent = Case(group_cases[0].group, c.backend, "native_persistent")
+    assert needed([persistent, *group_cases], worlds) == (arrays + 2 * library) * SIZE
 
 
 @pytest.mark.ranks(4)
 def test_new_arrays_in_every_call_are_those_of_a_pool(c: Collectives) -> None:
-    (found,) = asked(c, "allreduce")
-    new = Case(found[0].group, c.backend, "native", NEW_ARRAYS)
-    assert needed([*found, new], {c.backend: c}) == (3 * 2 + 1) * SIZE
+    (group_cases,) = grouped_cases(c, "allreduce")
+    new = Case(group_cases[0].group, c.backend, "native", NEW_ARRAYS)
+    assert needed([*group_cases, new], {c.backend: c}) == (3 * 2 + 1) * SIZE
 
 
 @pytest.mark.ranks(2)
 def test_a_rank_without_the_result_of_a_reduce_holds_a_partial_one(c: Collectives) -> None:
-    (found,) = asked(c, "reduce")
-    assert needed(found, {c.backend: c}) == 3 * SIZE
+    (group_cases,) = grouped_cases(c, "reduce")
+    assert needed(group_cases, {c.backend: c}) == 3 * SIZE
 
 
 @pytest.mark.ranks(4)
@@ -78,7 +80,7 @@ def test_a_rank_without_the_result_of_a_reduce_holds_a_partial_one(c: Collective
 def test_a_schedule_by_messages_needs_its_scratch(
     c: Collectives, algorithm: str, rows: float
 ) -> None:
-    group = asked(c, "allreduce")[0][0].group
+    group = grouped_cases(c, "allreduce")[0][0].group
     assert needed([Case(group, c.backend, algorithm)], {c.backend: c}) == (2 + rows) * SIZE
 
 
@@ -94,7 +96,7 @@ def test_a_schedule_in_shared_memory_takes_what_was_estimated(
     c: Collectives, name: str, algorithm: str, transport: str
 ) -> None:
     """Windows, slots, scratch, and the buffers of what is fetched and folded."""
-    shared, group = c.transport.shared, asked(c, name)[0][0].group
+    shared, group = c.transport.shared, grouped_cases(c, name)[0][0].group
     if shared is None or (transport == "cma" and shared.no_cma):
         pytest.skip("ranks cannot read each other's memory")
     shape = (c.size, SIZE // 4 // c.size) if name == "alltoall" else (SIZE // 4,)
@@ -104,12 +106,12 @@ def test_a_schedule_in_shared_memory_takes_what_was_estimated(
     take = shared.allocator.take
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            shared.allocator, "take", lambda nbytes: ((found := take(nbytes)) and areas.append(
-                nbytes)) or found)  # fmt: skip
+            shared.allocator, "take", lambda nbytes: ((area := take(nbytes)) and areas.append(
+                nbytes)) or area)  # fmt: skip
         with c.plan(name, x, out=out, algorithm=f"{algorithm}@{transport}"):
             resources: Any = c.planner.tags.held[max(c.planner.tags.held)]
-            private = sum(each.nbytes for each in resources.buffers)
-    private -= sum(each.nbytes for each in (x, out) if each is not None)
+            private = sum(array.nbytes for array in resources.buffers)
+    private -= sum(array.nbytes for array in (x, out) if array is not None)
     taken, estimate = sum(areas) + private, program_bytes(group, c, f"{algorithm}@{transport}")
     assert taken <= estimate + _FLAGS
     # What a fold fetches lies in buffers of its own.
@@ -120,12 +122,12 @@ def test_a_schedule_in_shared_memory_takes_what_was_estimated(
 @pytest.mark.usefixtures("free")
 def test_a_size_that_does_not_fit_is_refused_with_one_that_does(c: Collectives) -> None:
     worlds = {c.backend: c}
-    small, large = asked(c, "allreduce", SIZE, 900 << 30)
+    small, large = grouped_cases(c, "allreduce", SIZE, 900 << 30)
     assert weigh(small, worlds).refusal == ""
     refusal = weigh(large, worlds).refusal
     assert "it takes about 10800G on the node of rank 0" in refusal
     assert "921M are free for 4 ranks: up to 64M would fit" in refusal.replace("922M", "921M")
-    (fits,) = asked(c, "allreduce", 64 << 20)
+    (fits,) = grouped_cases(c, "allreduce", 64 << 20)
     assert weigh(fits, worlds).refusal == ""
 
 
@@ -148,7 +150,7 @@ def test_ranks_that_share_a_gpu_share_its_memory(
     wanted = Wanted(("allreduce",), ("native", "one_shot@ipc", "ring@staged"),
                     (SIZE, 900 << 30), device=CUDA)  # fmt: skip
     worlds = {c.backend: part}
-    small, large = [cases(each, worlds, wanted) for each in groups(wanted, c.size)]
+    small, large = [cases(group, worlds, wanted) for group in groups(wanted, c.size)]
     assert weigh(small, worlds).refusal == ""
     refusal = weigh(large, worlds).refusal
     assert f"are free for {4 // gpus} ranks: up to {fits} would fit" in refusal
@@ -159,9 +161,9 @@ def test_ranks_that_share_a_gpu_share_its_memory(
 @pytest.mark.ranks(2)
 @pytest.mark.usefixtures("free")
 def test_a_stated_limit_counts_for_each_rank(c: Collectives) -> None:
-    (found,) = asked(c, "allreduce")
-    assert weigh(found, {c.backend: c}, 3 * SIZE).refusal == ""
-    refusal = weigh(found, {c.backend: c}, SIZE).refusal
+    (group_cases,) = grouped_cases(c, "allreduce")
+    assert weigh(group_cases, {c.backend: c}, 3 * SIZE).refusal == ""
+    refusal = weigh(group_cases, {c.backend: c}, SIZE).refusal
     assert refusal == "it takes about 48M on rank 0, which may take 16M: up to 4M would fit"
 
 
@@ -169,15 +171,15 @@ def test_a_stated_limit_counts_for_each_rank(c: Collectives) -> None:
 @pytest.mark.usefixtures("free")
 def test_a_run_is_refused_where_nothing_fits(c: Collectives) -> None:
     worlds, watchdog = {c.backend: c}, Steps(0)
-    (remark,) = remarks_on_memory(asked(c, "allreduce", SIZE, 900 << 30), worlds, watchdog)
-    assert [each.partition(" B ")[0] for each in watchdog.names] == [
+    (remark,) = remarks_on_memory(grouped_cases(c, "allreduce", SIZE, 900 << 30), worlds, watchdog)
+    assert [name.partition(" B ")[0] for name in watchdog.names] == [
         "estimating the memory of allreduce 16777216",
         "estimating the memory of allreduce 966367641600",
         "",
     ]
     assert remark.startswith("allreduce 966367641600 B float32 sum is left out")
     with pytest.raises(ArgumentError, match="would fit"):
-        remarks_on_memory(asked(c, "allreduce", 900 << 30), worlds, watchdog)
+        remarks_on_memory(grouped_cases(c, "allreduce", 900 << 30), worlds, watchdog)
 
 
 class Steps(Watchdog):
@@ -194,9 +196,9 @@ class Steps(Watchdog):
 @pytest.mark.ranks(2)
 @pytest.mark.usefixtures("free")
 def test_nothing_is_allocated_for_a_case_that_does_not_fit(c: Collectives) -> None:
-    (large,) = asked(c, "allreduce", 900 << 30)
-    (found,) = Bench({c.backend: c}, Settings(), Watchdog(0)).measure(large, 1.0)
-    assert found.plan is None and found.message.startswith("no memory: it takes about")
+    (large,) = grouped_cases(c, "allreduce", 900 << 30)
+    (candidate,) = Bench({c.backend: c}, Settings(), Watchdog(0)).measure(large, 1.0)
+    assert candidate.plan is None and candidate.message.startswith("no memory: it takes about")
 
 
 @pytest.mark.ranks(2)
@@ -211,7 +213,9 @@ def test_memory_that_one_rank_lacks_refuses_a_case_on_all(
         return Workbench(world, group, pool)
 
     monkeypatch.setattr(measure, "Workbench", bench)
-    (wanted,) = asked(c, "allreduce", 64, algorithms="ring")
-    found = Bench({c.backend: c}, Settings(), Watchdog(0)).measure(wanted, 1.0)
-    assert [each.plan for each in found] == [None] * len(wanted)
-    assert {each.message for each in found} == {"no memory on rank 1: Unable to allocate 16.0 MiB"}
+    (wanted,) = grouped_cases(c, "allreduce", 64, algorithms="ring")
+    candidates = Bench({c.backend: c}, Settings(), Watchdog(0)).measure(wanted, 1.0)
+    assert [candidate.plan for candidate in candidates] == [None] * len(wanted)
+    assert {candidate.message for candidate in candidates} == {
+        "no memory on rank 1: Unable to allocate 16.0 MiB"
+    }

@@ -11,14 +11,14 @@ from mpicoll.notation.contract import COLLECTIVES
 
 @pytest.mark.parametrize("name", ["allreduce", "allgather", "alltoall", "scatter"])
 @pytest.mark.parametrize("size", [1, 3, 4])
-@pytest.mark.parametrize("given", [4, 1000, 4096])
-def test_sizes_are_whole_elements_on_every_rank(name: str, size: int, given: int) -> None:
-    (group,) = groups(Wanted(collectives=(name,), sizes=(given,)), size)
+@pytest.mark.parametrize("nbytes", [4, 1000, 4096])
+def test_sizes_are_whole_elements_on_every_rank(name: str, size: int, nbytes: int) -> None:
+    (group,) = groups(Wanted(collectives=(name,), sizes=(nbytes,)), size)
     rows = 1 if name == "allreduce" else size
     assert group.width >= 1
     assert group.bytes_per_rank == 4 * group.width
     assert group.bytes_total == rows * group.bytes_per_rank
-    assert group.bytes_total <= max(given, 4 * rows)
+    assert group.bytes_total <= max(nbytes, 4 * rows)
 
 
 def test_meaningless_pairs_are_skipped_and_said() -> None:

@@ -23,8 +23,8 @@ ARRAYS = NumpyArrays()
 
 def inputs(call: CheckedCall) -> Any:
     """Return the input of a call as one array, None where it gives none."""
-    given = checking.inputs(call)
-    return given and np.concatenate([*given.pieces()])
+    pieces = checking.inputs(call)
+    return pieces and np.concatenate([*pieces.pieces()])
 
 
 def expected(call: CheckedCall) -> Any:
@@ -40,56 +40,61 @@ def compare(rank: int, got: Any, good: Any) -> Wrong | None:
 
 def combinations() -> list[Any]:
     """Return every collective with every dtype that it moves, and of those that fold a third."""
-    found = []
-    for row, what in enumerate(COLLECTIVES.values()):
-        for column, op in enumerate(OPS.values() if what.reduces else (OPS["sum"],)):
-            for place, dtype in enumerate(DTYPES if what.unit != "none" else ()):
-                if what.reduces and (row + column + place) % 3:
+    params = []
+    for row, contract in enumerate(COLLECTIVES.values()):
+        for column, op in enumerate(OPS.values() if contract.reduces else (OPS["sum"],)):
+            for place, dtype in enumerate(DTYPES if contract.unit != "none" else ()):
+                if contract.reduces and (row + column + place) % 3:
                     continue
                 try:
-                    check_op(op, dtype, what) if what.reduces else None
+                    check_op(op, dtype, contract) if contract.reduces else None
                 except ArgumentError:
                     continue
-                found.append(pytest.param(what, op, dtype, id=f"{what.name}-{op.name}-{dtype}"))
-    return found
+                params.append(
+                    pytest.param(contract, op, dtype, id=f"{contract.name}-{op.name}-{dtype}")
+                )
+    return params
 
 
 def test_every_op_meets_every_dtype_and_every_collective() -> None:
-    found = [each.values for each in combinations() if each.values[0].reduces]
+    reducing_calls = [param.values for param in combinations() if param.values[0].reduces]
     fitting = sum(kind_of(dtype) in op.kinds for op in OPS.values() for dtype in DTYPES)
-    assert len({(op.name, dtype) for _, op, dtype in found}) == fitting
-    reducing = sum(what.reduces for what in COLLECTIVES.values())
-    assert len({(what.name, op.name) for what, op, _ in found}) == reducing * len(OPS) - 2
+    assert len({(op.name, dtype) for _, op, dtype in reducing_calls}) == fitting
+    reducing = sum(contract.reduces for contract in COLLECTIVES.values())
+    assert (
+        len({(contract.name, op.name) for contract, op, _ in reducing_calls})
+        == reducing * len(OPS) - 2
+    )
 
 
 def all_ranks(
-    what: Any, op: Any, dtype: str, size: int, root: int, width: int = 5
+    contract: Any, op: Any, dtype: str, size: int, root: int, width: int = 5
 ) -> list[CheckedCall]:
-    return [CheckedCall.of(what, rank, size, root, width, dtype, op) for rank in range(size)]
+    return [CheckedCall.of(contract, rank, size, root, width, dtype, op) for rank in range(size)]
 
 
-@pytest.mark.parametrize(("what", "op", "dtype"), combinations())
+@pytest.mark.parametrize(("contract", "op", "dtype"), combinations())
 @pytest.mark.parametrize(
     ("size", "root"), [pytest.param(1, 0, marks=pytest.mark.exhaustive), (4, 3)]
 )
 def test_expected_is_what_brute_force_says(
-    what: Any, op: Any, dtype: str, size: int, root: int
+    contract: Any, op: Any, dtype: str, size: int, root: int
 ) -> None:
-    cases = all_ranks(what, op, dtype, size, root)
-    shape = expect.input_shape(what.name, size, 0, (5,), None)
-    given = [inputs(case) for case in cases]
-    full = [(each if each is not None else given[root]).reshape(shape) for each in given]  # type: ignore[union-attr]
+    cases = all_ranks(contract, op, dtype, size, root)
+    shape = expect.input_shape(contract.name, size, 0, (5,), None)
+    arrays = [inputs(case) for case in cases]
+    full = [(array if array is not None else arrays[root]).reshape(shape) for array in arrays]  # type: ignore[union-attr]
     for case, good in zip(
-        cases, expect.expected(what.name, full, op.name, root, None), strict=True
+        cases, expect.expected(contract.name, full, op.name, root, None), strict=True
     ):
-        found = expected(case)
+        result = expected(case)
         if good is None:
-            assert found is None
+            assert result is None
             continue
-        assert found is not None
-        np.testing.assert_array_equal(found, good.reshape(-1))
-        spoiled = compare(0, poison(found), found)
-        assert spoiled is not None and spoiled.count == found.size
+        assert result is not None
+        np.testing.assert_array_equal(result, good.reshape(-1))
+        spoiled = compare(0, poison(result), result)
+        assert spoiled is not None and spoiled.count == result.size
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16", "float32"])
@@ -98,14 +103,14 @@ def test_expected_is_what_brute_force_says(
 def test_folds_are_exact_in_any_order(op: str, dtype: str, size: int) -> None:
     if op == "avg" and dtype == "int8":
         pytest.skip("a mean of integers is none")
-    what = COLLECTIVES["allreduce"]
-    parts = np.array([inputs(c) for c in all_ranks(what, OPS[op], dtype, size, 0, 64)], float)
+    contract = COLLECTIVES["allreduce"]
+    parts = np.array([inputs(c) for c in all_ranks(contract, OPS[op], dtype, size, 0, 64)], float)
     limit = {"int8": 127, "float16": 2048, "bfloat16": 256, "float32": 2**24}[dtype]
     if op == "prod":
         assert np.abs(np.prod(parts, 0)).max() <= 64
         return
-    most = np.abs(parts).sum(0).max() if op == "sum" else np.abs(np.cumsum(parts, 0)).max()
-    assert most <= limit
+    largest = np.abs(parts).sum(0).max() if op == "sum" else np.abs(np.cumsum(parts, 0)).max()
+    assert largest <= limit
     if op == "avg":
         assert not (parts.sum(0) % size).any()
 
@@ -124,19 +129,19 @@ def test_planted_faults_are_caught(fault: str, op: str) -> None:
     parts = [inputs(case) for case in cases]
     good = expected(cases[0])
     assert good is not None
-    assert compare(1, _broken(fault, op, parts, good), good) is not None
+    assert compare(1, _faulty_result(fault, op, parts, good), good) is not None
 
 
-def _broken(fault: str, op: str, parts: list[Any], good: Any) -> Any:
+def _faulty_result(fault: str, op: str, parts: list[Any], good: Any) -> Any:
     function = expect.FUNCTIONS[op]
 
     def fold(some: list[Any]) -> Any:
-        found = some[0]
+        folded = some[0]
         for part in some[1:]:
-            found = np.asarray(function(found, part)).astype(good.dtype)
-        return (found / 4).astype(good.dtype) if op == "avg" else found
+            folded = np.asarray(function(folded, part)).astype(good.dtype)
+        return (folded / 4).astype(good.dtype) if op == "avg" else folded
 
-    made: dict[str, Callable[[], Any]] = {
+    results: dict[str, Callable[[], Any]] = {
         "missing": lambda: fold(parts[:3]),
         "repeated": lambda: fold([*parts, parts[2]]),
         "shifted": lambda: np.roll(good, 1),
@@ -144,7 +149,7 @@ def _broken(fault: str, op: str, parts: list[Any], good: Any) -> Any:
         "foreign": lambda: fold([*parts[:3], np.roll(parts[3], 16)]),
         "swapped": lambda: np.concatenate([good[32:], good[:32]]),
     }
-    return made[fault]()
+    return results[fault]()
 
 
 @pytest.mark.parametrize("name", ["gather", "allgather", "alltoall", "scatter", "broadcast"])
@@ -175,7 +180,7 @@ def test_check_poisons_and_guards_the_input() -> None:
     assert check.verify() is None
     x[3] += 1
     clobbered = check.verify()
-    assert clobbered is not None and (clobbered.where, clobbered.index) == ("input", 3)
+    assert clobbered is not None and (clobbered.array, clobbered.index) == ("input", 3)
 
 
 def test_check_in_place_keeps_its_input() -> None:
@@ -184,8 +189,8 @@ def test_check_in_place_keeps_its_input() -> None:
     check = Check(case, ARRAYS, out[1], out)
     check.prepare()
     assert not np.isnan(out[1]).any() and np.isnan(out[0]).all()
-    other = inputs(CheckedCall.of(COLLECTIVES["allgather"], 0, 2, 0, 4, "float64", OPS["sum"]))
-    out[0] = other
+    row = inputs(CheckedCall.of(COLLECTIVES["allgather"], 0, 2, 0, 4, "float64", OPS["sum"]))
+    out[0] = row
     assert check.verify() is None
 
 
@@ -193,22 +198,22 @@ LONG = (PERIOD - 1, PERIOD, PERIOD + 1, 2 * PERIOD + 3)
 
 
 @pytest.mark.parametrize("width", LONG)
-@pytest.mark.parametrize("name", [each for each in COLLECTIVES if each != "barrier"])
+@pytest.mark.parametrize("name", [name for name in COLLECTIVES if name != "barrier"])
 def test_expected_is_right_beyond_a_period(name: str, width: int) -> None:
     calls = all_ranks(COLLECTIVES[name], OPS["sum"], "int32", 3, 1, width)
     shape = expect.input_shape(name, 3, 0, (width,), None)
-    given = [inputs(each) for each in calls]
-    full = [(each if each is not None else given[1]).reshape(shape) for each in given]
+    arrays = [inputs(call) for call in calls]
+    full = [(array if array is not None else arrays[1]).reshape(shape) for array in arrays]
     for call, good in zip(calls, expect.expected(name, full, "sum", 1, None), strict=True):
-        found = expected(call)
-        assert (found is None) == (good is None)
-        if found is not None:
-            np.testing.assert_array_equal(found, good.reshape(-1))
+        result = expected(call)
+        assert (result is None) == (good is None)
+        if result is not None:
+            np.testing.assert_array_equal(result, good.reshape(-1))
 
 
 @pytest.mark.parametrize("index", [0, PERIOD - 1, PERIOD, 2 * PERIOD, 2 * PERIOD + 2])
-@pytest.mark.parametrize("where", ["output", "input"])
-def test_a_fault_in_any_piece_is_found(where: str, index: int) -> None:
+@pytest.mark.parametrize("array", ["output", "input"])
+def test_a_fault_in_any_piece_is_found(array: str, index: int) -> None:
     call = CheckedCall.of(COLLECTIVES["allreduce"], 0, 1, 0, LONG[-1], "float32", OPS["sum"])
     x, out = np.empty(LONG[-1], "float32"), np.empty(LONG[-1], "float32")
     check = Check(call, ARRAYS, x, out)
@@ -216,31 +221,31 @@ def test_a_fault_in_any_piece_is_found(where: str, index: int) -> None:
     assert np.isnan(out).all()
     out[:] = x
     assert check.verify() is None
-    spoiled = out if where == "output" else x
+    spoiled = out if array == "output" else x
     spoiled[[index, -1]] += 1
     wrong = check.verify()
     assert wrong is not None
-    assert (wrong.where, wrong.index) == (where, index)
+    assert (wrong.array, wrong.index) == (array, index)
     assert wrong.count == len({index, LONG[-1] - 1})
 
 
-@pytest.mark.parametrize("name", [each for each in COLLECTIVES if each != "barrier"])
+@pytest.mark.parametrize("name", [name for name in COLLECTIVES if name != "barrier"])
 def test_a_check_takes_little_memory(name: str) -> None:
     width = 4 << 20
     call = CheckedCall.of(COLLECTIVES[name], 0, 2, 0, width, "float32", OPS["sum"])
     x, out = (
-        np.zeros(expect.input_shape(each, 2, 0, (width,), None), "float32")
-        for each in (name, _REVERSED.get(name, "allreduce"))
+        np.zeros(expect.input_shape(collective, 2, 0, (width,), None), "float32")
+        for collective in (name, _REVERSED.get(name, "allreduce"))
     )
     checking.expected(call)
     tracemalloc.start()
     check = Check(call, ARRAYS, x, out)
     check.prepare()
     check.verify()
-    check.rest()
-    most = tracemalloc.get_traced_memory()[1]
+    check.zero_input()
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < x.nbytes / 4
+    assert peak < x.nbytes / 4
 
 
 _REVERSED = {"allgather": "scatter", "gather": "scatter", "alltoall": "alltoall"}

@@ -10,8 +10,8 @@ from mpicoll.measurement.description import cuda_driver, git_state
 
 
 def test_the_commit_is_that_of_the_source(tmp_path: Path) -> None:
-    found = git_state()
-    assert found is None or len(found.commit) == 40
+    git = git_state()
+    assert git is None or len(git.commit) == 40
     assert git_state(tmp_path) is None
 
 

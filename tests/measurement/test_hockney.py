@@ -24,27 +24,27 @@ def test_the_fit_recovers_alpha_and_beta(
         (size, (alpha + beta / 1000 * size) * (1 + shake))
         for size, shake in zip(sizes, shakes, strict=True)
     ]
-    found = fit(points)
-    assert found is not None
-    assert found.alpha_us == pytest.approx(alpha, rel=0.15 if noise else 1e-6)
-    assert found.beta_ns_per_byte == pytest.approx(beta, rel=0.15 if noise else 1e-6)
-    assert found.error <= found.worst <= 3 * noise + 1e-6
+    line = fit(points)
+    assert line is not None
+    assert line.alpha_us == pytest.approx(alpha, rel=0.15 if noise else 1e-6)
+    assert line.beta_ns_per_byte == pytest.approx(beta, rel=0.15 if noise else 1e-6)
+    assert line.error <= line.worst <= 3 * noise + 1e-6
 
 
 @pytest.mark.parametrize("factor", [12, 1 / 12])
 def test_a_pair_unlike_the_others_does_not_bend_the_line(factor: float) -> None:
     good = [(size, 2 + size / 1e4) for size in SIZES * 6]
-    found = fit([*good, *((size, factor * (2 + size / 1e4)) for size in SIZES)])
-    assert found is not None
-    assert found.alpha_us == pytest.approx(2, rel=0.02)
-    assert found.beta_ns_per_byte == pytest.approx(0.1, rel=0.02)
-    assert found.worst > 0.5
+    line = fit([*good, *((size, factor * (2 + size / 1e4)) for size in SIZES)])
+    assert line is not None
+    assert line.alpha_us == pytest.approx(2, rel=0.02)
+    assert line.beta_ns_per_byte == pytest.approx(0.1, rel=0.02)
+    assert line.worst > 0.5
 
 
 @pytest.mark.parametrize("times", [(9.0, 1.0), (1.0, 1.0)])
 def test_a_fit_is_never_negative(times: tuple[float, float]) -> None:
-    found = fit(list(zip((8, 4096), times, strict=True)))
-    assert found is not None and found.alpha_us >= 0 and found.beta_ns_per_byte >= 0
+    line = fit(list(zip((8, 4096), times, strict=True)))
+    assert line is not None and line.alpha_us >= 0 and line.beta_ns_per_byte >= 0
 
 
 def test_one_size_makes_no_line() -> None:

@@ -38,14 +38,14 @@ def test_without_common_blocks_both_intervals_must_not_overlap(change: dict[str,
 def test_blocks_are_matched_by_their_numbers() -> None:
     slow = record("native", [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0])
     fast = record("ring", [us / 1.1 for us in slow.samples_us[1:]], blocks=[1, 2, 3, 4, 5, 6])
-    found = compared(slow, fast)
-    assert found is not None and found.ratio == pytest.approx(1.1) and found.verdict == "faster"
+    ratio = compared(slow, fast)
+    assert ratio is not None and ratio.ratio == pytest.approx(1.1) and ratio.verdict == "faster"
 
 
 def test_who_is_beaten_by_somebody_else_does_not_share_the_lead() -> None:
     wide = record("swing", [5.0, 20.0] * 4)
     rows = [record("ring", [10.0] * 8), wide, record("bruck", [30.0] * 8)]
-    assert [each.algorithm for each in leaders(rows)] == ["ring", "swing"]
+    assert [row.algorithm for row in leaders(rows)] == ["ring", "swing"]
 
 
 def test_no_group_has_no_leader() -> None:

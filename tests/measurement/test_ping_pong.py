@@ -13,7 +13,7 @@ from mpicoll.measurement.patterns import Repeated
 from mpicoll.measurement.ping_pong import pattern
 
 
-def joined(values: Repeated) -> np.ndarray:
+def as_array(values: Repeated) -> np.ndarray:
     """Return values as one array."""
     return np.concatenate([*values.pieces()])
 
@@ -23,11 +23,11 @@ def joined(values: Repeated) -> np.ndarray:
     some.integers(0, 40),
     some.integers(1, 1000) | some.integers(10**6, 2 * 10**6),
 )
-def test_patterns_differ_by_sender_and_position(own: int, other: int, count: int) -> None:
-    assume(own != other)
-    good, others = (joined(pattern(each, count)) for each in (own, other))
+def test_patterns_differ_by_sender_and_position(rank: int, peer: int, count: int) -> None:
+    assume(rank != peer)
+    good, peer_bytes = (as_array(pattern(sender, count)) for sender in (rank, peer))
     assert (good != 255).all()
-    assert (good != others).all()
+    assert (good != peer_bytes).all()
     assert count == 1 or (good[1:] != good[:-1]).all()
     assert compare(0, [(np.full(count, 255, "uint8"), good)]) is not None
 

@@ -25,51 +25,53 @@ KINDS = [kind for kind in MUTATIONS if kind != "wrong_side"]
 @cache
 def harmful(kind: str, size: int) -> dict[str, tuple[Algorithm, int]]:
     """Return broken algorithms that end with a wrong result, by name, each with its root."""
-    found = [
-        (broken, root, schedules)
-        for broken, ranks, root, schedules in mutants(11, 400, (kind,))
+    faults = [
+        (mutant, root, schedules)
+        for mutant, ranks, root, schedules in mutants(11, 400, (kind,))
         if ranks == size
-        and broken.collective.unit != "none"
-        and harm(broken, ranks, root, schedules, ordered=False) == "wrong"
+        and mutant.collective.unit != "none"
+        and harm(mutant, ranks, root, schedules, ordered=False) == "wrong"
         and meets(schedules)
     ]
     return {
-        f"mutant{index}": (planted(broken, schedules), root)
-        for index, (broken, root, schedules) in enumerate(found[:25])
+        f"mutant{index}": (planted(mutant, schedules), root)
+        for index, (mutant, root, schedules) in enumerate(faults[:25])
     }
 
 
-def planted(broken: Algorithm, schedules: Any) -> Algorithm:
+def planted(mutant: Algorithm, schedules: Any) -> Algorithm:
     """Return an algorithm of any name that has these schedules."""
     ranks = len(schedules)
     return replace(
-        broken, block_count=broken.blocks(ranks), rule=broken.needs, parameters={},
+        mutant, block_count=mutant.blocks(ranks), rule=mutant.needs, parameters={},
         generator=lambda rank, size: iter(schedules[rank]),
     )  # fmt: skip
 
 
 @pytest.fixture
-def broken(c: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Algorithm, int]]:
+def faulty_algorithms(
+    c: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, tuple[Algorithm, int]]:
     """What is `harmful` on these ranks, found by name in place of the registered algorithms."""
-    found = harmful(kind, c.size)
-    if not found:
+    faults = harmful(kind, c.size)
+    if not faults:
         pytest.skip(f"no such mutant on {c.size} ranks")
-    monkeypatch.setattr("mpicoll.runtime.planner.find", lambda _, name: found[name][0])
-    return found
+    monkeypatch.setattr("mpicoll.runtime.planner.find", lambda _, name: faults[name][0])
+    return faults
 
 
-def is_noticed(c: Collectives, broken: Algorithm, root: int, op: str, algorithm: str) -> bool:
+def is_noticed(c: Collectives, mutant: Algorithm, root: int, op: str, algorithm: str) -> bool:
     """Run a planted schedule and ask every rank's check."""
-    what = broken.collective
-    x = device(c, np.zeros(input_shape(what.name, c.size, c.rank, (WIDTH,), None)), "int32")
+    contract = mutant.collective
+    x = device(c, np.zeros(input_shape(contract.name, c.size, c.rank, (WIDTH,), None)), "int32")
     try:
-        plan = c.plan(what.name, x, op=op, root=root, algorithm=algorithm)
+        plan = c.plan(contract.name, x, op=op, root=root, algorithm=algorithm)
     except ScheduleError:
         return True  # binding to shared memory compares what each rank sends and expects
     with plan:
-        given = x if what.has_input(c.rank, root) else None
-        case = CheckedCall.of(what, c.rank, c.size, root, WIDTH, "int32", OPS[op])
-        check = Check(case, c.transport.arrays, given, plan.out)
+        checked_input = x if contract.has_input(c.rank, root) else None
+        case = CheckedCall.of(contract, c.rank, c.size, root, WIDTH, "int32", OPS[op])
+        check = Check(case, c.transport.arrays, checked_input, plan.out)
         check.prepare()
         plan.run()
         return any(c.exchange(check.verify() is not None))
@@ -80,12 +82,12 @@ def is_noticed(c: Collectives, broken: Algorithm, root: int, op: str, algorithm:
 @pytest.mark.parametrize("op", ["sum", "bxor"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_wrong_result_is_noticed(
-    c: Collectives, broken: dict[str, tuple[Algorithm, int]], op: str, transport: str
+    c: Collectives, faulty_algorithms: dict[str, tuple[Algorithm, int]], op: str, transport: str
 ) -> None:
     """By operators under which a contribution that counts twice shows, too."""
     missed = [
-        f"{each.collective.name} {each} root {root}"
-        for name, (each, root) in broken.items()
-        if not is_noticed(c, each, root, op, f"{name}@{transport}")
+        f"{mutant.collective.name} {mutant} root {root}"
+        for name, (mutant, root) in faulty_algorithms.items()
+        if not is_noticed(c, mutant, root, op, f"{name}@{transport}")
     ]
     assert missed == []

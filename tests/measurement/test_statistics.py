@@ -44,22 +44,22 @@ def test_many_samples_have_the_bounds_of_the_normal_distribution(
 
 @given(some.lists(some.floats(1e-3, 1e6), min_size=6, max_size=60), CONFIDENCES)
 def test_the_interval_of_a_median_is_that_of_scipy(samples: list[float], confidence: float) -> None:
-    found = median_interval(samples, confidence)
-    theirs = quantile_test(samples, p=0.5).confidence_interval(confidence)
-    assert found.value == pytest.approx(np.median(samples), rel=1e-12)
+    interval = median_interval(samples, confidence)
+    reference = quantile_test(samples, p=0.5).confidence_interval(confidence)
+    assert interval.value == pytest.approx(np.median(samples), rel=1e-12)
     if is_enough(len(samples), confidence):
-        assert (found.low, found.high) == (theirs.low, theirs.high)
+        assert (interval.low, interval.high) == (reference.low, reference.high)
 
 
 @given(some.lists(some.floats(0.5, 2.0), min_size=6, max_size=60, unique=True))
 def test_a_ratio_is_no_tie_where_the_sign_test_rejects_one(ratios: list[float]) -> None:
-    found = speedup(blocks(ratios), blocks([1.0] * len(ratios)))
-    assert found is not None
+    ratio = speedup(blocks(ratios), blocks([1.0] * len(ratios)))
+    assert ratio is not None
     for bound, name in ((1 + FLOOR, "faster"), (1 / (1 + FLOOR), "slower")):
-        beyond = sum(each > bound if name == "faster" else each < bound for each in ratios)
+        beyond = sum(value > bound if name == "faster" else value < bound for value in ratios)
         is_beyond = 2 * beyond > len(ratios)
         p = binomtest(beyond, len(ratios)).pvalue
-        assert (found.verdict == name) == (is_beyond and p <= 0.05)
+        assert (ratio.verdict == name) == (is_beyond and p <= 0.05)
 
 
 def test_few_samples_carry_no_interval() -> None:
@@ -75,7 +75,7 @@ def test_interval_encloses_the_median(samples: list[float]) -> None:
 @given(TIMES, some.floats(1e-2, 1e2))
 def test_interval_scales(samples: list[float], factor: float) -> None:
     plain = median_interval(samples)
-    scaled = median_interval([factor * each for each in samples])
+    scaled = median_interval([factor * sample for sample in samples])
     assert all(isclose(factor * a, b, rel_tol=1e-9) for a, b in zip(plain, scaled, strict=True))
 
 
@@ -106,30 +106,30 @@ def blocks(values: list[float]) -> dict[int, float]:
 def test_speedup_sees_through_drift(factor: float, verdict: str) -> None:
     """Times that triple while measuring still give the exact ratio, block by block."""
     drift = [1 + 2 * block / 20 for block in range(20)]
-    found = speedup(blocks(drift), blocks([each / factor for each in drift]))
-    assert found is not None and found.verdict == verdict
-    assert isclose(found.ratio, factor)
+    ratio = speedup(blocks(drift), blocks([time / factor for time in drift]))
+    assert ratio is not None and ratio.verdict == verdict
+    assert isclose(ratio.ratio, factor)
 
 
 def test_noise_is_a_tie() -> None:
     dice = random.Random(7)
     times = [[dice.lognormvariate(0, 0.3) for _ in range(40)] for _ in range(2)]
-    found = speedup(blocks(times[0]), blocks(times[1]))
-    assert found is not None and found.verdict == "tie"
+    ratio = speedup(blocks(times[0]), blocks(times[1]))
+    assert ratio is not None and ratio.verdict == "tie"
 
 
 def test_too_few_blocks_are_a_tie() -> None:
-    found = speedup(blocks([2.0] * 5), blocks([1.0] * 5))
-    assert found is not None and (found.ratio, found.verdict) == (2.0, "tie")
+    ratio = speedup(blocks([2.0] * 5), blocks([1.0] * 5))
+    assert ratio is not None and (ratio.ratio, ratio.verdict) == (2.0, "tie")
 
 
 def test_only_common_blocks_count() -> None:
-    found = speedup({0: 4.0, 1: 100.0}, {0: 2.0, 2: 0.1})
-    assert found is not None and found.ratio == 2.0
+    ratio = speedup({0: 4.0, 1: 100.0}, {0: 2.0, 2: 0.1})
+    assert ratio is not None and ratio.ratio == 2.0
     assert speedup({0: 1.0}, {1: 1.0}) is None
 
 
 @given(TIMES, some.floats(1, 100))
 def test_a_percentile_is_that_of_numpy(samples: list[float], percent: float) -> None:
-    theirs = np.percentile(samples, percent, method="inverted_cdf")
-    assert percentile(samples, percent) == theirs
+    reference = np.percentile(samples, percent, method="inverted_cdf")
+    assert percentile(samples, percent) == reference

@@ -21,17 +21,19 @@ def test_a_call_comes_before_the_first_event_of_a_loop(
 
     On the host few calls follow one, too, for what another candidate left in the caches.
     """
-    done: list[str] = []
-    reports = SimpleNamespace(wait=lambda: 0, exchange=lambda *_own, nap: [])
+    events: list[str] = []
+    reports = SimpleNamespace(wait=lambda: 0, exchange=lambda *_report, nap: [])
     bench: Any = SimpleNamespace(
         settings=Settings(timing=timing), synchroniser=reports, _needs_cores=lambda *_which: False
     )
-    bench._is_stream = lambda each: Bench._is_stream(bench, each)
+    bench._is_stream = lambda workbench: Bench._is_stream(bench, workbench)
     watch = SimpleNamespace(
-        start=lambda: done.append("start"), stop=lambda: done.append("stop"), nanoseconds=lambda: 1
+        start=lambda: events.append("start"),
+        stop=lambda: events.append("stop"),
+        nanoseconds=lambda: 1,
     )
-    plan = SimpleNamespace(run=lambda: done.append("run"), transport="ipc")
+    plan = SimpleNamespace(run=lambda: events.append("run"), transport="ipc")
     candidate: Any = SimpleNamespace(plan=plan, case=SimpleNamespace(backend="torch"))
     workbench: Any = SimpleNamespace(on_gpu=on_gpu, watch=watch)
     Bench.sample(bench, candidate, 2, workbench)
-    assert done == ["run"] * first + ["start", "run", "run", "stop"]
+    assert events == ["run"] * first + ["start", "run", "run", "stop"]

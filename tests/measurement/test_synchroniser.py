@@ -16,18 +16,18 @@ pytestmark = pytest.mark.threads_only
 
 def test_all_ranks_get_all_reports_and_one_deadline(c: Collectives) -> None:
     start = StartSynchroniser(c, oversubscribed=True)
-    reports = start.exchange(late=c.rank, elapsed=10 * c.rank, host=7, switches=c.rank + 1)
-    assert [each[1:] for each in reports] == [(r, 10 * r, 7, r + 1) for r in range(c.size)]
-    own = start.deadline, start.time
-    assert set(c.exchange(own, tuple[int, int])) == {own}
-    assert start.deadline == max(each.now for each in reports) + start.margin
+    reports = start.exchange(delay=c.rank, elapsed=10 * c.rank, host=7, switches=c.rank + 1)
+    assert [report[1:] for report in reports] == [(r, 10 * r, 7, r + 1) for r in range(c.size)]
+    agreed = start.deadline, start.time
+    assert set(c.exchange(agreed, tuple[int, int])) == {agreed}
+    assert start.deadline == max(report.now for report in reports) + start.margin
 
 
 def test_nobody_starts_before_the_deadline(c: Collectives) -> None:
     start = StartSynchroniser(c, oversubscribed=True)
     start.exchange()
-    late = start.wait()
-    assert late >= 0
+    delay = start.wait()
+    assert delay >= 0
     assert clock.now() + start.offset >= start.deadline
 
 

@@ -16,6 +16,7 @@ from mpicoll.notation.schedule import (
     fold,
     folded,
     lenders,
+    merge_rounds,
     on,
     recv,
     reduce,
@@ -24,7 +25,6 @@ from mpicoll.notation.schedule import (
     send,
     side_of,
     then,
-    together,
 )
 
 
@@ -53,7 +53,7 @@ def test_then_runs_one_after_the_other() -> None:
 
 
 def test_together_merges_round_by_round() -> None:
-    merged = list(together([send(1, 0), send(1, 1)], [recv(2, 5)]))
+    merged = list(merge_rounds([send(1, 0), send(1, 1)], [recv(2, 5)]))
     assert merged == [(send(1, 0), recv(2, 5)), (send(1, 1),)]
 
 
@@ -77,12 +77,12 @@ def test_reverse_refuses_what_has_no_reverse(op) -> None:
 
 
 @pytest.mark.parametrize(
-    "each",
-    [each for name in ("broadcast", "scatter", "allgather") for each in algorithms(name)],
+    "algorithm",
+    [algorithm for name in ("broadcast", "scatter", "allgather") for algorithm in algorithms(name)],
     ids=str,
 )
-def test_a_distribution_reversed_twice_is_itself(each) -> None:
-    schedule = each.rounds(1, 4)
+def test_a_distribution_reversed_twice_is_itself(algorithm) -> None:
+    schedule = algorithm.rounds(1, 4)
     back = reverse(reverse(schedule, 1, folds=False), 1, folds=False)
     assert rounds(back) == schedule
 

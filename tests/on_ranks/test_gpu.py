@@ -781,7 +781,7 @@ def test_the_harness_measures_gpu_arrays(g: Collectives) -> None:
         collectives=("allreduce", "scatter"), sizes=(4096,), device=CUDA,
         algorithms=("ring@ipc", "ring@staged", "binomial@ipc", "auto"),
     )  # fmt: skip
-    bench = Bench({g.backend: g}, Settings(samples=3, least=3), Watchdog(0))
+    bench = Bench({g.backend: g}, Settings(samples=3, min_samples=3), Watchdog(0))
     found = [
         record
         for group in groups(wanted, g.size)

@@ -105,7 +105,7 @@ def test_bad_usage_is_printed_once() -> None:
 BROKEN_PING_PONG = """
 import time
 from mpicoll.measurement.checking import Wrong
-from mpicoll.measurement.worlds import BOTH
+from mpicoll.measurement.worlds import ALL_BACKENDS
 from mpicoll.p2p import survey
 from mpicoll.p2p.command import main
 
@@ -113,7 +113,7 @@ class Broken(survey.PingPong):
     def {method}
 
 survey.PingPong = Broken
-main(obj=BOTH)
+main(obj=ALL_BACKENDS)
 """
 WRONG = "check(self):\n        return Wrong(0, 1, 5, 7, 255, 'message')"
 HUNG = "check(self):\n        time.sleep(1000 if self.pair == (0, 2) else 0)"

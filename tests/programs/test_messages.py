@@ -114,7 +114,8 @@ def run_all(
             out[...] = x
         program = lower(
             algorithm.rounds(rank, size, root), request.sizes(blocks),
-            algorithm.collective.before(place), list(algorithm.collective.after(place)),
+            algorithm.collective.input_blocks(place),
+            list(algorithm.collective.output_contents(place)),
             in_place=together,
         )  # fmt: skip
         ranks.append(Rank(request, program, x, out, op.function))

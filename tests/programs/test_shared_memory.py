@@ -234,10 +234,10 @@ def test_any_order_of_ranks_is_right(
         place = request.place(blocks)
         lengths = replace(request, row=(29,), dtype="uint8").sizes(blocks)
         intra_node = frozenset(range(size)) - {rank}
-        length = sum(lengths[b] for b in each.collective.after(place))
+        length = sum(lengths[b] for b in each.collective.output_contents(place))
         given: Any = (
-            each.rounds(rank, size, root), lengths, each.collective.before(place),
-            list(each.collective.after(place)),
+            each.rounds(rank, size, root), lengths, each.collective.input_blocks(place),
+            list(each.collective.output_contents(place)),
         )  # fmt: skip
         private = frozenset(readable if parted else ())
         reach = Reach(
@@ -350,7 +350,11 @@ def test_all_messages_pass_through_windows(name: str, algorithm: str, size: int)
         place = Place(rank, size, 0, blocks)
         reach = Reach(frozenset(range(size)) - {rank}, frozenset(), 3, TILE)
         rounds = schedule.rounds(rank, size, 0)
-        made.append(share(rounds, lengths, what.before(place), list(what.after(place)), reach))
+        made.append(
+            share(
+                rounds, lengths, what.input_blocks(place), list(what.output_contents(place)), reach
+            )
+        )
     assert through_windows(made) == sum(len(each.publications) for each in made)
 
 

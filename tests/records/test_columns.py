@@ -29,21 +29,21 @@ def test_a_row_for_each_case() -> None:
 
     rows = table(cases()).to_pylist()
     assert [row["time_us.median"] for row in rows] == [
-        each.time_us.median if each.time_us else None for each in cases()
+        record.time_us.median if record.time_us else None for record in cases()
     ]
-    assert {row["run.id"] for row in rows} == {each.run.id for each in cases()}
+    assert {row["run.id"] for row in rows} == {record.run.id for record in cases()}
     assert not [row for row in rows if "samples_us" in row]
 
 
 def test_a_column_of_nulls_has_its_type() -> None:
     from mpicoll.records.columns import table
 
-    found = table([])
-    assert found.num_rows == 0
-    assert found.schema.field("time_us.p99").type == pyarrow.float64()
-    assert found.schema.field("root").type == pyarrow.int64()
-    assert found.schema.field("correct").type == pyarrow.bool_()
-    assert found.schema.field("speedup_vs_native.verdict").type == pyarrow.string()
+    empty = table([])
+    assert empty.num_rows == 0
+    assert empty.schema.field("time_us.p99").type == pyarrow.float64()
+    assert empty.schema.field("root").type == pyarrow.int64()
+    assert empty.schema.field("correct").type == pyarrow.bool_()
+    assert empty.schema.field("speedup_vs_native.verdict").type == pyarrow.string()
 
 
 def test_the_cells_of_a_study_keep_all_their_fields() -> None:
@@ -51,27 +51,27 @@ def test_the_cells_of_a_study_keep_all_their_fields() -> None:
 
     strongest = SpeedupVsStrongest(1.5, 1.2, 1.7, "faster", "native", "open_mpi")
     cell = replace(cases()[0], launches=7, spread_between=0.25, speedup_vs_strongest=strongest)
-    own, other = table([cell, cases()[0]]).to_pylist()
-    assert (own["launches"], own["spread_between"]) == (7, 0.25)
-    assert own["speedup_vs_strongest.environment"] == "open_mpi"
-    assert other["launches"] is None and other["speedup_vs_strongest.ratio"] is None
+    cell_row, case_row = table([cell, cases()[0]]).to_pylist()
+    assert (cell_row["launches"], cell_row["spread_between"]) == (7, 0.25)
+    assert cell_row["speedup_vs_strongest.environment"] == "open_mpi"
+    assert case_row["launches"] is None and case_row["speedup_vs_strongest.ratio"] is None
 
 
 @pytest.mark.parametrize("name", ["records.parquet", "records.arrow"])
 def test_the_command_writes_a_file(tmp_path: Path, name: str) -> None:
     from pyarrow import feather, parquet
 
-    done = CliRunner().invoke(main, [str(FILE), str(FILE), "-o", str(tmp_path / name)])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(main, [str(FILE), str(FILE), "-o", str(tmp_path / name)])
+    assert result.exit_code == 0, result.output
     read = parquet.read_table if name.endswith("parquet") else feather.read_table
     assert read(str(tmp_path / name)).num_rows == 2 * len(cases())
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_another_extension_is_refused(tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, [str(FILE), "-o", str(tmp_path / "records.xlsx")])
-    assert done.exit_code == 2
-    assert "give the name of a table, .parquet or .arrow" in done.stderr
+    result = CliRunner().invoke(main, [str(FILE), "-o", str(tmp_path / "records.xlsx")])
+    assert result.exit_code == 2
+    assert "give the name of a table, .parquet or .arrow" in result.stderr
 
 
 def test_the_example_draws_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +86,9 @@ def test_the_example_draws_the_figure(tmp_path: Path, monkeypatch: pytest.Monkey
     exec(block, names)
     curves = names["curves"]
     medians = {
-        (each.bytes_total, each.algorithm): each.time_us.median
-        for each in cases()
-        if each.collective == "allreduce" and each.time_us
+        (record.bytes_total, record.algorithm): record.time_us.median
+        for record in cases()
+        if record.collective == "allreduce" and record.time_us
     }
     assert {key: curves.loc[key] for key in medians} == medians  # type: ignore[attr-defined]
     assert Path("allreduce.svg").read_text().count("<svg") == 1

@@ -38,9 +38,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_reader_breaks_on_a_damaged_file(kind: str, files: list[Path]) -> None:
     """See `mutations.py`: as a command it tries as many files as one likes."""
-    own = [each for each in files if kind_of(each) == kind]
+    chosen = [file for file in files if kind_of(file) == kind]
     numbers, draws = (range(400), 200) if kind == "records" else (range(75), 0)
-    assert [each.error for each in failures(own, numbers, draws=draws, ways=1)] == []
+    assert [failure.error for failure in failures(chosen, numbers, draws=draws, ways=1)] == []
 
 
 def test_a_reader_that_breaks_or_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_a_reader_that_breaks_or_never_ends_is_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(mutations, "_is_read", lambda path: True)
     monkeypatch.setattr(mutations, "_MOST_SECONDS", 0.05)
     first, second = [*failures(RECORDS, range(5, 7))], [*failures(RECORDS, range(6, 7))]
-    assert [each.reader for each in first] == ["broken", "endless"] * 2
+    assert [failure.reader for failure in first] == ["broken", "endless"] * 2
     assert "ZeroDivisionError" in first[0].error and "Unending" in first[1].error
     assert second[0].content == first[2].content != first[0].content
 
@@ -65,11 +65,11 @@ def test_every_reader_reads_some_whole_file(
 ) -> None:
     pytest.importorskip("plotly")
     monkeypatch.setattr(mutations.environments, "probe", mutations._facts)
-    beside = {kind_of(each): each for each in files} | {"records": RECORDS[1]}
+    neighbours = {kind_of(file): file for file in files} | {"records": RECORDS[1]}
     every, works = set(), set()
     for path in files:
         kind = kind_of(path)
-        for name, read in KINDS[kind].readers(path, beside[kind], tmp_path).items():
+        for name, read in KINDS[kind].readers(path, neighbours[kind], tmp_path).items():
             every.add((kind, name))
             if (kind, name) not in works and mutations._tried(read) == "read":
                 works.add((kind, name))
@@ -121,7 +121,7 @@ NAN, INFINITE = float("nan"), float("inf")
         (pair(0, 1, outlier=True, typical=None), "outlier without typical"),
         (fit(GBps=INFINITE), "GBps"),
     ],
-    ids=lambda each: each if isinstance(each, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_impossible_values_end_a_command_with_2_and_the_line(
     record: dict[str, Any], complaint: str, tmp_path: Path
@@ -131,9 +131,9 @@ def test_impossible_values_end_a_command_with_2_and_the_line(
         (compare, [good, bad]), (compare, [bad, good]), (study, [bad]),
         (report, [bad, "-o", tmp_path / "x.html"]), (costs, [*COSTS, "--from", bad]),
     ):  # fmt: skip
-        done = CliRunner().invoke(command, [*map(str, arguments)])
-        assert done.exit_code == 2
-        text = " ".join(done.output.split())
+        result = CliRunner().invoke(command, [*map(str, arguments)])
+        assert result.exit_code == 2
+        text = " ".join(result.output.split())
         assert f"{bad}, line " in text and complaint in text
 
 
@@ -151,7 +151,7 @@ def read_by(name: str, file: Path) -> Result:
     if name == "report":
         pytest.importorskip("plotly")
     command, arguments = COMMANDS[name]
-    filled = [each.format(file=file, folder=file.parent) for each in arguments]
+    filled = [argument.format(file=file, folder=file.parent) for argument in arguments]
     return CliRunner().invoke(command, filled)
 
 
@@ -173,9 +173,9 @@ def test_each_command_reads_whole_files_of_other_forms(
     outputs = []
     for form_of_it in (content, forms[form]):
         path.write_bytes(form_of_it)
-        done = read_by(name, path)
-        assert done.exit_code == 0, done.output
-        outputs.append(done.output)
+        result = read_by(name, path)
+        assert result.exit_code == 0, result.output
+        outputs.append(result.output)
     assert outputs[0] == outputs[1]
 
 
@@ -183,15 +183,15 @@ def test_each_command_reads_whole_files_of_other_forms(
 def test_each_command_names_a_torn_line(name: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_bytes(content + content[:40])
-    done = read_by(name, path)
-    assert done.exit_code == (1 if name == "records" else 0)
+    result = read_by(name, path)
+    assert result.exit_code == (1 if name == "records" else 0)
     number = content.count(b"\n") + 1
-    assert f"{path}, line {number}, has no end: its writer was interrupted" in done.output
+    assert f"{path}, line {number}, has no end: its writer was interrupted" in result.output
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize(
-    ("encoded", "said"),
+    ("encoded", "message"),
     [
         ("utf-16", "is UTF-16 text: give lines of JSON in UTF-8"),
         ("utf-16-le", "is UTF-16 text without a mark"),
@@ -204,14 +204,14 @@ def test_each_command_names_a_torn_line(name: str, content: bytes, tmp_path: Pat
     ],
 )
 def test_each_command_names_another_encoding(
-    name: str, encoded: str | Callable[[bytes], bytes], said: str, content: bytes, tmp_path: Path
+    name: str, encoded: str | Callable[[bytes], bytes], message: str, content: bytes, tmp_path: Path
 ) -> None:
     path = tmp_path / "records.jsonl"
     changed = content.decode().encode(encoded) if isinstance(encoded, str) else encoded(content)
     path.write_bytes(changed)
-    done = read_by(name, path)
-    assert done.exit_code == 2 and said in " ".join(done.output.split())
-    assert "no record of the benchmark" not in done.output
+    result = read_by(name, path)
+    assert result.exit_code == 2 and message in " ".join(result.output.split())
+    assert "no record of the benchmark" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -220,24 +220,27 @@ def test_each_command_names_another_encoding(
 def test_pairs_of_contradicting_or_of_many_ranks(
     changes: list[Any], maps: int, tmp_path: Path
 ) -> None:
-    ends, own = ((0, 1), (2, 3)), run("pairs", 0)
-    pairs = [pair(*each, **more, run=own) for each, more in zip(ends, changes, strict=False)]
+    ends, pairs_run = ((0, 1), (2, 3)), run("pairs", 0)
+    pairs = [
+        pair(*ends_of_pair, **more, run=pairs_run)
+        for ends_of_pair, more in zip(ends, changes, strict=False)
+    ]
     path = write(tmp_path / "a", pairs)
-    found = data.report(loading.load([path]))
-    assert len(charts.heat_maps(found)) == len(list(draw_maps.pair_maps(found))) == maps
-    assert any("more than 1024 ranks" in each.what for each in found.notices) == (not maps)
+    shown = data.report(loading.load([path]))
+    assert len(charts.heat_maps(shown)) == len(list(draw_maps.pair_maps(shown))) == maps
+    assert any("more than 1024 ranks" in notice.what for notice in shown.notices) == (not maps)
     figures(path, tmp_path)
 
 
 def test_many_samples_are_compared(tmp_path: Path) -> None:
-    samples = [10.0 + each % 7 for each in range(30_000)]
-    half = [each / 2 for each in samples]
+    samples = [10.0 + number % 7 for number in range(30_000)]
+    half = [sample / 2 for sample in samples]
     files = [
-        write(tmp_path / name, [case(samples_us=each, samples=len(each))])
-        for name, each in (("a", samples), ("b", half))
+        write(tmp_path / name, [case(samples_us=values, samples=len(values))])
+        for name, values in (("a", samples), ("b", half))
     ]
-    done = CliRunner().invoke(compare, [*map(str, files)])
-    assert done.exit_code == 0 and "1 faster" in done.output
+    result = CliRunner().invoke(compare, [*map(str, files)])
+    assert result.exit_code == 0 and "1 faster" in result.output
 
 
 @pytest.mark.parametrize("depth", [100, 990, 5000, 200_000])
@@ -256,8 +259,8 @@ def test_deep_nesting_is_no_record(depth: int, tmp_path: Path) -> None:
 def test_texts_cannot_steer_a_terminal(tmp_path: Path) -> None:
     hostile = "ring\x1b]0;owned\x07\x9b31m\u202e\ud800\r"
     path = write(tmp_path / "a", [case(hostile, run=run(host=hostile))])
-    (found,) = only(CaseRecord, load(path))
-    assert found.algorithm == r"ring\x1b]0;owned\x07\x9b31m\u202e\ud800\r"
+    (record,) = only(CaseRecord, load(path))
+    assert record.algorithm == r"ring\x1b]0;owned\x07\x9b31m\u202e\ud800\r"
     assert CliRunner().invoke(compare, [str(path), str(path)]).exit_code == 0
 
 
@@ -265,20 +268,20 @@ def test_texts_cannot_steer_a_page_of_markdown(tmp_path: Path) -> None:
     hostile = "<img src=x onerror=alert(1)>|[a](b)`\\<script>\n# d"
     hosts = run(host=hostile, library=hostile)
     path = write(tmp_path / "a", [case("native", run=hosts), case(hostile, run=hosts)])
-    found = CliRunner().invoke(compare, [str(path), str(path), "--format", "markdown"])
-    made = CliRunner().invoke(study, ["--records", str(path), "-o", str(tmp_path / "out")])
+    comparison = CliRunner().invoke(compare, [str(path), str(path), "--format", "markdown"])
+    summary = CliRunner().invoke(study, ["--records", str(path), "-o", str(tmp_path / "out")])
     tables = CliRunner().invoke(study, [str(path)])
     findings = (tmp_path / "out" / "findings.md").read_text()
-    assert found.exit_code == made.exit_code == tables.exit_code == 0
-    assert "\\<img" in found.output and "\\<img" in findings
-    for text in (found.output, findings, tables.output):
+    assert comparison.exit_code == summary.exit_code == tables.exit_code == 0
+    assert "\\<img" in comparison.output and "\\<img" in findings
+    for text in (comparison.output, findings, tables.output):
         plain = re.sub(r"\\[\\<|[`]", "", text)
         assert not re.search(r"<|\[a\]|`|^# d", plain, re.MULTILINE), text
 
 
 def test_credentials_in_older_files_are_not_shown(tmp_path: Path) -> None:
     secret = "s3cr3t-value"
-    own = run(
+    run_of_secrets = run(
         environment={
             "SLURM_JWT": secret, "MPI_CREDENTIAL": secret, "HOME": secret, "UCX_TLS": "tcp",
             "NCCL_PROXY": f"http://me:{secret}@host", "FI_AUTH_KEY": secret,
@@ -286,7 +289,7 @@ def test_credentials_in_older_files_are_not_shown(tmp_path: Path) -> None:
         argv=["bench", "--auth-token", secret, f"--password={secret}", f"tcp://me:{secret}@h:1"],
         command=["--secret", secret],
     )  # fmt: skip
-    path, page = write(tmp_path / "a", [case(run=own)]), tmp_path / "a.html"
+    path, page = write(tmp_path / "a", [case(run=run_of_secrets)]), tmp_path / "a.html"
     pytest.importorskip("plotly")
     assert CliRunner().invoke(report, [str(path), "-o", str(page)]).exit_code == 0
     text = page.read_text()
@@ -297,5 +300,5 @@ def test_credentials_in_older_files_are_not_shown(tmp_path: Path) -> None:
 def test_an_error_cannot_steer_a_terminal_by_the_name_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a\x1b[2J"
     path.write_text("[]\n")
-    done = CliRunner().invoke(study, [str(path)])
-    assert done.exit_code == 2 and "\x1b" not in done.output and r"a\x1b[2J" in done.output
+    result = CliRunner().invoke(study, [str(path)])
+    assert result.exit_code == 2 and "\x1b" not in result.output and r"a\x1b[2J" in result.output

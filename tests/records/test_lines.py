@@ -75,15 +75,15 @@ def test_every_kind_is_tested() -> None:
 
 
 def test_an_old_case_has_defaults_and_unknown_keys_and_kinds_are_ignored(tmp_path: Path) -> None:
-    (found,) = load(
+    (record,) = load(
         write(tmp_path / "old", [OLDEST | {"colour": 1}, {"schema": 1, "kind": "colour"}])
     )
-    assert isinstance(found, CaseRecord)
-    assert (found.kind, found.device, found.nodes, found.allocated) == ("case", "cpu", 1, False)
+    assert isinstance(record, CaseRecord)
+    assert (record.kind, record.device, record.nodes, record.allocated) == ("case", "cpu", 1, False)
     assert (
-        found.time_us is not None
-        and found.time_us.median == 3.0
-        and found.run.hosts == ["n1", "n1"]
+        record.time_us is not None
+        and record.time_us.median == 3.0
+        and record.run.hosts == ["n1", "n1"]
     )
 
 
@@ -93,10 +93,10 @@ def test_keys_of_a_run_without_a_value_are_not_written() -> None:
 
 
 def test_the_records_of_a_kind_and_the_runs(tmp_path: Path) -> None:
-    found = load(write(tmp_path / "a", LINES))
-    assert [each.message for each in only(CaseRecord, found)] == [None, "refused"]
-    assert runs(found) == {"a": only(RunRecord, found)[0].run}
-    assert full(only(CaseRecord, found)[0].run).hosts == ["n1", "n1"]
+    records = load(write(tmp_path / "a", LINES))
+    assert [record.message for record in only(CaseRecord, records)] == [None, "refused"]
+    assert runs(records) == {"a": only(RunRecord, records)[0].run}
+    assert full(only(CaseRecord, records)[0].run).hosts == ["n1", "n1"]
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,15 @@ def test_the_schema_is_one_and_refuses_what_is_no_record() -> None:
 
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     good = write(tmp_path / "good", LINES)
-    done = CliRunner().invoke(main, [str(good)])
-    assert done.exit_code == 0 and ", 2 cases, 1 pair, 1 fit, 1 fan-out, 1 A/A test," in done.stdout
+    result = CliRunner().invoke(main, [str(good)])
+    assert (
+        result.exit_code == 0
+        and ", 2 cases, 1 pair, 1 fit, 1 fan-out, 1 A/A test," in result.stdout
+    )
     bad = write(tmp_path / "bad", [*LINES, OLDEST | {"ranks": None}])
-    done = CliRunner().invoke(main, [str(good), str(bad)])
-    assert done.exit_code == 1
-    assert f"{bad}, line {len(LINES) + 1}, is no whole record" in done.stderr
+    result = CliRunner().invoke(main, [str(good), str(bad)])
+    assert result.exit_code == 1
+    assert f"{bad}, line {len(LINES) + 1}, is no whole record" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["--schema", "x"], ["nowhere"]])

@@ -49,19 +49,19 @@ def test_a_program_beside_another_leaves_their_communicator_to_mpi(
     launcher = mpirun()
     assert launcher is not None
     prefix = (launcher, "-n", "1", sys.executable, partner, ":", "-n", "2")
-    done = python("-m", "mpicoll.run", program, prefix=prefix)
-    assert done.returncode == 0, done.stdout
-    assert [f"rank {rank} serves False True" in done.stdout for rank in (1, 2)] == [True, True]
-    said = "rank 0 of MPI_COMM_WORLD does not run mpicoll.run"
-    assert done.stdout.count(said) == 1, done.stdout
+    process = python("-m", "mpicoll.run", program, prefix=prefix)
+    assert process.returncode == 0, process.stdout
+    assert [f"rank {rank} serves False True" in process.stdout for rank in (1, 2)] == [True, True]
+    reason = "rank 0 of MPI_COMM_WORLD does not run mpicoll.run"
+    assert process.stdout.count(reason) == 1, process.stdout
 
 
 def test_two_programs_of_ours_serve_their_communicator(programs: tuple[str, str]) -> None:
     _, program = programs
     launcher = mpirun()
     assert launcher is not None
-    ours = (sys.executable, "-m", "mpicoll.run", program)
-    prefix = (launcher, "-n", "2", *ours, ":", "-n", "2")
-    done = python("-m", "mpicoll.run", program, prefix=prefix)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("serves True True") == 4, done.stdout
+    command = (sys.executable, "-m", "mpicoll.run", program)
+    prefix = (launcher, "-n", "2", *command, ":", "-n", "2")
+    process = python("-m", "mpicoll.run", program, prefix=prefix)
+    assert process.returncode == 0, process.stdout
+    assert process.stdout.count("serves True True") == 4, process.stdout

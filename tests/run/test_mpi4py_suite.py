@@ -21,6 +21,6 @@ MODULES = (
 @pytest.mark.launches
 @pytest.mark.skipif(not SOURCES, reason="MPI4PY_SOURCES does not name mpi4py's sdist, unpacked")
 def test_mpi4pys_own_tests_pass_with_ours() -> None:
-    found = run_ranks(Path(SOURCES), 2, *MODULES, ours=True)
-    assert len(found) >= 27
-    assert set(found.values()) == {"ok"}, found
+    outcomes = run_ranks(Path(SOURCES), 2, *MODULES, ours=True)
+    assert len(outcomes) >= 27
+    assert set(outcomes.values()) == {"ok"}, outcomes

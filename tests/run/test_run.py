@@ -63,25 +63,25 @@ def program(tmp_path: Path) -> Path:
 @pytest.mark.launches
 def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     trace = program.with_suffix(".jsonl")
-    done = ranks(
+    process = ranks(
         2, "-m", "mpicoll.run", "-v", str(program), "-x", "1",
         environment={"MPICOLL_TRACE": str(trace), "MPICOLL_ALGORITHM": "allreduce=ring"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    assert "2 ranks, ['-x', '1']" in done.stdout
-    assert done.stdout.count("mpicoll.Comm takes the place of MPI.COMM_WORLD") == 1
-    assert done.stdout.count("at exit 2") == 2
-    _, (found,) = load(trace)
-    assert (found.call, found.bytes_per_rank, found.calls) == ("Allreduce", 24, 100)
-    assert (found.algorithm, found.transport, found.ranks) == ("ring", "symmetric", 2)
+    assert process.returncode == 0, process.stdout
+    assert "2 ranks, ['-x', '1']" in process.stdout
+    assert process.stdout.count("mpicoll.Comm takes the place of MPI.COMM_WORLD") == 1
+    assert process.stdout.count("at exit 2") == 2
+    _, (kind,) = load(trace)
+    assert (kind.call, kind.bytes_per_rank, kind.calls) == ("Allreduce", 24, 100)
+    assert (kind.algorithm, kind.transport, kind.ranks) == ("ring", "symmetric", 2)
 
 
 def test_a_module_that_starts_mpi_itself_runs_and_its_exit_status_is_kept(program: Path) -> None:
-    done = python(
+    process = python(
         "-m", "mpicoll.run", "-m", "program", "itself",
         environment={"PYTHONPATH": f"{program.parent}:{Path(__file__).parents[2]}"},
     )  # fmt: skip
-    assert (done.returncode, done.stdout.strip()) == (3, "1 ranks, ['itself']")
+    assert (process.returncode, process.stdout.strip()) == (3, "1 ranks, ['itself']")
 
 
 @pytest.fixture
@@ -96,15 +96,15 @@ def refused(
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         assert main([*arguments]) == 2
-        said = capfd.readouterr().err
-        assert said.startswith("Error: ") and "Traceback" not in said
-        return said
+        message = capfd.readouterr().err
+        assert message.startswith("Error: ") and "Traceback" not in message
+        return message
 
     return run
 
 
 @pytest.mark.parametrize(
-    ("arguments", "variable", "said"),
+    ("arguments", "variable", "message"),
     [
         ((), "", "name a program"),
         (("-m",), "", "name a program"),
@@ -118,9 +118,9 @@ def refused(
     ],
 )
 def test_what_cannot_be_run(
-    refused: Callable[..., str], arguments: tuple[str, ...], variable: str, said: str
+    refused: Callable[..., str], arguments: tuple[str, ...], variable: str, message: str
 ) -> None:
-    assert said in refused(*arguments, MPICOLL_ALGORITHM=variable)
+    assert message in refused(*arguments, MPICOLL_ALGORITHM=variable)
 
 
 @pytest.mark.parametrize("trace", ["letter.txt", ".", "nowhere/x"])
@@ -138,20 +138,22 @@ def test_a_trace_is_refused_before_the_program_runs(
 
 def test_other_hosts_say_what_their_files_lack() -> None:
     place = {"PMI_RANK": "2", "PMI_SIZE": "4"}
-    said = [
-        python("-m", "mpicoll.run", "nowhere.py", environment={**place, "MPI_LOCALRANKID": each})
-        for each in "01"
+    processes = [
+        python(
+            "-m", "mpicoll.run", "nowhere.py", environment={**place, "MPI_LOCALRANKID": local_rank}
+        )
+        for local_rank in "01"
     ]
-    assert [each.returncode for each in said] == [2, 2]
-    assert said[0].stdout.startswith("Error: rank 2 on ") and said[1].stdout == ""
+    assert [process.returncode for process in processes] == [2, 2]
+    assert processes[0].stdout.startswith("Error: rank 2 on ") and processes[1].stdout == ""
 
 
 def test_a_programs_error_is_printed_as_pythons(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
     path.write_text("import numpy.nothing")
-    done = python("-m", "mpicoll.run", str(path))
-    assert done.returncode == 1
-    assert "ModuleNotFoundError: No module named 'numpy.nothing'" in done.stdout
+    process = python("-m", "mpicoll.run", str(path))
+    assert process.returncode == 1
+    assert "ModuleNotFoundError: No module named 'numpy.nothing'" in process.stdout
 
 
 def test_a_hook_for_errors_that_was_there_before_is_called(tmp_path: Path) -> None:
@@ -160,5 +162,5 @@ def test_a_hook_for_errors_that_was_there_before_is_called(tmp_path: Path) -> No
     (tmp_path / "sitecustomize.py").write_text(hook)
     (path := tmp_path / "wrong.py").write_text("1 / 0")
     environment = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
-    done = python("-m", "mpicoll.run", str(path), environment=environment)
-    assert (done.returncode, done.stdout) == (1, "hook: division by zero\n")
+    process = python("-m", "mpicoll.run", str(path), environment=environment)
+    assert (process.returncode, process.stdout) == (1, "hook: division by zero\n")

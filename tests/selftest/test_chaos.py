@@ -20,7 +20,7 @@ from launcher import python
 
 import mpicoll
 from mpicoll.errors import ArgumentError, LaunchError, RankLost
-from mpicoll.measurement.worlds import BOTH
+from mpicoll.measurement.worlds import ALL_BACKENDS
 from mpicoll.selftest import chaos, launches, processes
 from mpicoll.selftest.faults import CUT, FAULTS, KILL, STOP, Fault, launch_of
 from mpicoll.selftest.launches import Faults
@@ -305,14 +305,14 @@ def test_faults_that_cannot_be_tried_are_refused(
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(SystemExit, match="2"):
-        chaos.main(["--faults", faults], obj=BOTH)
+        chaos.main(["--faults", faults], obj=ALL_BACKENDS)
     assert said in capsys.readouterr().err
 
 
 TERMINATED = """
 import os, signal, time
 from mpicoll.selftest import chaos, launches
-from mpicoll.measurement.worlds import BOTH
+from mpicoll.measurement.worlds import ALL_BACKENDS
 
 class Hosts:
     def __init__(self, count): ...
@@ -321,7 +321,7 @@ class Hosts:
 
 chaos.Hosts, chaos._possible = Hosts, lambda kinds: (kinds, True)
 chaos.run = lambda *given: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(60)
-chaos.main(["--at-once", "1", "--backend", "mpi4py"], obj=BOTH)
+chaos.main(["--at-once", "1", "--backend", "mpi4py"], obj=ALL_BACKENDS)
 """
 
 
@@ -340,7 +340,7 @@ def test_a_file_of_somebody_else_is_refused_before_anything_runs(
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.setattr(chaos, "run", lambda *_: pytest.fail("it runs"))
     with pytest.raises(SystemExit) as left:
-        chaos.main(["-J", str(tmp_path / name)], obj=BOTH)
+        chaos.main(["-J", str(tmp_path / name)], obj=ALL_BACKENDS)
     assert left.value.code == 2
     assert (tmp_path / "notes.txt").read_text() == "a letter"
 

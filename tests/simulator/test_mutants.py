@@ -23,7 +23,7 @@ def caught(algorithm, size, root, schedules) -> bool:
 @pytest.mark.parametrize("kind", MUTATIONS)
 @pytest.mark.parametrize("seed", range(3))
 def test_every_harmful_mutant_is_caught(kind: str, seed: int) -> None:
-    found = [
+    mutants_run = [
         (
             caught(*mutant),
             harm(*mutant, ordered=is_ordered(*mutant[:3])),
@@ -31,8 +31,8 @@ def test_every_harmful_mutant_is_caught(kind: str, seed: int) -> None:
         )
         for mutant in mutants(seed, 60, (kind,))
     ]
-    assert [what for seen, harms, what in found if harms and not seen] == []
-    share = sum(seen for seen, _, _ in found) / len(found)
+    assert [description for seen, harms, description in mutants_run if harms and not seen] == []
+    share = sum(seen for seen, _, _ in mutants_run) / len(mutants_run)
     assert share >= (0.3 if kind == "wrong_side" else 0.5), f"{share:.0%} of {kind} caught"
 
 
@@ -42,8 +42,8 @@ def test_an_executor_of_its_own_agrees_with_the_simulator(algorithm: Algorithm) 
     for size in filter(algorithm.needs.holds, (2, 4, 5, 9)):
         schedules = [algorithm.rounds(rank, size) for rank in range(size)]
         assert harm(algorithm, size, 0, schedules, ordered=False) == ""
-        kept = harm(algorithm, size, 0, schedules, ordered=True) == ""
-        assert kept is is_ordered(algorithm, size)
+        is_right = harm(algorithm, size, 0, schedules, ordered=True) == ""
+        assert is_right is is_ordered(algorithm, size)
         assert meets(schedules)
 
 

@@ -137,8 +137,10 @@ def test_proving_needs_no_backend_and_no_library_of_commands() -> None:
         "print({'mpi4py', 'torch', 'cupy', 'scipy', 'msgspec', 'jinja2', 'rich', 'click'}"
         " & {*sys.modules})"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout == "set()\n"
 
 
 # -- command line -----------------------------------------------------------------------
@@ -169,7 +171,7 @@ def test_json_lines_carry_the_figures() -> None:
 
 def test_the_table_names_every_algorithm_and_every_refusal() -> None:
     output = command("--size 7").output
-    assert [str(each) for each in CATALOGUE if str(each) not in output] == []
+    assert [str(algorithm) for algorithm in CATALOGUE if str(algorithm) not in output] == []
     assert "refused: allgather algorithm neighbor_exchange needs an even number" in output
 
 
@@ -229,8 +231,11 @@ def test_a_history_too_long_to_keep_is_refused() -> None:
 
 def test_history_begins_with_what_each_rank_holds_at_first() -> None:
     history = [
-        [(end, {block: value.contributions for block, value in held.items()}) for end, held in each]
-        for each in prove(find("reduce", "binomial"), 2, history=True).history
+        [
+            (end, {block: value.contributions for block, value in held.items()})
+            for end, held in history
+        ]
+        for history in prove(find("reduce", "binomial"), 2, history=True).history
     ]
     first = (0, 0), (1, 0)
     assert history[0] == [(0, {0: first[:1]}), (1, {0: first})]

@@ -168,7 +168,7 @@ class Executor:
         self.held = [
             {
                 block: f"{rank}.{block};"
-                for block in self.what.before(place._replace(rank=rank))
+                for block in self.what.input_blocks(place._replace(rank=rank))
             }
             for rank in ranks
         ]  # fmt: skip
@@ -227,7 +227,7 @@ class Executor:
         return any(self._wrong(rank, ordered) for rank in range(len(self.schedules)))
 
     def _wrong(self, rank: int, ordered: bool) -> bool:
-        after = self.what.after(self.place._replace(rank=rank))
+        after = self.what.output_contents(self.place._replace(rank=rank))
         for block, parts in after.items():
             expected = "".join(f"{source}.{name};" for source, name in parts)
             got = self.held[rank].get(block, "")

@@ -163,7 +163,7 @@ def _resumed(path: Path, whole: Path) -> int:
     path.write_bytes(before)
     assert after == before[: len(before) - torn(before)], "more than a torn line is cut off"
     with suppress(ArgumentError):
-        unlike(journal.found, next(iter(runs(load(whole)).values()), FullRun()))
+        unlike(journal.records, next(iter(runs(load(whole)).values()), FullRun()))
     return 0
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mpicoll import ArgumentError, Collectives, Disagreement
-from mpicoll.text.encoding import MOST, check_lengths, decode, encode
+from mpicoll.text.encoding import MAX_ITEM_BYTES, check_lengths, decode, encode
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,9 +41,9 @@ def test_an_item_arrives_as_it_was(item: Any, kind: Any) -> None:
 
 
 def test_numbers_of_numpy_become_python_s() -> None:
-    (found,) = decode([encode([np.float64(0.5), np.int32(-1), np.bool_(True)])], Any)
-    assert found == [0.5, -1, True]
-    assert [type(each) for each in found] == [float, int, bool]
+    (values,) = decode([encode([np.float64(0.5), np.int32(-1), np.bool_(True)])], Any)
+    assert values == [0.5, -1, True]
+    assert [type(value) for value in values] == [float, int, bool]
 
 
 @pytest.mark.parametrize("item", [object(), lambda: 1, 1 << 70, [[ValueError("x")]]])
@@ -71,10 +71,10 @@ def test_other_bytes_name_their_rank(data: bytes) -> None:
         decode([encode(Place(0, None)), data], Place)
 
 
-@pytest.mark.parametrize("length", [0, -1, MOST + 1, 1 << 62])
+@pytest.mark.parametrize("length", [0, -1, MAX_ITEM_BYTES + 1, 1 << 62])
 def test_an_impossible_length_is_refused(length: int) -> None:
     with pytest.raises(Disagreement, match=f"rank 1 sends {length} bytes"):
-        check_lengths([MOST, length])
+        check_lengths([MAX_ITEM_BYTES, length])
 
 
 @pytest.mark.ranks(2, 3)
@@ -98,7 +98,7 @@ def test_nothing_is_pickled() -> None:
         "mpicoll/postmortem/torch_format.py",
     )  # fmt: skip
     sources = [path for name in ("mpicoll", "torchcoll") for path in (ROOT / name).rglob("*.py")
-               if path not in {ROOT / each for each in allowed}]  # fmt: skip
+               if path not in {ROOT / name for name in allowed}]  # fmt: skip
     named = [
         str(path)
         for path in sources

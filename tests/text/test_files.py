@@ -37,7 +37,7 @@ def test_two_processes_lose_no_entry_of_each_other(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", ADD, path, name, str(count)]) for name in "ab"
     ]
-    assert [each.wait(timeout=LIMIT) for each in writers] == [0, 0]
+    assert [writer.wait(timeout=LIMIT) for writer in writers] == [0, 0]
     entries = json.loads(path.read_text())
     assert [entries.count(name) for name in "ab"] == [count, count]
     assert os.listdir(tmp_path) == ["table.json"]
@@ -95,10 +95,10 @@ def _null(path: Path) -> None:
 def test_only_regular_files_are_replaced(make: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "a"
     make(path)
-    before = path.lstat()
+    original = path.lstat()
     with pytest.raises(ArgumentError, match=f"cannot write {path}"):
         write_whole(path, lambda fresh: fresh.write_text("new"))
-    assert os.path.samestat(path.lstat(), before) and os.listdir(tmp_path) == ["a"]
+    assert os.path.samestat(path.lstat(), original) and os.listdir(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize("name", ["", "missing/a", "file/a", "x" * 300])
@@ -186,8 +186,8 @@ def test_a_pipe_is_read_to_its_end() -> None:
     code = "import time; time.sleep(0.3); print('a' * 100_000)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as writer:
         assert writer.stdout
-        found = content_of(Path(f"/proc/self/fd/{writer.stdout.fileno()}"))
-    assert found == b"a" * 100_000 + b"\n"
+        content = content_of(Path(f"/proc/self/fd/{writer.stdout.fileno()}"))
+    assert content == b"a" * 100_000 + b"\n"
 
 
 def test_a_writer_that_sigterm_ends_leaves_nothing(tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ def test_nonsense_is_no_size(text: str) -> None:
 
 
 @given(some.integers(1, 10**6), some.integers(0, 10**6), some.floats(1.01, 10))
-def test_steps_grow_within_bounds(least: int, more: int, factor: float) -> None:
-    found = size_steps(least, least + more, factor, None)
-    assert found[0] == least and found[-1] <= least + more
-    assert all(a < b for a, b in pairwise(found))
+def test_steps_grow_within_bounds(smallest: int, more: int, factor: float) -> None:
+    sizes = size_steps(smallest, smallest + more, factor, None)
+    assert sizes[0] == smallest and sizes[-1] <= smallest + more
+    assert all(a < b for a, b in pairwise(sizes))
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_steps_that_do_not_grow_are_refused(arguments: Any) -> None:
 
 @given(some.integers(0, 60), some.integers(0, 60), some.integers(1, 9))
 def test_a_range_holds_what_it_says(first: int, more: int, step: int) -> None:
-    found = expand(f"chain(segments={first}:{first + more}:+{step})@cma")
+    names = expand(f"chain(segments={first}:{first + more}:+{step})@cma")
     every = range(first, first + more + 1, step)
-    assert found == [f"chain(segments={number})@cma" for number in every]
+    assert names == [f"chain(segments={number})@cma" for number in every]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def line(rank: int, **changes: Any) -> dict[str, Any]:
 
 
 def written(path: Path, *lines: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    path.write_text("".join(json.dumps(record) + "\n" for record in lines))
     return path
 
 
@@ -46,7 +46,7 @@ def test_ranks_are_put_together(tmp_path: Path) -> None:
     )  # fmt: skip
     whole, kinds = load(path)
     assert whole == 2.0
-    assert [each.call for each in kinds] == ["Bcast", "Allreduce"]
+    assert [kind.call for kind in kinds] == ["Bcast", "Allreduce"]
     assert (kinds[1].calls, kinds[1].seconds, kinds[1].least_us) == (100, pytest.approx(0.6), 2.0)
     assert [kinds[1].quantile_us(share) for share in (0.5, 0.75, 0.8, 0.99)] == [2, 2, 36, 36]
     shown = CliRunner().invoke(main, [str(path)]).output
@@ -66,14 +66,14 @@ def test_calls_are_priced_by_their_own_times(tmp_path: Path) -> None:
                    None), (true.alpha, true.beta, true.gamma), strict=True))]
     ]  # fmt: skip
     _, kinds = load(written(tmp_path / "t.jsonl", head(0), *lines))
-    model, told = model_of(kinds, None)
+    model, origin = model_of(kinds, None)
     assert (model.latency, model.beta, model.gamma) == pytest.approx((1e-6, 1e-10, 2e-10), rel=1e-3)
-    assert "9 kinds of calls" in told
+    assert "9 kinds of calls" in origin
     for kind in kinds:
         priced = price(kind, model)
         assert priced is not None
         assert priced.ran == pytest.approx(kind.least_us, rel=0.01)
-        assert priced.least <= priced.ran * 1.001
+        assert priced.cheapest_us <= priced.ran * 1.001
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_what_has_no_price(tmp_path: Path, changes: dict[str, Any]) -> None:
 @pytest.mark.launches
 def test_calls_are_measured_again(tmp_path: Path) -> None:
     path = written(tmp_path / "t.jsonl", head(0), line(0, algorithm="mpi", transport=""))
-    done = python("-m", "mpicoll.trace", str(path), "--replay", "1", "--time", "6")
-    assert done.returncode == 0, done.stdout
-    assert "Allreduce of 8 B on 2 ranks: mpi " in done.stdout
-    assert "one_shot" in done.stdout
+    process = python("-m", "mpicoll.trace", str(path), "--replay", "1", "--time", "6")
+    assert process.returncode == 0, process.stdout
+    assert "Allreduce of 8 B on 2 ranks: mpi " in process.stdout
+    assert "one_shot" in process.stdout
 
 
 def test_hostile_numbers_and_names_are_printed(tmp_path: Path) -> None:
@@ -100,17 +100,17 @@ def test_hostile_numbers_and_names_are_printed(tmp_path: Path) -> None:
         line(0, least_us=0.0, histogram=[[0.0, 1]]), line(0, algorithm="chain(segments=10000000)"),
     ]  # fmt: skip
     path = written(tmp_path / "t\x1b[2J.jsonl", head(0), *lines)
-    done = CliRunner().invoke(main, [str(path), "--from", str(path)])
-    assert done.exit_code == 2 and "\x1b" not in done.output
-    done = CliRunner().invoke(main, [str(path)])
-    assert done.exit_code == 0 and "\x1b" not in done.output
+    result = CliRunner().invoke(main, [str(path), "--from", str(path)])
+    assert result.exit_code == 2 and "\x1b" not in result.output
+    result = CliRunner().invoke(main, [str(path)])
+    assert result.exit_code == 0 and "\x1b" not in result.output
 
 
 def test_pricing_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pricing, "_ALL_SECONDS", 0.0)
     path = written(tmp_path / "t.jsonl", head(0), line(0, ranks=1 << 20))
-    done = CliRunner().invoke(main, [str(path)])
-    assert done.exit_code == 0 and "1048576" in done.output
+    result = CliRunner().invoke(main, [str(path)])
+    assert result.exit_code == 0 and "1048576" in result.output
 
 
 @pytest.mark.launches

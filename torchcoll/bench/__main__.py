@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.bench.command import main
-from mpicoll.measurement.worlds import TORCH
+from mpicoll.measurement.worlds import TORCH_BACKEND
 
 if __name__ == "__main__":
-    main(obj=TORCH)
+    main(obj=TORCH_BACKEND)

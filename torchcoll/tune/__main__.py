@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mpicoll.measurement.worlds import TORCH
+from mpicoll.measurement.worlds import TORCH_BACKEND
 from mpicoll.tune.command import main
 
 if __name__ == "__main__":
-    main(obj=TORCH)
+    main(obj=TORCH_BACKEND)

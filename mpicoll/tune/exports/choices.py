@@ -17,7 +17,7 @@ from mpicoll.compare.two_sample import can_differ, shift
 from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import CaseRecord, LaunchRecord, Record
 from mpicoll.records.reading import only
-from mpicoll.text.numbers import counted, number
+from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import bytes_text
 
 _MARGIN = 1.03
@@ -104,9 +104,9 @@ class Undecided(NamedTuple):
         shortage = f"; {MIN_LAUNCHES} are needed" if self.launches < MIN_LAUNCHES else ""
         interval = f", {number(self.low)} to {number(self.high)}" if not shortage else ""
         return (
-            f"{self.collective} of {bytes_text(self.nbytes)} on {counted(self.ranks, 'rank')}: "
+            f"{self.collective} of {bytes_text(self.nbytes)} on {count_text(self.ranks, 'rank')}: "
             f"{self.algorithm} {number(self.ratio)} times as fast{interval} "
-            f"({counted(self.launches, 'launch')}{shortage})"
+            f"({count_text(self.launches, 'launch')}{shortage})"
         )
 
 

@@ -28,7 +28,7 @@ from mpicoll.records.lines import Record
 from mpicoll.records.reading import load
 from mpicoll.study.description import MOST_LAUNCHES
 from mpicoll.text.files import writable, write_whole
-from mpicoll.text.numbers import counted
+from mpicoll.text.numbers import count_text
 from mpicoll.text.printable import printable
 from mpicoll.tune.exports import mpich, openmpi, settings
 from mpicoll.tune.exports.choices import (
@@ -167,7 +167,7 @@ def main(
         raise ArgumentError(f"{target}: {_NONE_FASTER}, so no table is written{advice}")
     _write(to, target, table_choices, output, library)
     if open_cases:
-        click.echo(printable(f"# {counted(len(open_cases), 'case')} undecided{advice}"))
+        click.echo(printable(f"# {count_text(len(open_cases), 'case')} undecided{advice}"))
 
 
 _NONE_FASTER = "no algorithm is surely faster than its own choice"
