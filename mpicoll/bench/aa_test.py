@@ -1,9 +1,9 @@
 """The A/A test: measure native calls against themselves, under two names.
 
-``mpirun -n 2 python -m mpicoll.bench.twins --delay 5`` measures each pair twice: as it is, to
-count how often a tie is called one, and with one side slower by 5 % of its median, to count how
-often that is found. It writes a line of JSON for each comparison, which `mpicoll.bench.trust`
-reads.
+``mpirun -n 2 python -m mpicoll.bench.twins --delay 5`` measures each pair twice. The first
+comparison counts how often equal calls get the verdict "tie". In the second one, one side is slower
+by 5 % of its median, which the verdict should show. The command prints one line of JSON for each
+comparison, and `mpicoll.bench.trust` reads these lines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mpicoll.records.reading import encoded
 _AGAIN = "native (again)"
 _COLLECTIVES = ("broadcast", "allreduce", "allgather", "alltoall", "reduce_scatter")
 _SIZES = (16384, 65536, 262144, 1048576)
-"""Calls of tens of microseconds and more: a few per cent of less is too short to wait for."""
+"""Sizes whose calls take tens of microseconds: a few per cent of shorter calls cannot be waited."""
 
 
 def _delayed(plan: Runnable, wait: int) -> Call:
@@ -56,7 +56,7 @@ class _AABench(Bench):
     wait = 0
 
     def _bind(self, candidates: list[Candidate], benches: dict[str, Workbench]) -> None:
-        """Bind both to the native call, each wrapped alike."""
+        """Bind both candidates to the native call, in the same wrapper."""
         for candidate in candidates:
             native = Case(candidate.case.group, candidate.case.backend, "native")
             plan = benches[candidate.case.backend].bind(native)
@@ -64,8 +64,14 @@ class _AABench(Bench):
 
 
 @click.command("twins", cls=RanksCommand, help=__doc__)
-@option("--comparisons", type=Whole(), default=200, shown=True, help="How many.")
-@option("--delay", type=Real(0, 1000), default=5.0, shown=True, help="Per cent, of one side.")
+@option("--comparisons", type=Whole(), default=200, shown=True, help="How many comparisons.")
+@option(
+    "--delay",
+    type=Real(0, 1000),
+    default=5.0,
+    shown=True,
+    help="Per cent by which one side is slower.",
+)
 @option(
     "--each", "seconds", type=SECONDS, default=2.0, shown=True, help="Seconds for a comparison."
 )

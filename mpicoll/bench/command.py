@@ -36,9 +36,9 @@ from mpicoll.text.sizes import LEAST_FACTOR, MOST_FACTOR, size_steps
 
 _FORMATS = ("table", *LAYOUTS)
 _BOTH_HALVES = "nccl"
-"""The format that has a time out of place and one in place in each row."""
+"""The format with two times in each row: out of place and in place."""
 _SMALLEST, _LARGEST = 64, 1 << 20
-"""The sizes that steps begin and end with by default."""
+"""The default first and last size of -b and -e."""
 _TIMINGS = {"together": "together", "loop": "loop", "0": "loop", "1": "together"}
 
 _HELP = """Measure collectives: every backend, algorithm and size, side by side, and checked.
@@ -56,14 +56,14 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @options.backends
 @list_option(
     "--algorithms", "--algorithm", metavar="A,B|all",
-    help="Names as --list prints them, or all; auto, adaptive, mpich_default, openmpi_default; "
-    "sweeps: 'knomial(radix=2:8)', 'chain(segments=1:64:*2)', 'bruck(radix=2|4)'. Native calls "
-    "always run as the baseline.",
+    help="Names that --list prints, or all, auto, adaptive, mpich_default, openmpi_default. A name "
+    "can sweep parameters: 'knomial(radix=2:8)', 'chain(segments=1:64:*2)', 'bruck(radix=2|4)'. "
+    "Native calls always run as the baseline.",
 )  # fmt: skip
 @list_option(
     "--transports", "--transport", metavar="A,B|all",
-    help="Run schedules over each of these: point-to-point, symmetric (shared memory), cma "
-    "(and cross-memory attach). By default over the fastest that reaches a rank.",
+    help="Transports of schedules: point-to-point, symmetric (shared memory), cma (cross-memory "
+    "attach). By default the fastest that reaches a rank.",
 )  # fmt: skip
 @option("-b", "--minbytes", type=SIZE, metavar="SIZE", help="Smallest size.")
 @option("-e", "--maxbytes", type=SIZE, metavar="SIZE", help="Largest size.")
@@ -75,7 +75,7 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @option("--sizes", type=SIZES, metavar="4,1K,1M", help="An explicit list of sizes.")
 @option(
     "-n", "--iters", type=Whole(),
-    help="Samples of each case, of a few calls if these are short (adaptive when absent).",
+    help="Samples of each case. Short calls are repeated within a sample. Default: adaptive.",
 )  # fmt: skip
 @option(
     "-w", "--warmup-iters", type=Whole(0), default=2, shown=True,
@@ -83,15 +83,15 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 )  # fmt: skip
 @option(
     "-c", "--check", type=Whole(0), default=1, shown=True,
-    help="Check this many times before timing, and once after; 0 checks nothing.",
+    help="Number of checks before timing; one more follows the timing. 0 checks nothing.",
 )  # fmt: skip
 @list_option("-o", "--op", default="sum", shown=True, metavar="A,B|all", help="Operators.")
 @list_option("-d", "--datatype", default="float32", shown=True, metavar="A,B|all", help="dtypes.")
 @option("-r", "--root", type=RANK_LIST, default="0", shown=True, metavar="0,1|all", help="Roots.")
 @option(
     "--calls", type=click.Choice(CALLS), default="both", shown=True,
-    help="Time plans; methods, as c.allreduce(x, out=y) and the library's own, on the same arrays "
-    "and on others in every call; or plans, and beside them the methods of native and auto.",
+    help="plans; methods, as c.allreduce(x, out=y), on the same and on new arrays in every call; "
+    "or both: plans, and beside them the methods of native and auto.",
 )  # fmt: skip
 @option(
     "-z", "--timing", "--blocking", type=click.Choice(list(_TIMINGS)), default="together",
@@ -100,11 +100,11 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @options.timeout
 @option(
     "-J", "--output", type=FILE, metavar="FILE",
-    help="Write JSON lines there, each as soon as it is measured.",
+    help="Write records to a new file as JSON lines, each as soon as it is measured.",
 )  # fmt: skip
 @option(
     "--resume", type=FILE, metavar="FILE",
-    help="The same, but keep the records there and measure only the missing cases.",
+    help="Continue a file of records: measure only the missing cases.",
 )  # fmt: skip
 @option("--format", "layout", type=click.Choice(_FORMATS), default="table", shown=True)
 @option(
@@ -113,7 +113,7 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 )  # fmt: skip
 @option(
     "--precision", type=Real(0, 100, above=True), default=5.0, shown=True,
-    help="Stop at a median known to this many per cent.",
+    help="Stop a case when the interval of its median is this narrow, in per cent.",
 )  # fmt: skip
 @option(
     "--in-place", is_flag=True,
@@ -125,7 +125,7 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 )  # fmt: skip
 @option(
     "--mem-limit", type=SIZE, metavar="SIZE",
-    help="Memory that each rank may take (all that is free): larger cases are refused.",
+    help="Memory limit of a rank. Larger cases are refused. Default: all free memory.",
 )  # fmt: skip
 @option(
     "--allocate", is_flag=True,
@@ -136,7 +136,7 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @options.ranks_per_node
 @options.seed
 @option("--list", "lists", is_flag=True, help="Print every algorithm, and why some are refused.")
-@option("--dry-run", "dry", is_flag=True, help="Print the cases and how long they take.")
+@option("--dry-run", "dry", is_flag=True, help="Print the cases and their estimated time.")
 @click.pass_obj
 def main(makers: Worlds, /, **flags: Any) -> int:
     """Run the benchmark over these backends; return the exit status."""
@@ -162,7 +162,7 @@ def parse(flags: dict[str, Any], makers: Worlds) -> Options:
         device=flags["device"],
         calls=flags["calls"],
     )
-    # For their errors: an unknown name is refused before anything starts.
+    # These calls only check the names, so that errors come before anything starts.
     dtypes(wanted), ops(wanted)
     settings = Settings(
         budget=flags["budget"], samples=flags["iters"], warmup=flags["warmup_iters"],
@@ -170,7 +170,7 @@ def parse(flags: dict[str, Any], makers: Worlds) -> Options:
         precision=flags["precision"] / 100,
     )  # fmt: skip
     if flags["output"] and flags["resume"]:
-        raise ArgumentError("-J begins a file anew and --resume goes on with one: give one of them")
+        raise ArgumentError("-J starts a new file and --resume continues one: give one of them")
     return Options(
         wanted, settings, backend_names(flags["backends"], makers, flags["threads"]),
         flags["layout"], flags["output"] or flags["resume"], bool(flags["resume"]),

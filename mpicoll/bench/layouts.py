@@ -1,8 +1,8 @@
 """Print records in the layouts of nccl-tests, OSU and IMB, as CSV, and as JSON lines.
 
-Programs that parse the output of these suites read these layouts. One block is the output of one
-program of the suite: one collective by one algorithm of one backend. Everything between blocks is a
-comment of the suite's own form. The numbers are our samples, which a comment says.
+Programs that parse the output of these suites can read these layouts. One block is the output of
+one program of the suite: one collective by one algorithm of one backend. Between blocks there are
+only comments in the form of the suite. A comment says that the numbers are mpicoll's samples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def jsonl(records: Sequence[CaseRecord], out: TextIO) -> None:
 
 
 def _comments(record: CaseRecord, subject: str) -> tuple[str, str]:
-    """Return the comments that say what a block measured."""
+    """Return the comments that describe a block."""
     call = "" if record.call == PLAN else f", {record.call}"
     return f"# mpicoll.bench: {subject}{call}: {record.backend} {record.algorithm}", _AVERAGES
 
@@ -41,7 +41,7 @@ def _comments(record: CaseRecord, subject: str) -> tuple[str, str]:
 _NCCL_PROGRAMS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "reduce_scatter": "reduce_scatter",
 }  # fmt: skip
-"""The names of programs without `_perf`, where they are not those of the collectives."""
+"""Names of nccl-tests' programs, without `_perf`, that differ from those of the collectives."""
 _NCCL_TYPES = {"float16": "half", "float32": "float", "float64": "double"}
 _HALF_HEAD = "     time   algbw   busbw  #wrong"
 _HALF_UNITS = "     (us)  (GB/s)  (GB/s)        "
@@ -102,7 +102,7 @@ def _nccl_halves(rows: Sequence[CaseRecord]) -> Iterator[str]:
 
 
 def _nccl_half(row: CaseRecord | None) -> Cells:
-    """Return time, both bandwidths and the number of wrong elements; N/A where it was refused."""
+    """Return time, both bandwidths and the number of wrong elements; N/A for a refused case."""
     if row is None or row.time_us is None:
         return ["N/A"] * 4
     bandwidths = [f"{bandwidth or 0:.2f}" for bandwidth in (row.algbw_GBps, row.busbw_GBps)]
@@ -115,7 +115,7 @@ def _nccl_half(row: CaseRecord | None) -> Cells:
 _OSU_VERSION = "v7.5"
 _OSU_TITLES = {"broadcast": "Broadcast", "alltoall": "All-to-All Personalized Exchange",
                "reduce_scatter": "Reduce_scatter_block"}  # fmt: skip
-"""The collectives in the titles of OSU's programs, where they are not our names."""
+"""Titles of OSU's programs that differ from the names of the collectives."""
 _OSU_TYPES = {
     "float32": "MPI_FLOAT", "float64": "MPI_DOUBLE", "int32": "MPI_INT", "int8": "MPI_CHAR",
 }  # fmt: skip
@@ -124,7 +124,7 @@ _IMB_RULE = f"#{'-' * 64}"
 
 
 def osu(records: Sequence[CaseRecord], out: TextIO) -> None:
-    """Print the output of OSU's programs with ``-f``; sizes are those that they print."""
+    """Print the output of OSU's programs with ``-f``; sizes are as OSU counts them."""
     heads = ("Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations")
     for rows in _blocks(records):
         first = rows[0]
@@ -152,7 +152,7 @@ def _osu_cells(cells: Cells) -> str:
 
 
 def _osu_size(row: CaseRecord) -> int:
-    """Return the bytes of a rank's row, in a reduce_scatter of the whole vector, as OSU does."""
+    """Return the size as OSU counts it: of a rank's row, or of reduce_scatter's whole vector."""
     return row.bytes_total if row.collective == "reduce_scatter" else row.bytes_per_rank
 
 

@@ -18,14 +18,14 @@ Fields = dict[str, Any]
 
 
 def case_records(bench: Bench, candidates: Sequence[Candidate], run: Run) -> list[CaseRecord]:
-    """Return the records of a group, the fastest way of each kind of call marked."""
+    """Return the records of a group, and mark the fastest of each kind of call."""
     records = [_record(bench, candidate, candidates, run) for candidate in candidates]
     mark_best(records)
     return records
 
 
 def mark_best(group: Sequence[CaseRecord]) -> None:
-    """Set in each record whether it is surely the fastest among these of its kind of call."""
+    """Set in each record whether it is significantly the fastest of its kind of call."""
     calls = {record.call for record in group}
     marked = {
         id(record)
@@ -90,7 +90,7 @@ def _times(bench: Bench, candidate: Candidate) -> Fields:
 
 
 def _samples(candidate: Candidate) -> dict[int, float]:
-    """Return the samples by block as records have them: the ratios must follow from the record."""
+    """Return the samples by block, rounded as in a record, from which the ratios must follow."""
     return {block: round(us, 4) for block, us in candidate.samples.items()}
 
 
@@ -123,7 +123,7 @@ def _speedups(candidate: Candidate, candidates: Sequence[Candidate], confidence:
 
 
 def _named(candidates: Sequence[Candidate], backend: str, names: Sequence[str]) -> Candidate | None:
-    """Return the backend's first candidate of these names that has samples."""
+    """Return the first candidate of the backend with one of these names and with samples."""
     for name in names:
         for candidate in candidates:
             if (candidate.case.backend, candidate.case.algorithm) == (
@@ -141,7 +141,7 @@ def _ratio(reference: Candidate | None, candidate: Candidate, confidence: float)
 
 
 def _correctness(candidate: Candidate) -> Fields:
-    """Return whether the results were right; None where nothing was checked."""
+    """Return whether the results were right; None if nothing was checked."""
     first = asdict(candidate.wrong[0]) if candidate.wrong else None
     return {
         "correct": not candidate.wrong if candidate.checked else None,
@@ -151,7 +151,7 @@ def _correctness(candidate: Candidate) -> Fields:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: NaN and complex numbers as text."""
+    """Return a value that JSON can hold: NaN and complex numbers become text."""
     if isinstance(value, int | str) or value is None:
         return value
     is_finite = isinstance(value, float) and value - value == 0

@@ -33,7 +33,7 @@ _COLUMNS = (
     ("vs native's", "right"), ("vs other backend", "right"), ("correct", "left"), ("", "left"),
 )  # fmt: skip
 _NAMES, _WHOLE_NAME = 2, 40
-"""The column of names, and the most letters of a name that stay in one line."""
+"""The column of names, and the longest name that stays in one line."""
 _OF_METHODS = ("method us", "vs native's")
 _LEFT_OUT_FIRST = (
     "algbw GB/s",
@@ -43,7 +43,7 @@ _LEFT_OUT_FIRST = (
     "transport",
     *_OF_METHODS[::-1],
 )
-"""Columns that a narrow terminal goes without: records have them all."""
+"""Columns that a narrow terminal leaves out: records have them all."""
 _LEGEND = """\
 native: the library's own call; names without native are schedules of {project}
 time: median over samples of the slowest rank, with its 95 % interval, or with (n=...) the
@@ -51,7 +51,7 @@ extremes of too few samples for one
 vs native: how many times as fast as this backend's own call, within the same blocks; vs other
 backend: as its algorithm of the same name, or (n) its native call; "+" and "-" are significant
 differences, "=" is none, "?" too few samples to tell
-last column: {best} is surely the fastest of a size, "=" shares the lead: none is surely faster
+last column: {best} is the fastest of a size, "=" shares the lead: the difference is not significant
 {methods}\
 algbw = size / time, busbw = algbw x the factor of nccl-tests (for large, symmetric traffic)"""
 _METHODS = """\
@@ -60,7 +60,7 @@ method us: the same by the method, as c.allreduce(x, out=y); vs native's: as the
 
 
 def print_tables(records: Sequence[CaseRecord], stream: TextIO) -> None:
-    """Print tables to a terminal, or as plain text where none is; COLUMNS gives the width."""
+    """Print tables to a terminal, or else as plain text; COLUMNS gives the width."""
     print_on(stream, _PIPED_WIDTH, partial(tables, records))
 
 
@@ -90,7 +90,7 @@ def _projects(records: Sequence[CaseRecord]) -> str:
 
 
 def table_title(record: CaseRecord) -> str:
-    """Return the part of a case that a table has in common."""
+    """Return the title of a table: the collective and variant that its cases share."""
     parts = [record.collective, record.dtype, record.op]
     if record.root is not None:
         parts.append(f"root {record.root}")
@@ -99,7 +99,7 @@ def table_title(record: CaseRecord) -> str:
 
 
 def _split_methods(rows: Sequence[CaseRecord]) -> tuple[list[CaseRecord], Methods]:
-    """Return the rows of a table, and the methods that stand beside their plans in them."""
+    """Return the rows of a table, and the methods that belong into the rows of their plans."""
     plans = {_place(row) for row in rows if row.call == PLAN}
     methods = {_place(row): row for row in rows if row.call == METHOD and _place(row) in plans}
     return [row for row in rows if methods.get(_place(row)) is not row], methods
@@ -143,14 +143,14 @@ def _fitting(
         if missing <= max(0, longest - _WHOLE_NAME):
             break
     if missing > 0:
-        # Names go on in the next line, and numbers stay whole.
+        # Names wrap to the next line, numbers do not.
         names = table.columns[_NAMES]
         names.no_wrap, names.min_width = False, None
     return table, least_width(table)
 
 
 def _marks(group: Sequence[CaseRecord], star: str) -> dict[int, str]:
-    """Return the marks of the rows of a size that lead among those called alike, by their ids."""
+    """Return the marks of the leading rows of a size, for each kind of call, by id of the row."""
     return {
         id(row): star if row.best else "="
         for _, alike in grouped(group, lambda row: row.call)
@@ -182,7 +182,7 @@ def _method(row: CaseRecord | None) -> list[str]:
 
 
 def _algorithm(row: CaseRecord) -> str:
-    """Return the algorithm asked for, the one that ran where that left it open, and the call."""
+    """Return the requested algorithm, the algorithm that ran if a chooser took it, and the call."""
     name = row.algorithm.partition("@")[0]
     ran = f"{name}: {row.executed}" if name in CHOOSERS else name
     return ran if row.call == PLAN else f"{ran}, {row.call}"
@@ -234,7 +234,7 @@ def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
 
 
 def _software(records: Sequence[CaseRecord]) -> Iterable[str]:
-    """Yield the software of native calls and schedules, as far as records of one run say it."""
+    """Yield the software of native calls and schedules that the records of one run name."""
     if not records:
         return
     run = records[0].run
@@ -253,7 +253,7 @@ def _software(records: Sequence[CaseRecord]) -> Iterable[str]:
 
 
 def _differences(records: Sequence[CaseRecord]) -> Iterable[str]:
-    """Return once how each schedule that stands for a library's default differs from it."""
+    """Return how each schedule that imitates a library's default differs from it, once each."""
     notes = ((row, (row.note or "").partition(": ")) for row in records)
     return dict.fromkeys(
         f"{row.algorithm.partition('@')[0]}, {row.collective} {name}: {how}"

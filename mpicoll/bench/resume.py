@@ -1,13 +1,13 @@
-"""Resume a run: leave out the cases that a file of records has already.
+"""Resume a run: leave out the cases that a file of records already has.
 
-A case counts as measured where its record is there, whether it was timed, refused or wrong,
-under the same conditions: versions, libraries, hosts, cores, the flags of measuring, and the
-variables that tune a library. Where those differ the run is refused: one file would hold numbers
-that cannot be compared.
+A case with a record counts as measured, even if it was refused or wrong. The run must have the same
+conditions as the file: versions, libraries, hosts, cores, the flags of measuring, and the variables
+that tune a library. If they differ the run is refused, since one file would hold numbers that
+cannot be compared.
 
-Candidates of a group are measured side by side. Where only some of a group are missing, they are
-measured with the native calls again, so that their ratios are as good as any; the records of
-those native calls stay the ones that are there.
+Candidates of a group are measured side by side. If only some of a group are missing, the native
+calls are measured again with them, so that the new ratios come from one run. The file keeps its own
+records of these native calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ledger:
     Attributes:
         keys: the cases that the file already has, on every rank.
         records: their records, on rank 0 only.
-        remarks: on the records that the file has.
+        remarks: on the existing records.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Ledger:
         """Open the file; collective.
 
         Raises:
-            ArgumentError: on every rank, where rank 0 cannot use the file.
+            ArgumentError: on every rank, if rank 0 cannot use the file.
         """
         self.world, self.run, self.is_new = world, run, True
         self.records: dict[Key, CaseRecord] = {}
@@ -55,7 +55,7 @@ class Ledger:
         self.keys: set[Key] = content_of_root
 
     def _open(self, path: Path | None, resume: bool) -> set[Key] | str:
-        """Return the cases that are measured already, or why the file cannot be used."""
+        """Return the measured cases, or an error text if the file cannot be used."""
         try:
             self.journal = Journal(path, resume=resume)
             self.remarks = unlike(self.journal.records, self.run)
@@ -69,7 +69,7 @@ class Ledger:
     # -- cases to measure -------------------------------------------------------------
 
     def missing(self, cases: Iterable[Case]) -> list[Case]:
-        """Return the cases of which there is no record."""
+        """Return the cases without a record."""
         return [case for case in cases if self._key(case) not in self.keys]
 
     def with_baselines(self, cases: Sequence[Case]) -> list[Case]:
@@ -78,7 +78,7 @@ class Ledger:
         return [case for case in cases if case in missing or case.algorithm in BASELINES]
 
     def _key(self, case: Case) -> Key:
-        """Return the key of a case that is to be measured, as `key` does for its record."""
+        """Return the key of a case to measure: the same as `key` returns for its record."""
         fields = case.group.identity | {
             "backend": case.backend, "algorithm": case.algorithm, "call": case.call,
             "ranks": self.world.size, "nodes": len(self.world.nodes), "environment": None,
@@ -88,7 +88,7 @@ class Ledger:
     # -- measured cases ---------------------------------------------------------------
 
     def add(self, cases: Sequence[Case], measured: Sequence[CaseRecord]) -> list[CaseRecord]:
-        """Write the new records of a group; return all that there are, in its order."""
+        """Write the new records of a group; return all its records, in the order of the cases."""
         fresh = {key(record): record for record in measured if key(record) not in self.keys}
         every = {**self.records, **fresh}
         rows = [every[name] for name in map(self._key, cases) if name in every]
@@ -104,24 +104,24 @@ def unlike(records: Sequence[Record], run: FullRun) -> list[str]:
     """Return remarks on the differences between the runs of a file and this one.
 
     Raises:
-        ArgumentError: too much for their numbers to stand in one table.
+        ArgumentError: the conditions differ, so that the numbers cannot be compared.
     """
     described, remarks = runs(records), []
     for name in dict.fromkeys(record.run.id for record in only(CaseRecord, records)):
         if name not in described:
             raise ArgumentError(
-                "it does not say under which conditions its records were measured: an older "
-                "version wrote it, or lines are missing; give another file"
+                "it lacks the conditions of its records: an older version wrote it, or lines are "
+                "missing; give another file"
             )
         if differing := differences(described[name], run):
             raise ArgumentError(
-                f"it was measured under other conditions: {'; '.join(differing)}. Run as "
-                "before, or give another file"
+                f"it was measured under other conditions: {'; '.join(differing)}. Repeat the "
+                "earlier command, or give another file"
             )
         was, is_ = described[name].git, run.git
         if was != is_:
             remarks.append(
-                f"other records of this file are of another source: {_shown(was)}, now "
+                f"existing records of this file come from other source code: {_shown(was)}, now "
                 f"{_shown(is_)}"
             )
     return remarks

@@ -1,13 +1,13 @@
-"""Count how often the benchmark is right where the truth is known.
+"""Count how often the benchmark is right in cases whose true result is known.
 
-``python -m mpicoll.bench.trust FILES`` reads the comparisons of `mpicoll.bench.twins`: how often a
-call against itself was called a tie, and how often a known delay was found. Of two files of records
-of the benchmark, of one machine and one command, it counts how many cases agree.
+``python -m mpicoll.bench.trust FILES`` reads the comparisons of `mpicoll.bench.twins`. It counts
+how often a call compared with itself is a tie, and how often a known delay is found. For two files
+of records of the same machine and command, it counts how many cases agree.
 
-Several launches count as such: of six files of `mpicoll.bench.twins` and more the ratios of a call
-are taken over launches. Of two whole studies of a machine, ``--studies DIR DIR``, it counts how
-many verdicts agree, against native and against the strongest native, and prints those that do not.
-Exit status: 0 all claims hold, 1 some do not, 2 bad files.
+With six or more files of `mpicoll.bench.twins` it also takes ratios over launches. For two studies
+of a machine, ``--studies DIR DIR``, it counts how many verdicts agree, against native and against
+the strongest native, and prints those that differ. Exit status: 0 all claims hold, 1 some do not, 2
+bad files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mpicoll.text.sizes import size_text
 
 @dataclass(frozen=True)
 class Claim:
-    """How often something was right, of how often it was tried, and the share that must be.
+    """A count of right verdicts among trials, and the share that is required.
 
     >>> claim = Claim("ties", 195, 200, 0.95)
     >>> claim.holds, [round(bound, 3) for bound in claim.interval()]
@@ -54,7 +54,7 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether the share that was right reaches the target."""
+        """Whether the share of right verdicts reaches the target."""
         return self.target is None or self.right >= self.target * self.trials
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
@@ -66,7 +66,7 @@ class Claim:
 
 
 def of_aa_test(records: Iterable[AARecord]) -> list[Claim]:
-    """Return a claim for each delay: how often the comparisons of a call with itself are right."""
+    """Return a claim for each delay: how often comparisons of a call with itself are right."""
     verdicts: dict[float, list[str]] = {}
     for record in records:
         verdicts.setdefault(record.delay, []).append(record.verdict)
@@ -74,7 +74,7 @@ def of_aa_test(records: Iterable[AARecord]) -> list[Claim]:
 
 
 def _of_delays(verdicts: Mapping[float, Sequence[str]], how: str = "") -> list[Claim]:
-    """Return a claim for each delay, of these verdicts on it."""
+    """Return a claim for each delay from its verdicts."""
     return [
         Claim(
             how + (f"a delay of {delay:g} % is found" if delay else "a call ties with itself"),
@@ -87,8 +87,8 @@ def _of_delays(verdicts: Mapping[float, Sequence[str]], how: str = "") -> list[C
 def of_runs(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -> list[Claim]:
     """Return in how many cases two runs of one command agree.
 
-    By `mpicoll.compare`, which takes the native calls for controls of the machine; and, without a
-    target, by the intervals of the medians, which know of one run only.
+    The first claim uses `mpicoll.compare`, whose controls are the native calls. The second one uses
+    the intervals of the medians. It has no target, since they describe one run only.
     """
     times = [(a.time_us, second[case].time_us) for case, a in first.items() if case in second]
     pairs = [(a, b) for a, b in times if a and b]
@@ -102,10 +102,11 @@ def of_runs(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -
 
 
 def over_launches(launches: Sequence[Sequence[AARecord]]) -> list[Claim]:
-    """Return the same claims where a call's ratio is the median over launches.
+    """Return the same claims for ratios that are medians over launches.
 
     Args:
-        launches: the comparisons of each; of a call that one compared several times, the median.
+        launches: the comparisons of each launch. If a launch compared a call several times, the
+            median counts.
     """
     ratios: dict[tuple[float, str, str, int], list[float]] = {}
     for records in launches:
@@ -138,7 +139,8 @@ def _added(results: Iterable[Claim]) -> list[Claim]:
 def of_studies(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -> list[Claim]:
     """Return in how many verdicts two studies of a machine agree.
 
-    What either could not decide is left out; how often both could is told, without a target.
+    The first claim counts cases that both studies decide. The second one, which has no target, says
+    how many cases these are.
     """
     results = []
     for rival in _RIVALS:
@@ -174,7 +176,7 @@ _RIVALS = "native", "the strongest"
 def _verdicts(
     first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord], rival: str
 ) -> Iterator[tuple[CaseRecord, Speedup | None, Speedup | None]]:
-    """Yield the cases of which both have a ratio over launches, None where it is undecided."""
+    """Yield the cases with a ratio over launches in both studies; an undecided ratio is None."""
     for case, earlier in first.items():
         later = second.get(case)
         if later is None or not (
@@ -194,10 +196,10 @@ def claims(paths: Sequence[Path], launches: int | None = None) -> list[Claim]:
     """Return the claims that these files can test.
 
     Args:
-        launches: how many files of the A/A test make a comparison over launches, None for all.
+        launches: files of the A/A test that make one comparison over launches; None: all.
 
     Raises:
-        ArgumentError: a file cannot be read, or there are none.
+        ArgumentError: a file cannot be read, or no claim can be tested.
     """
     records = {path: reading.load(path) for path in paths}
     twins = [comparisons for lines in records.values() if (comparisons := only(AARecord, lines))]
@@ -237,8 +239,8 @@ def table_of(results: Sequence[Claim]) -> Table:
 @option("--studies", nargs=2, type=click.Path(file_okay=False, path_type=Path), metavar="DIR DIR",
         help="The folders of two studies.")  # fmt: skip
 @option("--launches", type=Whole(2), metavar="N",
-        help="So many files of the A/A test at a time, in their order, are launches of one "
-             "comparison (default: all).")  # fmt: skip
+        help="Number of files of the A/A test, in their order, that make one comparison over "
+             "launches (default: all).")  # fmt: skip
 def main(
     files: Sequence[Path], studies: tuple[Path, Path] | None, launches: int | None
 ) -> int:  # fmt: skip

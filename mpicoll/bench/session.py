@@ -103,7 +103,7 @@ class _Session:
     # -- without measuring ------------------------------------------------------------
 
     def list_algorithms(self) -> int:
-        """Print every algorithm by collective and backend, and why one is refused."""
+        """Print every algorithm by collective and backend, and the reason of each refusal."""
         bench = Bench(self.worlds, self.options.settings, self.ranks.watchdog)
         wanted = Wanted(
             collectives=self.options.wanted.collectives, algorithms=("all",), sizes=(64,),
@@ -143,7 +143,7 @@ class _Session:
         upper = max(lower, self.options.settings.budget)
         self.print(
             f"# {count} cases in {len(self.groups)} groups; estimated time: {lower:.0f} s if all "
-            f"medians are soon known, at most about {upper:.0f} s (--time)"
+            f"medians are known early, at most about {upper:.0f} s (--time)"
         )
         for remark in self.remarks:
             self.print(f"# {remark}")

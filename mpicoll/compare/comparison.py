@@ -1,15 +1,16 @@
 """Compare the records of two runs, case by case.
 
 A ratio is the time of the first run over that of the second: above 1, the second is faster. A
-difference counts where it is significant among all cases (Holm) and surely more than a margin;
-intervals and tests are those of `two_sample`.
+difference counts if it is significant among all cases (Holm) and exceeds a margin. `two_sample` has
+the intervals and tests.
 
-The samples of one run do not show what changes between runs: another process on the machine, other
-places in memory, a processor that is slower for a while. Records of several launches do: their
-samples are the medians of the launches. Native calls of the same libraries, on the
-same machine, under the same settings are controls: they did not change between the runs, so the
-factor by which they differ beyond their intervals is the machine's. It widens the margin, and all
-intervals (`scatter`). Where library or machine differ there are no controls, and nothing widens.
+The samples of one run do not show the changes between runs: another process on the machine, other
+addresses in memory, a processor that is slower for a while. Records of several launches show them,
+since their samples are the medians of the launches. Native calls of the same libraries, on the same
+machine and under the same settings, are controls. They did not change between the runs, so the
+machine causes any difference beyond their intervals. That factor widens the margin and all
+intervals (`scatter`). If the library or the machine differs there are no controls, and nothing is
+widened.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class Compared:
     """A case of two runs.
 
     Attributes:
-        first, second: its records, None where a run lacks it.
+        first, second: its records; None if a run lacks the case.
         shift: the ratio with its interval; None without a verdict.
-        reason: why there is no verdict.
+        reason: the reason for a missing verdict.
     """
 
     case: Key
@@ -66,8 +67,9 @@ class Comparison:
     """All cases of two runs.
 
     Attributes:
-        factor: by which intervals were widened; `controls`: the native calls that it is from.
-        remarks: how the conditions of the runs differ.
+        factor: by which the intervals were widened.
+        controls: the number of native calls that give the factor.
+        remarks: the differences between the conditions of the runs.
     """
 
     rows: list[Compared]
@@ -159,7 +161,7 @@ def _paired(
 
 
 def _unusable(name: str, record: CaseRecord) -> str:
-    """Return why a record allows no verdict, nothing where it does."""
+    """Return the reason why a record allows no verdict, "" if it allows one."""
     if record.correct is False:
         return f"wrong in {name}"
     if record.time_us is None:
@@ -170,7 +172,7 @@ def _unusable(name: str, record: CaseRecord) -> str:
 
 
 def _changes(rows: Iterable[Compared]) -> dict[tuple[str, str], list[str]]:
-    """Return in words how the conditions of each two runs differ, by their ids."""
+    """Return the differences between the conditions of each pair of runs, in words, by run ids."""
     runs = {
         (row.first.run.id, row.second.run.id): (row.first.run, row.second.run)
         for row in rows if row.first and row.second

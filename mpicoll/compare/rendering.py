@@ -44,7 +44,7 @@ def summary(comparison: Comparison, margin: float) -> list[str]:
         lines.append(
             f"# the machine changed between the runs: of {comparison.controls} native calls under "
             f"unchanged conditions, some differ by {(comparison.factor - 1) * 100:.3g} % more than "
-            "their intervals; margin and intervals are widened by that"
+            "their intervals; the margin and all intervals are widened by that"
         )
     return lines + [f"# warning: {remark}" for remark in comparison.remarks]
 
@@ -81,7 +81,7 @@ def _cells(row: Compared) -> list[str]:
 
 
 def _algorithm(row: Compared) -> str:
-    """Return the algorithm asked for, and the one that ran where it was open or has changed."""
+    """Return the requested algorithm, and what ran if a chooser decided or it has changed."""
     name = row.either.algorithm
     ran = [_executed(side) for side in (row.first, row.second) if side]
     shown = " -> ".join(dict.fromkeys(filter(None, ran)))

@@ -1,13 +1,13 @@
 """Compare the times of two runs: samples that were not taken side by side.
 
-The ratio is Hodges and Lehmann's on a logarithmic scale: the median of all ratios of a sample of
-one run to a sample of the other. Its interval and its test are Mann and Whitney's, which assume
-nothing of the distributions but that they differ by a factor. Successive samples are correlated,
-as one disturbance hits several of them: the variance of U grows by (1 + r) / (1 - r), where r is
-the correlation of the ranks of neighbours.
+The ratio is that of Hodges and Lehmann on a logarithmic scale: the median of all ratios of a sample
+of one run to a sample of the other. The interval and the test are those of Mann and Whitney. They
+assume only that the distributions differ by a factor. Successive samples are correlated, since one
+disturbance affects several of them. The variance of U therefore grows by (1 + r) / (1 - r), where r
+is the correlation of the ranks of neighbours.
 
-Where many cases are compared, some differ by chance: `holm` bounds the probability that any
-difference is called significant where there is none by 1 - confidence, whatever their number.
+Among many cases some differ by chance. `holm` bounds the probability of any false significant
+difference by 1 - confidence, for any number of cases.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from statistics import NormalDist, fmean
 from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy  # loads scipy.stats at its first use: help must not take a second
+import scipy  # scipy loads scipy.stats at its first use, so that --help stays fast
 
 Method = Literal["exact", "asymptotic"]
 
 _EXACT = 50
-"""Samples of a run up to which the distribution of U is computed exactly."""
+"""Largest number of samples for which the distribution of U is computed exactly."""
 _MOST_CORRELATED = 0.8
 _MAX_SAMPLES = 2000
-"""Samples of a run whose ratios to the other's are computed, two by two."""
+"""Largest number of samples of a run for which all pairwise ratios are computed."""
 
 
 class Shift(NamedTuple):
     """How many times as fast the second sample is as the first.
 
     Attributes:
-        low, high: bounds of `ratio`; the extremes where the samples are too few for an interval.
-        p: the probability of such samples, at most, if neither run were faster by the margin.
+        low, high: bounds of `ratio`; the extremes if there are too few samples for an interval.
+        p: upper bound of the probability of such samples if neither run were faster by the margin.
     """
 
     ratio: float
@@ -49,8 +49,8 @@ def shift(
 ) -> Shift:
     """Return first / second as a factor, and test whether it is beyond `margin`.
 
-    >>> found = shift([4.2, 4.0, 4.4, 4.1, 4.5, 4.3], [2.05, 2.25, 2.0, 2.2, 2.1, 2.15])
-    >>> round(found.ratio, 2), found.p < 0.01
+    >>> ratio = shift([4.2, 4.0, 4.4, 4.1, 4.5, 4.3], [2.05, 2.25, 2.0, 2.2, 2.1, 2.15])
+    >>> round(ratio.ratio, 2), ratio.p < 0.01
     (2.0, True)
     """
     spread = sqrt(_inflation(first, second))
@@ -66,23 +66,23 @@ def shift(
 
 
 def _thinned(samples: Sequence[float]) -> Sequence[float]:
-    """Return evenly spaced quantiles of very many samples, whose ratios would fill the memory."""
+    """Return evenly spaced quantiles of many samples, to limit the number of their ratios."""
     if len(samples) <= _MAX_SAMPLES:
         return samples
     return [float(quantile) for quantile in np.quantile(samples, np.linspace(0, 1, _MAX_SAMPLES))]
 
 
 def _count_below(ordered: np.ndarray, value: float) -> float:
-    """Return how many numbers are below a value; those that equal it count half."""
+    """Return how many numbers are below a value; equal numbers count half."""
     below, not_above = (ordered.searchsorted(value, side) for side in ("left", "right"))
     return float(below + not_above) / 2
 
 
 @lru_cache(maxsize=4096)
 def _tail(first: int, second: int, u: int) -> float:
-    """Return the probability that U is at most `u` where neither run is faster.
+    """Return the probability that U is at most `u` if neither run is faster.
 
-    SciPy gives it as the p-value of samples whose U is `u`: these are such samples.
+    It is SciPy's p-value of samples that are constructed to have U = `u`.
     """
     above, remainder = divmod(u, second)
     places = [*range(second, second + above), remainder - 0.5, *range(-first, -1)][:first]
@@ -94,17 +94,17 @@ def _tail(first: int, second: int, u: int) -> float:
 
 
 def _order_of_bound(first: int, second: int, spread: float, confidence: float) -> int:
-    """Return which of the sorted ratios bounds the interval from below, 0 the smallest."""
+    """Return the index of the sorted ratio that bounds the interval from below."""
     pairs = first * second
     deviation = spread * sqrt(pairs * (first + second + 1) / 12)
     return max(0, floor(pairs / 2 - 0.5 - NormalDist().inv_cdf((1 + confidence) / 2) * deviation))
 
 
 def scatter(equals: Sequence[Shift], confidence: float = 0.95) -> float:
-    """Return the factor by which known equals seem to differ beyond their intervals, at least 1.
+    """Return the factor by which known equals differ beyond their intervals, at least 1.
 
-    Intervals that are widened by it hold 1 in as many of these cases as the confidence promises:
-    negative controls show how large a difference chance makes (Schuemie et al. 2014).
+    Widened by it, intervals contain 1 in as many of these cases as the confidence promises. Such
+    negative controls show the size of differences by chance (Schuemie et al. 2014).
 
     >>> scatter([Shift(1.0, 0.9, 1.1, 1.0), Shift(0.7, 0.5, 0.8, 0.0)]), scatter([])
     (1.25, 1.0)
@@ -114,9 +114,9 @@ def scatter(equals: Sequence[Shift], confidence: float = 0.95) -> float:
 
 
 def can_differ(first: int, second: int, confidence: float = 0.95) -> bool:
-    """Whether the extreme order of so many samples would be significant.
+    """Whether the most extreme order of so many samples would be significant.
 
-    A single sample has no spread: against any number of others it shows nothing.
+    A single sample has no spread, so it never shows a difference.
 
     >>> can_differ(3, 3), can_differ(4, 4), can_differ(1, 200)
     (False, True, False)
@@ -147,9 +147,9 @@ def _inflation(*samples: Sequence[float]) -> float:
 
 
 def correlation(samples: Sequence[float]) -> float | None:
-    """Return the correlation of each sample's rank with the next one's, None of too few.
+    """Return the correlation of the ranks of neighbouring samples, None for too few samples.
 
-    Its mean over independent samples is 0: the bias of short series is taken out.
+    The bias of short series is removed: the mean over independent samples is 0.
     """
     count = len(samples)
     ranks = scipy.stats.rankdata(samples) - (count + 1) / 2

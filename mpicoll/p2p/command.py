@@ -13,10 +13,10 @@ from mpicoll.measurement.worlds import Worlds
 from mpicoll.p2p.options import parse
 from mpicoll.p2p.run import run
 
-_HELP = """Measure latency and bandwidth of every pair of ranks, and name those that stand out.
+_HELP = """Measure latency and bandwidth of every pair of ranks, and name the outliers.
 
 Pairs are measured one at a time. Sizes are the bytes of one message: the smallest is for latency,
-the others for bandwidth, one way and both ways at once. The matrices show the largest.
+the others for bandwidth, one way and both ways at once. The matrices show the largest size.
 """
 
 
@@ -24,27 +24,30 @@ the others for bandwidth, one way and both ways at once. The matrices show the l
 @options.backends
 @list_option(
     "--transports", "--transport", metavar="A,B|all",
-    help="point-to-point, symmetric, cma, ipc, ...; by default all that the ranks have.",
+    help="point-to-point, symmetric, cma, ipc, ... Default: all transports of the ranks.",
 )  # fmt: skip
 @option("--sizes", type=SIZES, metavar="8,64K,4M", help="Bytes of a message (default 8,64K,1M,4M).")
 @option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", shown=True,
-    help="Where the buffers are: in the host's memory, or each on its rank's GPU.",
+    help="Memory of the buffers: the host's, or that of each rank's GPU.",
 )  # fmt: skip
 @option(
     "--time", "--budget", "budget", type=SECONDS, default=30.0, shown=True,
-    help="Seconds of measuring; every pair is visited three times at least.",
+    help="Seconds of measuring. Every pair is visited at least three times.",
 )  # fmt: skip
 @option(
     "-J", "-o", "--output", type=FILE, metavar="FILE",
-    help="Write pairs and fits there as JSON lines, when all is measured.",
+    help="Write pairs and fits as JSON lines at the end.",
 )  # fmt: skip
 @option("--plot", type=FILE, metavar="FILE.png", help="Draw heat maps there.")
 @option(
     "--format", "layout", type=click.Choice(["table", "csv", "jsonl"]), default="table", shown=True
 )
 @option(
-    "--dry-run", "dry", is_flag=True, help="Print what joins the ranks and what would be measured."
+    "--dry-run",
+    "dry",
+    is_flag=True,
+    help="Print the links between the ranks, and the planned measurements.",
 )
 @options.seed
 @options.timeout

@@ -1,7 +1,7 @@
-"""Copies from one device to several at once, each on a stream of its own.
+"""Time copies from one device to several devices at once, each on a separate stream.
 
-Whether the copies share a link shows in the bandwidth of all together: where it stays that of
-one copy, they queue for the same link.
+The total bandwidth shows whether the copies share a link. If it equals that of one copy, the copies
+queue for the same link.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Copies(Protocol):
     """Copies from one source to several peers, on a stream for each.
 
     Attributes:
-        peers: how many can be reached; `nbytes`: of each copy.
+        peers: number of reachable devices.
+        nbytes: bytes of each copy.
     """
 
     peers: int
@@ -30,11 +31,11 @@ class Copies(Protocol):
         """Begin a copy to each of the first `count` peers, without waiting."""
 
     def wait(self) -> None:
-        """Return when all have arrived."""
+        """Return when all copies have arrived."""
 
 
 class Spread(NamedTuple):
-    """The time of `peers` copies at once, and the bandwidth of all together."""
+    """The time of `peers` simultaneous copies, and their total bandwidth."""
 
     peers: int
     nbytes: int
@@ -64,7 +65,7 @@ def _once(copies: Copies, count: int, now: Callable[[], int]) -> int:
 
 
 def spread_line(spread: Spread, single: Spread, source: int) -> str:
-    """Return a sentence that compares several copies at once with one alone."""
+    """Return a sentence that compares simultaneous copies with a single one."""
     gain = spread.GBps / single.GBps
     return (
         f"rank {source} copies to {spread.peers} GPUs at once with {spread.GBps:.3g} GB/s in all, "

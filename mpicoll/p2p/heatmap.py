@@ -22,11 +22,11 @@ SUFFIXES = (".png", ".pdf", ".svg")
 _PANEL = 2.3
 _LEGEND = "brighter is better; grey: the rank's own copy; !: far from the median of its class"
 RANGE = 1.5
-"""A panel's colours reach at least this factor below and above the median: noise looks alike."""
+"""Smallest range of a panel's colours, as a factor around the median: it hides noise."""
 
 
 def complaint(path: Path) -> str | None:
-    """Return why no plot can be made at `path`, None if it can."""
+    """Return the reason why no plot can be drawn at `path`, None if it can."""
     if path.suffix.lower() not in SUFFIXES:
         return f"--plot {path}: the name of a plot ends in {', '.join(SUFFIXES)}"
     if find_spec("matplotlib") is None:
@@ -66,7 +66,7 @@ def panel(
 
     grid = np.full((ranks, ranks), np.nan)
     for place, record in cells.items():
-        # The diagonal is another quantity: it would take the colours from the pairs.
+        # The diagonal is another quantity, and would stretch the range of the colours.
         grid[place] = math.nan if record.quantity == COPY else known_value(record)
     values = grid[~np.isnan(grid)]
     middle = median(values.tolist())
@@ -114,7 +114,7 @@ def _annotate(axis: Any, cells: Matrix, image: Any) -> None:
 
 
 def _boundaries(axis: Any, ranks: int, nodes: Sequence[Sequence[int]]) -> None:
-    """Draw a line where neighbouring ranks are on different nodes."""
+    """Draw a line between neighbouring ranks on different nodes."""
     node_of = {rank: index for index, node in enumerate(nodes) for rank in node}
     for rank in range(1, ranks):
         if node_of[rank] != node_of[rank - 1]:

@@ -20,7 +20,7 @@ from mpicoll.text.numbers import number
 from mpicoll.text.sizes import bytes_text
 
 MOST_RANKS = 16
-"""Ranks whose matrix is still readable in a terminal."""
+"""Largest number of ranks whose matrix is readable in a terminal."""
 
 _WIDTH = 120
 _CELL, _HEAD = 8, 8
@@ -37,7 +37,7 @@ Matrix = dict[tuple[int, int], PairRecord]
 
 
 def print_pairs(pairs: Sequence[PairRecord], fits: Sequence[FitRecord], stream: TextIO) -> None:
-    """Print to a terminal with colours, else as plain text."""
+    """Print to a terminal with colours, or else as plain text."""
     print_on(stream, _WIDTH, partial(report, pairs, fits))
 
 
@@ -100,7 +100,7 @@ def matrices(
 
 
 def _lines(tables: Sequence[Table], ranks: int, width: int) -> Iterator[Table]:
-    """Yield rows of tables, as many side by side as the width has room for."""
+    """Yield rows of tables, as many side by side as fit the width."""
     room = max(1, width // (_HEAD + _CELL * ranks))
     for start in range(0, len(tables), room):
         grid = Table.grid(padding=(0, 4))

@@ -15,7 +15,7 @@ SIZES = (8, 65536, 1 << 20, 4 << 20)
 
 @dataclass(frozen=True)
 class Options:
-    """The command line, checked; without `transports` all that there are are measured."""
+    """The checked command line; empty `transports` mean all transports of the ranks."""
 
     backends: tuple[str, ...]
     transports: tuple[str, ...]
@@ -39,7 +39,7 @@ def parse(flags: dict[str, Any], makers: Worlds) -> Options:
     """
     sizes = flags["sizes"] or SIZES
     if min(sizes) < 1:
-        raise ArgumentError("a message between two ranks has at least one byte: see --sizes")
+        raise ArgumentError("a message has at least one byte: give --sizes from 1 on")
     checked = {
         "backends": backend_names(flags["backends"], makers, flags.pop("threads")),
         "transports": transport_names(flags["transports"]),

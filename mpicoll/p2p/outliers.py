@@ -1,10 +1,10 @@
-"""Find pairs that are far from those like them, and classes of pairs that are, in sentences.
+"""Find outliers among pairs and classes of pairs, and describe them in sentences.
 
-A pair is an outlier if the ratio of its number to the median of its class is beyond 1.25, and
-beyond four standard deviations of such ratios, estimated from the median of their absolute
-logarithms so that the outliers themselves do not count; and if it was so at each of at least two
-visits, so that the noise of a moment names nobody. The median of a class outvotes an outlier only
-where the class has at least three numbers.
+A pair is an outlier if the ratio of its number to the median of its class is beyond 1.25 and beyond
+four standard deviations of these ratios. The deviation is estimated from the median of their
+absolute logarithms, which is insensitive to outliers. The ratio must be beyond these limits at each
+of at least two visits, so that short noise causes no outlier. A class needs at least three numbers,
+since its median must not depend on the outlier.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _distance(record: PairRecord, middle: float) -> float:
 def outlier_lines(pairs: Sequence[PairRecord]) -> list[str]:
     """Return a sentence for each outlier: pair, ratio, class and link.
 
-    A pair that is one at several sizes has one sentence, of the size where it is farthest.
+    An outlier at several sizes gets one sentence, for the size with the largest distance.
     """
     outliers = [record for record in pairs if record.outlier]
     groups = _grouped(outliers, "backend", "transport", "quantity", "source", "target")
@@ -79,7 +79,7 @@ def _outlier_line(rows: Sequence[PairRecord], pairs: Sequence[PairRecord]) -> st
 
 
 def rank_lines(pairs: Sequence[PairRecord]) -> list[str]:
-    """Return a sentence for each rank whose messages to all others, or from all, stand out."""
+    """Return a sentence for each rank whose messages to all, or from all, ranks are outliers."""
     one_way = [record for record in pairs if record.quantity == ONE_WAY and record.outlier]
     return [
         f"{_title(rows[0])}: rank {getattr(rows[0], side)} stands out {word} every other rank: "
@@ -91,7 +91,7 @@ def rank_lines(pairs: Sequence[PairRecord]) -> list[str]:
 
 
 def class_lines(pairs: Sequence[PairRecord]) -> list[str]:
-    """Return a sentence for each class that is far from the best one, with a pair to look at."""
+    """Return a sentence for each class that is far from the best one, with an example pair."""
     return [line for rows in _grouped(_judged(pairs), *_KEYS) for line in _compared(rows, pairs)]
 
 
@@ -121,7 +121,7 @@ def _details(rows: Sequence[PairRecord]) -> str:
 
 
 def _judged(pairs: Sequence[PairRecord]) -> list[PairRecord]:
-    """Return the records that classes are compared by: latency, and the largest bandwidths."""
+    """Return the records that compare classes: latency, and bandwidth of the largest size."""
     largest = max((record.bytes for record in pairs), default=0)
     return [
         record for record in pairs
@@ -130,7 +130,7 @@ def _judged(pairs: Sequence[PairRecord]) -> list[PairRecord]:
 
 
 def _grouped(pairs: Sequence[PairRecord], *names: str) -> list[list[PairRecord]]:
-    """Return the records that have numbers, by some of their fields, in order of appearance."""
+    """Return the records with numbers, grouped by some fields, in order of appearance."""
     key, groups = attrgetter(*names), dict[object, list[PairRecord]]()
     for record in pairs:
         if value(record) is not None:
@@ -144,7 +144,7 @@ def _typical(record: PairRecord) -> float:
 
 
 def _has_hosts(pairs: Sequence[PairRecord]) -> bool:
-    """Whether ranks are on several hosts, so that sentences must name these."""
+    """Whether ranks are on several hosts, so that sentences must name the hosts."""
     return len({record.source_host for record in pairs}) > 1
 
 

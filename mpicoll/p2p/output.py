@@ -53,7 +53,7 @@ def title(context: Context) -> str:
 
 
 def announcement(context: Context, settings: PairSettings) -> list[str]:
-    """Return the links between the ranks, and the measurements to come."""
+    """Return the links between the ranks, and the planned measurements."""
     classes: dict[LinkClass, list[str]] = {}
     for (low, high), link in sorted(context.links.items()):
         classes.setdefault(link, []).append(f"{low}-{high}")
@@ -67,10 +67,10 @@ def announcement(context: Context, settings: PairSettings) -> list[str]:
 
 
 def publish(options: Options, context: Context, results: Results, remarks: Sequence[str]) -> bool:
-    """Print the results as asked for, then the findings; write and draw the files.
+    """Print the results in the requested format, then the findings; write and draw the files.
 
-    Records that cannot be written are printed, and why on standard error. Returns whether all files
-    are written.
+    If the records cannot be written they are printed, and the reason goes to standard error. Return
+    whether all files are written.
     """
     if options.layout == "table":
         print_pairs(results.pairs, results.fits, sys.stdout)
@@ -78,7 +78,7 @@ def publish(options: Options, context: Context, results: Results, remarks: Seque
         write_csv(results.pairs, sys.stdout)
     else:
         sys.stdout.write(results.lines())
-    # What a program reads must not be followed by what only people read.
+    # Programs read standard output, so remarks for people go elsewhere.
     stream = sys.stdout if options.layout == "table" else sys.stderr
     for text in [*_findings(results.pairs), *_refusals(results.pairs), *remarks]:
         print(f"# {printable(text)}", file=stream)

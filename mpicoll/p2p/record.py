@@ -27,7 +27,8 @@ class Context(NamedTuple):
     """The ranks of a run, their places and the links between them.
 
     Attributes:
-        hosts, gpus: of each rank; without GPUs the latter are None.
+        hosts: of each rank.
+        gpus: of each rank; None without GPUs.
     """
 
     run: Run
@@ -82,7 +83,7 @@ def _pair(case: PairCase, samples: PairSamples, context: Context) -> PairRecord:
 
 
 def bandwidth(quantity: str, nbytes: int, microseconds: float) -> float | None:
-    """Return GB/s, None for a latency; both directions count where both are used.
+    """Return GB/s, None for a latency; a quantity of both ways counts both directions.
 
     >>> bandwidth("one_way", 4000, 2.0), bandwidth("both_ways", 4000, 2.0)
     (2.0, 4.0)
@@ -93,14 +94,14 @@ def bandwidth(quantity: str, nbytes: int, microseconds: float) -> float | None:
 
 
 def value(record: PairRecord) -> float | None:
-    """Return the number of a record: microseconds for a latency, GB/s for the rest."""
+    """Return the number of a record: microseconds for a latency, else GB/s."""
     if record.time_us is None:
         return None
     return record.time_us.median if record.quantity == LATENCY else record.GBps
 
 
 def known_value(record: PairRecord) -> float:
-    """Return the same of a record that was measured."""
+    """Return the number of a measured record."""
     amount = value(record)
     assert amount is not None
     return amount
@@ -109,8 +110,8 @@ def known_value(record: PairRecord) -> float:
 def fit_records(pairs: Sequence[PairRecord], context: Context) -> list[FitRecord]:
     """Return Hockney's model of each class of pairs over each backend and transport.
 
-    A point is a pair's time of one message: half a round trip at the smallest size, its share
-    of a window at the others.
+    A point is the time of one message of a pair: half a round trip at the smallest size, and the
+    share of a window at the other sizes.
     """
     classes: dict[tuple[str, str, str], list[PairRecord]] = {}
     for pair in pairs:

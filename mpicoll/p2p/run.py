@@ -1,4 +1,4 @@
-"""One run over all pairs: check that it can be measured, measure, and print on rank 0."""
+"""One run over all pairs: check the command line, measure, and print on rank 0."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(options: Options, makers: Worlds) -> int:
     context = _context(options, ranks)
     names = options.transports or tuple(transports)
     settings = PairSettings(options.sizes, names, options.device, options.budget, options.seed)
-    # A buffer for two messages, and the slots of shared memory that they pass through.
+    # A buffer for two messages, and the slots of shared memory for them.
     nbytes = 4 * options.sizes[-1] * len(worlds)
     if options.device == "cpu" and (
         why := weigh_bytes(nbytes, everyone, options.sizes[-1]).refusal
@@ -56,9 +56,9 @@ def run(options: Options, makers: Worlds) -> int:
         ranks.print("\n".join(announcement(context, settings)))
         return 0
     survey = Survey(worlds, settings, ranks.watchdog)
-    # A batch system sends SIGTERM before it ends a job: print what was measured until then.
+    # A batch system sends SIGTERM before it ends a job: then print the results so far.
     signal.signal(signal.SIGTERM, survey.end)
-    everyone.barrier()  # what is announced then holds on every rank
+    everyone.barrier()  # the announcement below then holds for every rank
     ranks.log(f"{title(context)}: measuring for about {options.budget:g} s")
     findings = survey.measure()
     pairs = pair_records(findings, context)
@@ -76,7 +76,7 @@ def run(options: Options, makers: Worlds) -> int:
 
 
 def _transports(ranks: Ranks) -> list[str]:
-    """Return the transports of all backends for the arrays that are asked for."""
+    """Return the transports of all backends for arrays on the requested device."""
     every = [
         [name for name, why in ranks.gpu_ways[backend].items() if not why]
         if ranks.gpu_ways
@@ -98,7 +98,7 @@ def _refuse(options: Options, everyone: Collectives, transports: Sequence[str]) 
     message = ""
     try:
         _check_transports(options, everyone, transports)
-        # Files are written by rank 0 alone.
+        # Only rank 0 writes files.
         if everyone.rank == 0:
             _check_files(options)
     except ArgumentError as error:
@@ -110,7 +110,7 @@ def _refuse(options: Options, everyone: Collectives, transports: Sequence[str]) 
 
 def _check_transports(options: Options, everyone: Collectives, transports: Sequence[str]) -> None:
     if everyone.size < 2:
-        raise ArgumentError("a pair needs two ranks: start it with mpirun -n 2 or more")
+        raise ArgumentError("a pair needs two ranks: start this command with mpirun -n 2 or more")
     for name in options.transports:
         if name in transports:
             continue
@@ -165,7 +165,7 @@ def _fan_outs(
     if "torch" not in context.worlds:
         return [], ["no copies to several GPUs at once: they need torch"]
     local_spreads: list[Spread] = []
-    # One rank after the other, the others asleep.
+    # One rank copies at a time, while the others sleep.
     for rank in range(everyone.size):
         if rank == everyone.rank:
             local_spreads = fan_out(CudaCopies())

@@ -1,7 +1,7 @@
-"""Measure every pair of ranks by ping-pongs: one pair at a time, the others asleep.
+"""Measure every pair of ranks by ping-pongs: one pair at a time, while the others sleep.
 
-Pairs are visited in an order drawn anew for each block, so that drift affects all of them alike,
-and the noise of a moment does not fall on one pair alone.
+Each block visits the pairs in a new random order. Drift then affects all pairs alike, and short
+noise does not affect a single pair only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mpicoll.measurement.synchroniser import StartSynchroniser
 
 _MOST_REPEATS, _MOST_VISITS = 4, 50
 _MOST_KEPT = 16
-"""Ranks up to which a rank keeps the groups of all its pairs, where these are costly to form."""
+"""Largest number of ranks for which a rank keeps the groups of all its pairs."""
 _BLOCKS, _LEAST_BLOCKS = 4, 3
 _PRECISION = 0.05
 _NAPS = (1e-4, 2e-3)
@@ -45,9 +45,9 @@ class Survey:
     """The measurement of every pair on every backend; the first carries the control messages.
 
     Attributes:
-        found: the samples of every case of this run, the same on all ranks.
-        blocks: how often each pair was visited.
-        is_ended: whether a signal has asked a rank to end, which ends them all.
+        samples: of every case of this run, equal on all ranks.
+        blocks: number of visits of each pair.
+        is_ended: whether a rank has received a signal that ends the run.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Survey:
         self.is_ended = False
 
     def measure(self) -> PairFindings:
-        """Visit all pairs in blocks, until their medians are known or the budget is used."""
+        """Visit all pairs in blocks until their medians are known or the budget is spent."""
         pairs = [*combinations(range(self.size), 2), *((rank, rank) for rank in range(self.size))]
         visits = [(name, pair) for name in self.worlds for pair in pairs]
         began = last = self.synchroniser.time
@@ -101,7 +101,7 @@ class Survey:
         self.is_ended = True
 
     def _visit(self, name: str, pair: tuple[int, int], share: float) -> None:
-        """Measure one pair while the other ranks sleep; take more samples where time is left."""
+        """Measure one pair while the other ranks sleep; take more samples if time remains."""
         began = self.synchroniser.time
         if pair[0] == pair[1]:
             if self.rank == pair[0]:
@@ -112,7 +112,7 @@ class Survey:
                 self._measure(group, pair)
             if group is not None and not self._keeps_groups(name):
                 group.free()
-                # Release what the group mapped now, not at the end of the run.
+                # Release the memory of the group now, not at the end of the run.
                 del group
                 gc.collect()
         self.assemble()
@@ -133,12 +133,12 @@ class Survey:
         return group
 
     def _keeps_groups(self, name: str) -> bool:
-        """Whether pairs keep their groups: each takes NCCL a second to connect, and GPU memory."""
+        """Whether pairs keep their groups: NCCL needs a second and GPU memory to form one."""
         by_nccl = self.settings.device != "cpu" and self.worlds[name].transport.matches_by_order
         return by_nccl and self.size <= _MOST_KEPT
 
     def assemble(self) -> None:
-        """Wait for all ranks, asleep: a rank that polls takes a core from those that measure."""
+        """Wait for all ranks by sleeping: polling would take a core from the measured ranks."""
         self.watchdog.step("")
         pending, nap = self.barrier.start(), _NAPS[0]
         while not pending.test():
@@ -148,7 +148,7 @@ class Survey:
 
     def _measure(self, group: Collectives, pair: tuple[int, int]) -> None:
         names, memory = self.settings.transports, self.memory[group.backend]
-        # An order of its own, the same on both ranks: all ranks draw alike from `self.random`.
+        # A separate generator gives both ranks the same order, as all ranks share `self.random`.
         order = Random(f"{self.settings.seed} {self.blocks} {pair}")
         for transport in order.sample(names, len(names)):
             self.watchdog.step(f"ranks {pair[0]} and {pair[1]} ({group.backend}, {transport})")
@@ -163,7 +163,7 @@ class Survey:
     def _refuse(
         self, group: Collectives, pair: tuple[int, int], transport: str, message: str
     ) -> None:
-        """Record why the cases of a pair over a transport have no numbers."""
+        """Record the reason why the cases of a pair over a transport have no numbers."""
         for quantity in quantities(self.settings):
             case = pair_case(group.backend, transport, pair, *quantity)
             self.latest[case] = PairSamples(message=message)

@@ -1,10 +1,10 @@
 """Make a page, or figures for a paper, from records.
 
-FILES are records that mpicoll.bench, mpicoll.p2p and their torchcoll counterparts wrote with -J, of
-any number of runs; runs under different conditions are never in one picture. -o report.html gives
-one page that needs no network; a folder, as figures/, gets SVG and PNG.
+FILES are records of any number of runs, which mpicoll.bench, mpicoll.p2p and their torchcoll
+counterparts wrote with -J. A picture never mixes runs with different conditions. -o report.html
+writes one page that needs no network. A folder, as figures/, gets SVG and PNG.
 
-Exit status: 0, or 2 for bad usage or files.
+Exit status: 0 success, 2 bad usage or files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Panels and heat maps as plain values, for the page's script.
 
-The text of a chart is escaped here, as plotly reads some markup in it.
+This module escapes the text of a chart, because plotly interprets some markup in it.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def _curve(curve: Curve, comparisons: Mapping[int, ModelComparison]) -> Values:
 
 
 def _column_values(rows: Iterable[Times | Speedup | None], names: Sequence[str]) -> Values:
-    """Return the values of each field, None where a row lacks it."""
+    """Return the values of each field, None for a row without it."""
     all_rows = list(rows)
     return {name: [getattr(row, name, None) for row in all_rows] for name in names}
 
 
 def _hover(record: CaseRecord, compared: ModelComparison | None) -> str:
-    """Return the text beside a point under the pointer."""
+    """Return the text that appears when the pointer is over a point."""
     lines = [
         f"{record.backend} {record.algorithm}, {size_text(record.bytes_total)}B",
         f"ran {record.executed} over {record.transport}",

@@ -15,13 +15,13 @@ _PALETTE = (
     "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#aa3355", "#8a7fd4", "#999933",
     "#44aa99", "#b35c9e", "#a5673f", "#6699cc", "#2f8f4e", "#c9a227", "#d98880", "#7d8ca3",
 )  # fmt: skip
-"""Okabe and Ito's colours first: colour-blind readers can tell them apart."""
+"""Okabe and Ito's colours come first, since colour-blind readers can distinguish them."""
 
 
 def colours(panels: Sequence[Panel], maps: Sequence[WinnerMap]) -> dict[str, str]:
-    """Return the colour of every algorithm; that of native is empty: it has that of the text.
+    """Return the colour of every algorithm; native's is empty, since it has the colour of text.
 
-    The algorithms that are shown most often get the colours that are the easiest to tell apart.
+    The algorithms that are shown most often get the colours that are easiest to distinguish.
     """
     counts: Counter[str] = Counter()
     counts.update(name.partition("@")[0] for panel in panels for name in panel.shown())

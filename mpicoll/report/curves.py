@@ -21,13 +21,13 @@ from mpicoll.report.setups import Setup, by_run
 from mpicoll.text.numbers import count_text
 
 BEST = 4
-"""How many algorithms are shown at first beside `ALWAYS`."""
+"""Number of algorithms that are shown at first beside `ALWAYS`."""
 
 ALWAYS = ("native", "auto")
 
 
 class Scope(NamedTuple):
-    """The part of a case that a panel has in common, beside its collective.
+    """The part of a case, beside the collective, that all records of a panel share.
 
     Attributes:
         setup: the name of its conditions.
@@ -49,9 +49,9 @@ class Curve:
     """The records of one algorithm on one backend.
 
     Attributes:
-        algorithm: as asked for, without a transport.
-        wanted: the transport asked for, often none.
-        points: records that have a time, by ascending size.
+        algorithm: as requested, without a transport.
+        wanted: the requested transport, often none.
+        points: records with a time, by ascending size.
     """
 
     backend: str
@@ -61,7 +61,7 @@ class Curve:
 
     @property
     def name(self) -> str:
-        """The algorithm as asked for, with its transport."""
+        """The requested algorithm with its transport."""
         return f"{self.algorithm}@{self.wanted}" if self.wanted else self.algorithm
 
 
@@ -79,7 +79,7 @@ class Panel:
     refused: list[CaseRecord] = field(default_factory=list)
 
     def sizes(self) -> list[int]:
-        """Return every size that was measured, ascending."""
+        """Return every measured size, ascending."""
         return sorted({record.bytes_total for curve in self.curves for record in curve.points})
 
     def records(self) -> list[CaseRecord]:
@@ -93,8 +93,8 @@ class Panel:
     def shown(self) -> list[str]:
         """Return the names of curves to show at first: native, auto, and the fastest others.
 
-        Records with too few samples do not count. Of an algorithm that was measured over several
-        transports the fastest counts.
+        Records with too few samples do not count. If an algorithm was measured over several
+        transports, the fastest counts.
         """
         scores = _distances(self)
         best: dict[str, str] = {}
@@ -138,7 +138,7 @@ def panels(records: Records, setups: Sequence[Setup]) -> list[Panel]:
 
 
 def repeated(records: Records, setups: Sequence[Setup]) -> list[CaseRecord]:
-    """Return the records that later ones of the same case and conditions replace."""
+    """Return the records that a later record of the same case and conditions replaces."""
     latest = {id(record) for record in _latest(records, by_run(setups))}
     return [record for record in records.cases if id(record) not in latest]
 

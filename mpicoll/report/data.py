@@ -1,4 +1,4 @@
-"""The content of a report, worked out once from the records."""
+"""The content of a report, computed once from the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Report:
     """The content of the page and the figures.
 
     Attributes:
-        comparisons: with model and bound, of each panel in the order of `panels`.
+        comparisons: with model and bound, for each panel in the order of `panels`.
     """
 
     records: Records

@@ -17,7 +17,7 @@ from mpicoll.text.sizes import size_text
 
 
 def winners(figure: Any, winner_map: WinnerMap, style: Style) -> None:
-    """Draw a cell for each number of ranks and size; ties are hatched, and few samples are said."""
+    """Draw a cell for each number of ranks and size; hatch ties, and mark cells of few samples."""
     axis = figure.subplots()
     for (row, size), cell in winner_map.cells.items():
         _cell(axis, winner_map.sizes.index(size), winner_map.rows.index(row), cell, style)

@@ -12,17 +12,17 @@ from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style, dash_of
 from mpicoll.text.sizes import size_text
 
 Points = Sequence[tuple[float, float, float, float, bool]]
-"""Size, value, the interval's ends, and whether there are samples enough for an interval."""
+"""Size, value, the interval's ends, and whether there are enough samples for an interval."""
 
 _FAINT = 0.3
-"""The opacity of a marker that has too few samples."""
+"""The opacity of a marker with too few samples."""
 
 _ROW = 0.17
 """The height of a line of a legend."""
 
 
 def curves(figure: Any, panel: Panel, style: Style) -> None:
-    """Draw time and bandwidth over size; without sizes, the times below each other."""
+    """Draw time and bandwidth over size; without sizes, draw the times below each other."""
     if not any(panel.sizes()):
         _dots(figure, panel, style, _times, "time, us")
         return
@@ -159,7 +159,7 @@ def _dots(
 def _legend(
     figure: Any, panel: Panel, style: Style, points: Callable[[Curve], Points], width: float
 ) -> None:
-    """Put algorithms and backends below, each once, as names of both would not fit."""
+    """Put a legend of algorithms and one of backends below, since their combinations do not fit."""
     from matplotlib.lines import Line2D
 
     drawn = [curve for curve in _shown(panel) if points(curve)]

@@ -1,7 +1,8 @@
-"""The report as figures for a paper: SVG, whose text is text, and PNG.
+"""The report as figures for a paper: SVG with real text, and PNG.
 
-Figures are as wide as one or two columns of a paper, to be printed at that size. Colours are those
-of the page; without colour, markers tell algorithms apart and line styles backends.
+Figures are as wide as one or two columns of a paper, and meant to be printed at that size. Colours
+are those of the page. Without colour, markers distinguish algorithms and line styles distinguish
+backends.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _of_panel(
 
 
 def slug(*parts: str) -> str:
-    """Return a name for a file, whatever characters the parts have.
+    """Return a name for a file from parts with any characters.
 
     >>> slug("allreduce", "4 ranks · float32 sum, in place", "", "curves")
     'allreduce-4-ranks-float32-sum-in-place-curves'
@@ -90,7 +91,7 @@ def slug(*parts: str) -> str:
 
 
 def _unused(name: str, kind: str, folder: Path, written: Container[Path]) -> str:
-    """Return a name that no other figure of this report has."""
+    """Return a name that no other figure of this report uses."""
     unused, count = name, 2
     while folder / f"{unused}.{kind}" in written:
         unused, count = f"{name}-{count}", count + 1
@@ -98,6 +99,6 @@ def _unused(name: str, kind: str, folder: Path, written: Container[Path]) -> str
 
 
 def _save(figure: Any, path: Path, kind: str) -> None:
-    # A file must not differ only by the time at which it was made.
+    # Files of the same content must be identical, without a date.
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
     write_whole(path, lambda fresh: figure.savefig(fresh, format=kind, dpi=_DPI, metadata=metadata))

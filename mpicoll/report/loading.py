@@ -1,4 +1,4 @@
-"""All records of some files, each kind in a list of its own."""
+"""All records of some files, with a list for each kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpicoll.records.identity import key
 from mpicoll.records.lines import CaseRecord, FitRecord, LaunchRecord, PairRecord, Record, RunRecord
 
 MOST_MAPPED = 1024
-"""Ranks above which a map of all their pairs is neither readable nor small."""
+"""Largest number of ranks for a map of all pairs: larger maps are unreadable and large."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Records:
     """The content of the files.
 
     Attributes:
-        runs: the description of each run by its id, as full as the files have it.
-        cases, pairs, fits: records, each once even if a file was given twice; cases of several
-            launches of a study are summed up.
+        runs: the fullest description of each run in the files, by its id.
+        cases, pairs, fits: records without duplicates; cases of several launches of a study are
+            summed up.
         failed: the launches of a study that failed.
     """
 
@@ -35,7 +35,7 @@ class Records:
     failed: list[LaunchRecord] = field(default_factory=list)
 
     def run_of(self, record: CaseRecord | PairRecord | FitRecord) -> FullRun:
-        """Return the description of the run that a record is of."""
+        """Return the description of the run of a record."""
         return self.runs[record.run.id]
 
     def pairs_by_run(self) -> dict[str, list[PairRecord]]:
@@ -46,7 +46,7 @@ class Records:
         return by_run
 
     def mapped_pairs(self) -> Iterator[tuple[str, int, list[PairRecord]]]:
-        """Yield the id, the ranks and the pairs of each run that has few enough ranks for maps."""
+        """Yield the id, the ranks and the pairs of each run with few enough ranks for maps."""
         for name, rows in self.pairs_by_run().items():
             ranks = max(record.ranks for record in rows)
             if ranks <= MOST_MAPPED:

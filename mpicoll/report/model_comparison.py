@@ -1,8 +1,8 @@
 """Measured times beside Hockney's model of the schedule and the lower bound.
 
-Alpha and beta come from the records of `mpicoll.p2p` of the same kind of machine, library and
-device, and if possible of the transport that ran. Reductions count as free, as no record has their
-cost: the model of a reduction is a little too fast.
+Alpha and beta come from records of `mpicoll.p2p` of the same kind of machine, library and device,
+and if possible of the transport that ran. Reductions count as free, since no record has their cost.
+So the model's time for a reduction is slightly too short.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from mpicoll.report.loading import Records
 from mpicoll.report.setups import machine_kind
 
 MOST_RANKS = 64
-"""With more ranks a price takes seconds: there is only the bound."""
+"""Largest number of ranks for a price: with more ranks it takes seconds to compute."""
 
 HOW_TO_MEASURE_PAIRS = (
-    "No records of pairs that fit these cases were given, so there are no alpha and beta to "
-    "compare with. Make them on the same machine with the same libraries, by mpirun -n 4 python -m "
-    "mpicoll.p2p -o pairs.jsonl, and name that file too."
+    "The files have no records of pairs for these cases, so there are no alpha and beta to "
+    "compare with. Measure pairs on the same machine with the same libraries, by mpirun -n 4 "
+    "python -m mpicoll.p2p -o pairs.jsonl, and name that file too."
 )
 
 
@@ -39,8 +39,8 @@ class ModelComparison:
 
     Attributes:
         links: the transport whose alpha and beta are used.
-        model: microseconds of the schedule that ran; None where it is the library's own, or
-            cannot be priced.
+        model: microseconds of the schedule that ran; None for native calls, and for schedules
+            that cannot be priced.
         bound: microseconds that no schedule can beat.
     """
 
@@ -61,7 +61,7 @@ class ModelComparison:
 
 
 def model_comparisons(panel: Panel, records: Records) -> list[ModelComparison]:
-    """Return the comparison of each record of a panel that has alpha and beta."""
+    """Return the comparison of each record of a panel with known alpha and beta."""
     candidates = (_compared(record, records) for record in panel.records() if record.ranks > 1)
     return [candidate for candidate in candidates if candidate is not None]
 
@@ -105,7 +105,7 @@ def _transport(record: CaseRecord, transports: Iterable[str]) -> str | None:
 
 
 def _fastest(rows: Sequence[FitRecord], network: Network) -> Network:
-    """Return the network with the best of the classes of pairs: a bound must hold for all."""
+    """Return the network with the best class of pairs, since a bound must hold for all."""
     within = [fit for fit in rows if fit.link != "network"]
     if not within:
         return network
@@ -117,7 +117,7 @@ def _fastest(rows: Sequence[FitRecord], network: Network) -> Network:
 
 
 def placed(run: FullRun, ranks: int, count: int) -> Nodes | None:
-    """Return the ranks of each of `count` nodes, None where the records do not say."""
+    """Return the ranks of each of `count` nodes, None if the records do not have them."""
     if count == 1:
         return (tuple(range(ranks)),)
     by_host: dict[str, list[int]] = {}
@@ -129,7 +129,7 @@ def placed(run: FullRun, ranks: int, count: int) -> Nodes | None:
 
 
 def _priced(record: CaseRecord, network: Network, nodes: Nodes) -> float | None:
-    """Return the microseconds of the schedule that ran; None where it is the library's own."""
+    """Return the microseconds of the schedule that ran; None for a native call."""
     executed = record.executed
     if not executed or executed.startswith("native") or record.ranks > MOST_RANKS:
         return None

@@ -23,10 +23,10 @@ LATE_SHARE = 0.1
 """The share of late or preempted samples above which there is a warning."""
 
 UNSURE = 0.05
-"""The error of the clocks, as a share of a time, above which there is one."""
+"""The error of the clocks, as a share of a time, above which there is a warning."""
 
 TAIL = 5.0
-"""The 95th percentile, in medians, above which there is one."""
+"""The ratio of the 95th percentile to the median above which there is a warning."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _about_launches(records: Records) -> Iterator[Notice]:
     if records.failed:
         yield Notice(
             "error", f"{count_text(len(records.failed), 'launch')} of a study failed",
-            "What they were to measure may be missing: a winner may lack the fastest rival.",
+            "Their measurements may be missing, so the fastest rival of a winner may be missing.",
             tuple(dict.fromkeys(f"{run.configuration}: {run.message}" for run in records.failed)),
         )  # fmt: skip
 
@@ -111,12 +111,12 @@ def _about_runs(records: Records) -> Iterator[Notice]:
     checks: tuple[tuple[str, str, Callable[[FullRun], bool]], ...] = (
         (
             "Oversubscribed: more ranks than cores",
-            "These are the times of ranks that wait for a core.",
+            "The times include the wait of ranks for a core.",
             lambda run: run.oversubscribed,
         ),
         (
             "Run on a single rank",
-            "Nothing moves between ranks: these are the costs of making a call.",
+            "No data moves between ranks: the times are the costs of making a call.",
             lambda run: len(run.hosts) == 1,
         ),
         (
@@ -126,7 +126,7 @@ def _about_runs(records: Records) -> Iterator[Notice]:
         ),
         (
             "Other work on the machine when the run began",
-            "Its load was above its cores; other processes take time from these calls.",
+            "The load exceeded the number of cores, so other processes took time from these calls.",
             _is_busy,
         ),
     )
@@ -154,23 +154,23 @@ def _about_times(records: Records) -> Iterator[Notice]:
     checks: tuple[tuple[str, str, Callable[[CaseRecord], bool]], ...] = (
         (
             "with too few samples for an interval",
-            "Six are the fewest. These cases never win, and their ratios are no verdicts.",
+            "An interval needs six. These cases never win, and their ratios are no verdicts.",
             lambda record: not has_enough(record),
         ),
         (
             "without enough undisturbed samples",
-            "Almost all samples had a rank that came late or lost its core, so that disturbed "
-            "samples count too: these times are too long.",
+            "In almost all samples a rank was late or lost its core. Disturbed samples therefore "
+            "count too, and the times are too long.",
             lambda record: not record.undisturbed,
         ),
         (
             f"in which more than {LATE_SHARE:.0%} of the samples started late",
-            "A rank came after the common start; such samples are left out where others suffice.",
+            "A rank came after the common start. Such samples are left out if others suffice.",
             lambda record: (record.late_share or 0) > LATE_SHARE,
         ),
         (
             f"in which more than {LATE_SHARE:.0%} of the samples were preempted",
-            "A rank lost its core; such samples are left out where others suffice.",
+            "A rank lost its core. Such samples are left out if others suffice.",
             lambda record: _preempted(record) > LATE_SHARE,
         ),
         (
@@ -180,7 +180,7 @@ def _about_times(records: Records) -> Iterator[Notice]:
         ),
         (
             f"with outliers: one sample in 20 takes over {TAIL:g} times the median",
-            "The median is unaffected; a program that waits for the slowest call is not.",
+            "The median is unaffected, but a program that waits for the slowest call is affected.",
             lambda record: (times_of(record).p95 or 0) > TAIL * median_of(record),
         ),
     )
@@ -191,7 +191,7 @@ def _about_times(records: Records) -> Iterator[Notice]:
 
 def _preempted(record: CaseRecord) -> float:
     """Return the share of samples during which a rank lost its core."""
-    # Preempted samples are not among the samples that count, unless too few others were left.
+    # Preempted samples do not count, unless there are too few other samples.
     taken = record.samples + (record.preempted if record.undisturbed else 0)
     return record.preempted / max(taken, record.samples, 1)
 
@@ -213,7 +213,7 @@ def _about_pairs(records: Records) -> Iterator[Notice]:
     if lines:
         yield Notice(
             "warning", "Pairs, ranks or classes of pairs that stand out",
-            "They are far from those like them, at every visit.", tuple(lines),
+            "They are far from the others of their class, at every visit.", tuple(lines),
         )  # fmt: skip
     mapped = {name for name, _, _ in records.mapped_pairs()}
     if unmapped := [
@@ -221,7 +221,7 @@ def _about_pairs(records: Records) -> Iterator[Notice]:
     ]:
         yield Notice(
             "note", f"Pairs of more than {MOST_MAPPED} ranks",
-            "They stand in the tables, without a map.", tuple(sorted(unmapped)),
+            "The tables contain them, without a map.", tuple(sorted(unmapped)),
         )  # fmt: skip
     wrong = [record for record in records.pairs if record.correct is False]
     if wrong:
@@ -235,14 +235,14 @@ def _about_mixing(records: Records, setups: Sequence[Setup]) -> Iterator[Notice]
     for setup in setups[1:]:
         yield Notice(
             "warning", f"Setup {setup.name} was measured under other conditions than A",
-            "They are never in one picture; compare them with python -m mpicoll.compare.",
+            "No picture contains both. Compare them with python -m mpicoll.compare.",
             tuple(setup.differences),
         )  # fmt: skip
     commits = {run.git.commit[:12] for run in records.runs.values() if run.git}
     if len(commits) > 1:
         yield Notice(
             "warning", f"The runs are of {len(commits)} commits",
-            "A difference between them may be one of the code.", tuple(sorted(commits)),
+            "The code may cause differences between them.", tuple(sorted(commits)),
         )  # fmt: skip
     if again := repeated(records, setups):
         yield _cases(

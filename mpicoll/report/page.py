@@ -26,7 +26,7 @@ _SCRIPTS = ("state", "traces", "views", "tools", "pairs", "tables", "main")
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
-"""Nothing may be fetched, whatever a record holds."""
+"""The page must not load anything from elsewhere, for any content of a record."""
 
 
 def page(report: Report) -> str:
@@ -62,12 +62,12 @@ def plotly() -> Markup:
 
 
 def asset(name: str) -> Markup:
-    """Return a file of the page's, which is not escaped."""
+    """Return a file of the page without escaping it."""
     return Markup(resources.files(__package__).joinpath("assets", name).read_text("utf-8"))
 
 
 def plain(value: object) -> object:
-    """Return a value of a table as a reader expects it.
+    """Return a value of a table in readable form.
 
     >>> plain(None), plain(True), plain(3.14159), plain(7)
     ('-', 'yes', '3.14', 7)
@@ -120,7 +120,7 @@ def _winner_maps(report: Report) -> Iterator[tuple[Setup | None, list[WinnerMap]
     for setup in report.setups:
         title: Setup | None = setup
         setup_maps = [winner_map for winner_map in report.maps if winner_map.setup == setup.name]
-        # What moves no data would leave a column to itself.
+        # Collectives without data would need a column of their own.
         for maps in (
             [m for m in setup_maps if any(m.sizes)],
             [m for m in setup_maps if not any(m.sizes)],

@@ -1,7 +1,7 @@
 """Setups: the runs of the same machines, libraries and settings, which share pictures.
 
-The number of ranks is no condition here, as pictures have an axis or a selector for it, and only
-the kind of the hosts counts.
+The number of ranks is no condition here, because pictures have an axis or a selector for it. Of the
+hosts only the kind counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Setup:
 
     Attributes:
         name: A, B, ...
-        differences: in words, from the first setup; none for that.
+        differences: from the first setup, in words; empty for the first one.
     """
 
     name: str
@@ -68,12 +68,12 @@ def by_run(groups: Sequence[Setup]) -> dict[str, Setup]:
 
 
 def unlike(first: FullRun, second: FullRun) -> list[str]:
-    """Return in words how the conditions of two runs differ beyond their numbers of ranks."""
+    """Return the differences of two runs in words, without the number of ranks."""
     return differences(_of_any_size(first), _of_any_size(second))
 
 
 def machine_kind(run: FullRun) -> str:
-    """Return the kind of hosts of a run; their names where nothing more is known of them.
+    """Return the kind of hosts of a run; their names if the kind is unknown.
 
     >>> from mpicoll.records.description import Machine
     >>> machine_kind(FullRun(machines=[Machine("a", processor="P", cores=8)] * 2))
@@ -88,7 +88,7 @@ def _of_any_size(run: FullRun) -> FullRun:
 
 
 def one_line(text: str) -> str:
-    """Return a text with single spaces, as versions of libraries have line breaks."""
+    """Return a text on one line; versions of libraries have line breaks."""
     return " ".join(text.split())
 
 

@@ -28,7 +28,7 @@ _DASHES = ("-", "--", ":", "-.")
 
 
 def dash_of(index: int) -> Any:
-    """Return the line style of a panel's backend of this index."""
+    """Return the line style of a panel's backend with this index."""
     return _DASHES[index % len(_DASHES)]
 
 
@@ -49,7 +49,7 @@ class Style:
             "color": self.colour(curve.algorithm),
             "marker": _MARKERS[at % len(_MARKERS)],
             "linestyle": dash_of(backends.index(curve.backend)),
-            # A transport asked for by name: an algorithm has one colour over all transports.
+            # The name may contain a transport; an algorithm has one colour over all transports.
             "markerfacecolor": "white" if curve.wanted else self.colour(curve.algorithm),
             "label": f"{curve.backend} {curve.name}",
         }

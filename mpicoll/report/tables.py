@@ -32,7 +32,7 @@ class ReportTable:
     rows: Sequence[Row]
 
     def csv(self) -> str:
-        """Return it as CSV with a header line."""
+        """Return the table as CSV with a header line."""
         text = StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -99,7 +99,7 @@ def _machines(report: Report) -> ReportTable:
 
 
 def _binding(run: FullRun, machine: Machine) -> str:
-    """Return the cores of a host's ranks, or that they are not bound."""
+    """Return the cores of a host's ranks, or "not bound"."""
     ranks = [binding for binding in run.binding if binding.host == machine.host]
     if not any(rank.bound for rank in ranks):
         return "not bound" if ranks else ""
@@ -143,7 +143,7 @@ def _case(setup: str, record: CaseRecord) -> Row:
 
 
 def _values(record: object, names: Sequence[str]) -> list[Any]:
-    """Return the values of these fields, None for each where there is no record."""
+    """Return the values of these fields, all None without a record."""
     return [getattr(record, name) if record else None for name in names]
 
 

@@ -19,10 +19,10 @@ class Winner:
     """The fastest correct algorithm of one cell.
 
     Attributes:
-        runner_up: the next one that ran something else, None without one.
-        ties: whether the runner-up leads as well, so that either may be the faster one.
+        runner_up: the next record with another algorithm or transport, None without one.
+        ties: whether the runner-up leads as well, so that the faster one is not known.
         times_native: how many times as fast it is as the fastest native call; None without a
-            native call that was correct.
+            correct native call.
     """
 
     record: CaseRecord
@@ -37,7 +37,7 @@ class Winner:
 
     @property
     def explanation(self) -> str:
-        """The algorithm asked for, its time, and the runner-up."""
+        """The requested algorithm, its time, and the runner-up."""
         first, second = self.record, self.runner_up
         text = (
             f"asked for as {first.algorithm}, over {first.transport}, {number(median_of(first))} us"
@@ -68,7 +68,7 @@ class WinnerMap:
 
 
 def winner(rows: Sequence[CaseRecord]) -> Winner | None:
-    """Return the winner among the records of a size, None where no record can win."""
+    """Return the winner among the records of a size, None if no record can win."""
     leading = leaders(rows)
     if not leading:
         return None

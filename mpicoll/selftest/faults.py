@@ -1,8 +1,8 @@
 """The faults of one launch of chaos, which follow from its number and the seed.
 
-Each fault happens in or before one of a few random calls of a group of all ranks. What it breaks is
-made anew, and what it stops or cuts goes on, so that many faults fit into a launch; ranks that are
-killed stay away, and the others shrink the group.
+A fault happens in or before one of a few random calls of a group of all ranks. Afterwards the ranks
+form a new group if the fault broke it, and stopped ranks and cut links resume. So a launch can have
+many faults. Killed ranks do not return: the others shrink the group.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class Fault(NamedTuple):
     """One fault; its ranks are those of the launch.
 
     Attributes:
-        turn: the call in or before which it happens, from 1.
-        delay: seconds from then on, while calls go on; 0 for before that call.
-        members: the ranks that are there; `victims`: those that it happens to, and `second`: one
-            that is killed while the others agree who is left.
+        turn: number of the call in or before which the fault happens, from 1.
+        delay: seconds after the start of that call; 0: the fault happens before the call.
+        members: the ranks of the group.
+        victims: the ranks that the fault happens to.
+        second: a rank that is killed while the others shrink the group.
     """
 
     number: int
@@ -45,12 +46,12 @@ class Fault(NamedTuple):
 
     @property
     def survivors(self) -> tuple[int, ...]:
-        """The ranks that are there afterwards."""
+        """The ranks that are alive after the fault."""
         dead = (*self.victims, self.second) if self.kind == KILL else ()
         return tuple(rank for rank in self.members if rank not in dead)
 
     def allows(self, rank: int, lost: int | None) -> bool:
-        """Whether an error of one rank may name another one."""
+        """Whether the `RankLost` of a rank may name the rank `lost`."""
         if lost is None:
             return False
         if self.kind == CUT and rank in self.victims:
@@ -82,8 +83,9 @@ def launch_of(
     """Return a launch.
 
     Args:
-        kinds: of faults; `CUT` takes hosts, which some launches have.
-        max_ranks: ranks; `faults`: how many, as long as two ranks are left.
+        kinds: of the faults; `CUT` needs hosts, which only some launches have.
+        max_ranks: upper bound of the number of ranks.
+        faults: number of faults; fewer if only one rank survives.
 
     >>> launch_of(1, 5, ["kill"]) == launch_of(1, 5, ["kill"])
     True

@@ -1,4 +1,4 @@
-"""Have the faults of a launch of chaos happen, and hear how each ends for the ranks."""
+"""Inject the faults of a launch of chaos, and collect how each fault ends for the ranks."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ from mpicoll.selftest.ranks import (
 )
 
 _DEADLINES = 6
-"""How many waits of calls there may be until a rank says how a fault ended."""
+"""Deadlines that may pass until a rank reports how a fault ended."""
 _GRACE = 10.0
-"""Seconds past two deadlines in which a call ends, but for those in which its ranks had no core;
-else it counts as hung."""
+"""Seconds past two deadlines after which a call counts as hung, without the seconds in which its
+ranks had no core."""
 
 
 class LaunchResult(NamedTuple):
     """The results of a launch.
 
     Attributes:
-        endings: of each fault that was tried.
-        grown: how many more descriptors and threads of each kind a rank in the middle holds at the
-            end.
-        remains: of the launch, which are still there: processes and temporary files.
+        endings: of each injected fault.
+        grown: descriptors and threads by kind that a median rank holds more at the end.
+        remains: processes and temporary files of the launch that still exist.
     """
 
     endings: list[list[Ending]]
@@ -52,7 +51,7 @@ class Faults:
         self.ranks, self.silent = ranks, set[int]()
 
     def through(self, fault: Fault) -> list[Ending]:
-        """Have a fault happen, and return how it ends for the ranks that it does not end."""
+        """Inject a fault, and return its endings for the ranks that survive."""
         by_rank: dict[int, Ending] = {}
         self.ranks.paused = False
         stopped = fault.victims if fault.kind == STOP else ()
@@ -78,17 +77,17 @@ class Faults:
         return [self.excused(each) for each in endings] if self.ranks.paused else endings
 
     def _begin(self, fault: Fault, by_rank: dict[int, Ending]) -> None:
-        """Have the ranks make the group, and go on once all have it.
+        """Let the ranks form the group, and continue when all of them have it.
 
-        They wait for each other here, as MPI's wait on a core, and as one that is killed before the
-        others have the group would leave them in it.
+        Ranks wait here without a core. A rank that is killed earlier would leave the others in the
+        formation of the group.
         """
         for step in STEPS:
             self._await(step, fault, by_rank)
             self.ranks.tell(fault.members)
 
     def _await(self, step: str, fault: Fault, by_rank: dict[int, Ending]) -> None:
-        """Return when all ranks have come so far, or have ended."""
+        """Return when all ranks have reported a step, or have ended."""
         come = {*self.ranks.over}
         for rank, message in self.ranks.until(3 * PEER_DEADLINE, lambda: come >= {*fault.members}):
             if message.get("step") == step or not message:
@@ -96,18 +95,18 @@ class Faults:
             self._take(fault, rank, message, by_rank)
 
     def judged(self, ending: Ending, starved: float) -> Ending:
-        """Return an ending, as of a rank that hung where its call has taken too long.
+        """Return an ending as HUNG if its call has taken too long.
 
         Args:
-            starved: seconds for which a rank, or another that it waited for, had no core.
+            starved: seconds in which the rank, or a rank that it waited for, had no core.
         """
         is_late = ending.seconds - starved > 2 * self.ranks.deadline + _GRACE
         return ending._replace(how=HUNG) if is_late else ending
 
     def excused(self, ending: Ending) -> Ending:
-        """Return the ending of a rank for which this machine stood still meanwhile.
+        """Return an ending as PAUSED if the machine stood still meanwhile.
 
-        One that has said nothing in all the time that it had besides has hung all the same.
+        A rank that was silent for its whole time limit still counts as hung.
         """
         crashed = self.ranks.over.get(ending.rank, "").startswith("killed")
         is_late = ending.how in (WRONG_NAME, HUNG, OTHER)
@@ -115,10 +114,10 @@ class Faults:
         return ending._replace(how=PAUSED) if excused else ending
 
     def _hear(self, fault: Fault, ranks: set[int], by_rank: dict[int, Ending]) -> None:
-        """Hear the endings of some ranks.
+        """Collect the endings of some ranks.
 
-        Those of which nothing is heard are asked where they are, and given as long again, but for
-        `shrink`: on a busy machine what lies between two calls may take minutes.
+        Silent ranks are asked for their stacks, and get the same time again, except in `shrink`: on
+        a busy machine the work between two calls may take minutes.
         """
         limit, where = _DEADLINES * self.ranks.deadline + 3 * PEER_DEADLINE, dict[int, str]()
         times = 1 if fault.kind == KILL else 2
@@ -144,7 +143,7 @@ class Faults:
 
 
 def _counts(ending: Ending, was_stopped: bool) -> bool:
-    """Whether an ending is counted: of a rank that was stopped, only one that must never happen."""
+    """Whether an ending counts: of a stopped rank, only an ending that must never happen."""
     return not was_stopped or ending.how in (WRONG, HUNG, OTHER)
 
 
@@ -152,11 +151,11 @@ def run(
     launch: Launch, plan: dict[str, Any], deadline: float, folder: Path,
     make: Callable[[], Collectives], hosts: Hosts | None, until: float,
 ) -> LaunchResult:  # fmt: skip
-    """Start a launch, go through its faults until one ends badly, and end it.
+    """Start a launch, inject its faults until one ends badly, and end the launch.
 
     Args:
-        plan: what `launch_of` takes, beside the backend.
-        until: when no further fault is begun, by the monotonic clock.
+        plan: the arguments of `launch_of` except the backend.
+        until: monotonic time after which no fault begins.
     """
     ranks, endings = Ranks(launch, plan, deadline, folder, make, hosts), []
     faults = Faults(ranks)
@@ -166,7 +165,7 @@ def run(
         for fault in launch.faults:
             endings.append(faults.through(fault))
             bad = any(ending.how in (WRONG, HUNG, OTHER, PAUSED) for ending in endings[-1])
-            # A group that has ended early would end what follows, too.
+            # A group that has ended early would also end the following faults.
             lost = any(ending.how in (LOST, WRONG_NAME) for ending in endings[-1])
             bad |= lost and fault.kind not in BREAKING
             if bad or time.monotonic() > until:

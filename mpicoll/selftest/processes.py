@@ -32,29 +32,29 @@ from mpicoll.selftest.faults import KILL, Launch
 from mpicoll.selftest.ranks import THREAD, be_rank
 
 _STORE = f"{THREAD} pt_tcpstore_uv"
-"""What a store of torch holds, beside descriptors."""
+"""The thread of a store of torch."""
 _START = 120.0
-"""Seconds in which ranks start."""
+"""Seconds within which all ranks must have started."""
 PEER_DEADLINE = 20.0
-"""The deadline of the group that no fault happens to, in seconds."""
+"""Deadline of the group without faults, seconds."""
 _END = 10.0
 _STAYS = ["sh", "-c", '"$@"; while [ -S "$0" ]; do sleep 0.2; done']
-"""Starts a rank of MPI's and outlives it while a socket is there: MPI's launchers, which end all
-ranks where a process that they have started ends, do not see that."""
+"""Starts a rank of MPI and outlives it as long as a socket exists. MPI's launcher ends all ranks if
+one of its children ends, and so does not notice the death of a rank."""
 _LOOK, _PAUSE = 0.5, 1.0
-"""Seconds between two looks, and beyond them, after which this machine, or the part of it that the
-command is given, stood still: ranks miss their deadlines then."""
+"""Seconds between two looks at the clock, and the delay beyond them that counts as a pause of this
+machine or container: ranks miss their deadlines then."""
 
 
 class Ranks:
     """The ranks of a launch, as processes.
 
     Args:
-        make: makes the group of torch's ranks.
-        hosts: of those that are to be on several; None for none.
+        make: forms the group of torch's ranks.
+        hosts: emulated hosts; None: all ranks run on this machine.
 
     Attributes:
-        paused: the machine stood still while they were heard.
+        paused: the machine stood still while the ranks were observed.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Ranks:
         return variables | (self.hosts.environment() if self.hosts else {})
 
     def _child(self, rank: int, path: str, make: Callable[[], Collectives]) -> NoReturn:
-        """Be a rank of torch's."""
+        """Run a rank of torch in this forked process."""
         end_with_parent(signal.SIGKILL)
         os.environ.update(self._variables())
         method = f"file://{self.folder}/{self.launch.number}.store"
@@ -127,7 +127,9 @@ class Ranks:
         else:
             launcher = mpirun()
             if launcher is None:
-                raise ArgumentError("no mpirun: pip install 'mpicoll[mpich]' brings MPICH's")
+                raise ArgumentError(
+                    "there is no mpirun: install one with pip install 'mpicoll[mpich]'"
+                )
             size = str(self.launch.ranks)
             command = [*letting_live(launcher), "-n", size, *starter, sys.executable, *python]
         with open(self.log, "ab") as log:
@@ -142,11 +144,11 @@ class Ranks:
     def until(
         self, limit: float, is_over: Callable[[], bool]
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the ranks' messages until a condition holds, or so many seconds have passed.
+        """Yield the ranks' messages until a condition holds, or the time limit is over.
 
-        A rank that has ended says nothing, as an empty dictionary.
+        The message of a rank that has ended is an empty dictionary.
         """
-        waited = Waited()  # not while the machine stands still
+        waited = Waited()  # its clock stops while the machine stands still
         while not is_over() and waited.seconds < limit:
             last_look = waited.looked
             for key, _ in self.selector.select(min(limit - waited.seconds, _LOOK)):
@@ -171,11 +173,11 @@ class Ranks:
             yield rank, message
 
     def come(self) -> str:
-        """Wait until all ranks have connected; return the fault, empty where there is none.
+        """Wait until all ranks have connected; return the error, "" for none.
 
         Raises:
-            LaunchError: the launcher, or the first rank to come, has ended before any has come, as
-                all do where a library is missing.
+            LaunchError: the launcher or the first rank ended before any rank had connected, for
+                example because a library is missing.
         """
         waited = Waited()
         with selectors.DefaultSelector() as arrivals:
@@ -206,7 +208,7 @@ class Ranks:
         return LaunchError(f"the ranks end before they form a group: {words.splitlines()[-1]}")
 
     def _accept(self, wire: socket.socket) -> None:
-        """Read which rank has connected; its next messages stay to be read."""
+        """Register a rank that has connected, by its first message."""
         wire.settimeout(_LOOK)
         line = wire.makefile("rb", buffering=0).readline()
         if not line and not self.processes:
@@ -218,20 +220,20 @@ class Ranks:
         self.selector.register(wire, selectors.EVENT_READ, rank)
 
     def tell(self, ranks: Iterable[int]) -> None:
-        """Tell ranks to go on."""
+        """Tell ranks to continue."""
         for rank in ranks:
             with suppress(OSError):
                 self.wires[rank].sendall(b"\n")
 
     def hear_the_end(self, ranks: Sequence[int]) -> None:
-        """Return when ranks are through, or have ended."""
+        """Return when the ranks have finished, or have ended."""
         going = {*ranks}
         for rank, message in self.until(PEER_DEADLINE, lambda: not going):
             if "done" in message or not message:
                 going.discard(rank)
 
     def resume(self, stopped: Sequence[int]) -> None:
-        """Have ranks that are stopped, or soon are, go on."""
+        """Resume ranks as soon as they are stopped."""
         until = time.monotonic() + PEER_DEADLINE
         for rank in stopped:
             process = self.processes[rank]
@@ -241,7 +243,7 @@ class Ranks:
                 os.kill(process, signal.SIGCONT)
 
     def stacks(self, rank: int) -> str:
-        """Return where a rank is that does not answer."""
+        """Return the stacks of a silent rank."""
         stacks.ask(self.processes[rank])
         time.sleep(1)
         every = [file.read_text(errors="replace") for file in self._written(self.processes[rank])]
@@ -254,7 +256,7 @@ class Ranks:
 
     def last_words(self) -> str:
         """Return the end of the ranks' output."""
-        time.sleep(0.5)  # the launcher's, too
+        time.sleep(0.5)  # the launcher also prints
         output = ""
         with suppress(OSError):
             output = self.log.read_text(errors="replace")[-1000:]
@@ -266,7 +268,7 @@ class Ranks:
     # -- the end ----------------------------------------------------------------------------
 
     def end(self) -> list[str]:
-        """End all ranks, and return the processes and files that are left of them."""
+        """End all ranks, and return their remaining processes and files."""
         for process in {*self.children, *self.processes.values()}:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -294,10 +296,10 @@ class Ranks:
         return remains
 
     def grown(self) -> Counter[str]:
-        """Return by how much the memory of a rank has grown since it was warm: the median of all.
+        """Return the growth of descriptors and threads of a median rank since it was warm.
 
-        Once a rank has been killed, the others keep torch's default group until they end, and one
-        of them, after the next kill perhaps another, has the store of those that are left.
+        After a rank has been killed, the others keep torch's default group until they end. One of
+        them, which may change with the next kill, has the store of the survivors.
         """
         kills = (fault.number for fault in self.launch.faults if fault.kind == KILL)
         warm = next(kills, 0) + 1
@@ -314,6 +316,6 @@ class Ranks:
 
 @cache
 def letting_live(launcher: str) -> Sequence[str]:
-    """Return the command of a launcher that lets ranks live where another ends."""
+    """Return the command of a launcher that keeps ranks alive when another one ends."""
     output = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
     return (launcher, "--enable-recovery") if "Open MPI" in output.stdout else (launcher,)

@@ -1,4 +1,4 @@
-"""Run several parts of a command side by side, each in a process of its own."""
+"""Run several parts of a command side by side, each in a separate process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 def side_by_side(parts: Sequence[Iterator[T]]) -> Iterator[T]:
-    """Yield the items of iterators, as they come; each runs in a process that is forked.
+    """Yield the items of several iterators as they arrive; each iterator runs in a forked process.
 
     Raises:
-        CollectiveError: one of them raises it.
-        RuntimeError: one of them ends otherwise.
+        CollectiveError: an iterator raises it.
+        RuntimeError: a process ends in another way.
     """
     if len(parts) == 1:
         yield from parts[0]
@@ -40,7 +40,7 @@ def side_by_side(parts: Sequence[Iterator[T]]) -> Iterator[T]:
                 try:
                     kind, item = reading.recv()
                 except EOFError:
-                    raise RuntimeError("a process of this command has ended") from None
+                    raise RuntimeError("a process of this command has ended early") from None
                 if kind == "error":
                     raise item
                 if kind == "end":
@@ -57,7 +57,7 @@ def side_by_side(parts: Sequence[Iterator[T]]) -> Iterator[T]:
 
 def _give(part: Iterator[T], writing: Connection) -> None:
     end_with_parent(signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends by it, and this process then
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends the parent, which then ends this process
     with suppress(BrokenPipeError):
         try:
             for item in part:

@@ -1,1 +1,1 @@
-"""Allreduce in one call or in two: which form is fastest, and why."""
+"""Compare MPI libraries, algorithms and forms of calls over many launches on this machine."""

@@ -1,11 +1,11 @@
 """Run a study of this machine, and print its findings in words.
 
--o DIR alone runs the default study of this machine, in under 15 minutes; study.toml describes
-another one. The same command goes on where a study was killed. It ends with DIR/study.html and
-DIR/findings.md; --records FILES -o DIR makes both from records that exist. Of FILES alone the
-findings are printed.
+-o DIR alone runs the default study of this machine, in under 15 minutes. A file study.toml
+describes another study. The same command continues a study that was killed. The study writes
+DIR/study.html and DIR/findings.md. --records FILES -o DIR makes both from existing records. FILES
+alone prints the findings.
 
-Exit status: 0, 1 where a configuration measured nothing, or 2 for bad usage or files.
+Exit status: 0 success, 1 a configuration measured nothing, 2 bad usage or files.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from mpicoll.text.printable import printable
 @click.argument("files", nargs=-1, type=FILE, metavar="[study.toml | FILES]")
 @option("-o", "--output", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
         help="The folder of the study.")  # fmt: skip
-@option("--records", "from_records", is_flag=True, help="Launch nothing: FILES are records.")
-@option("--dry-run", "dry", is_flag=True, help="Print the plan and how long it takes.")
+@option("--records", "from_records", is_flag=True, help="Start no launch: FILES are records.")
+@option("--dry-run", "dry", is_flag=True, help="Print the plan and its estimated time.")
 @option("--launches", type=Whole(1, MOST_LAUNCHES), metavar="N",
-        help="Of each configuration, instead of the description's.")  # fmt: skip
+        help="Launches of each configuration (default: the description's).")  # fmt: skip
 @option("--minutes", type=Real(0, 100_000, above=True), metavar="M",
-        help="After which no launch begins, instead of the description's.")  # fmt: skip
+        help="Minutes after which no launch begins (default: the description's).")  # fmt: skip
 @option("--install", "library", type=click.Choice(sorted(PACKAGES)),
         help="Make an environment with this MPI from PyPI, for later studies.")  # fmt: skip
 @option("--csv", "table", type=FILE, metavar="FILE",
-        help="Of records: write the times of allreduce in one call and in two there.")  # fmt: skip
+        help="Write the times of allreduce in one call and in two, from records.")  # fmt: skip
 def main(
     files: Sequence[Path], folder: Path | None, from_records: bool, dry: bool, launches: int | None,
     minutes: float | None, library: str | None, table: Path | None,
@@ -76,7 +76,7 @@ def main(
 
 
 def _study(files: Sequence[Path], folder: Path | None) -> Description:
-    """Return the study of a file, the one that the folder has begun, or the default."""
+    """Return the study of a file, else the unfinished study of the folder, else the default."""
     if files:
         return load(files[0])
     folder_study = running.stored(folder) if folder is not None else None

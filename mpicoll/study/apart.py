@@ -1,6 +1,7 @@
-"""Tell environments apart that have one name: those of several libraries or machines.
+"""Give runs of different libraries or machines different names of environments.
 
-The benchmark's own records have no environment, and two studies may have one of the same name.
+Records of the benchmark have no environment, and two studies may use the same name for different
+ones.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from mpicoll.records.reading import only, runs
 def environments_of(records: Sequence[Record]) -> dict[str, str]:
     """Return the environment of each run by its id.
 
-    It is what the records say, or "". Where the library of a backend, the thread level or the
-    processors differ under one name, that name gets them, too.
+    It is the name in the records, or "". If the library of a backend, the thread level or the
+    processors differ under one name, they are added to the name.
     """
     described = runs(records)
     names = dict.fromkeys(described, "")
@@ -61,7 +62,7 @@ def short_name(library: str) -> str:
 
 
 def tell_apart(records: Sequence[Record], names: Mapping[str, str]) -> None:
-    """Give the records of runs the environments that `environments_of` found."""
+    """Set the environments of records to the names that `environments_of` returned."""
     for record in records:
         if isinstance(record, CaseRecord):
             record.environment = names.get(record.run.id, record.environment) or None

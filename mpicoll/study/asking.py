@@ -1,8 +1,8 @@
-"""Ask a library whether it runs the algorithms that variables force, at which sizes.
+"""Find out whether a library runs the algorithms that variables force, and at which sizes.
 
-A library may print what it runs in each call, or that it takes another algorithm. This program,
-run on the ranks of a launch, makes one native call for each collective and size, and prints a line
-before each.
+Some libraries print the algorithm of each call, or a message if they refuse one. This program runs
+on the ranks of a launch. It makes one native call for each collective and size, and prints a line
+before each call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mpicoll.study.libraries import Library, libraries
 
 _MARK = "mpicoll asks:"
 _PAUSE = 0.05
-"""Seconds in which what a call prints arrives at the launcher."""
+"""Seconds within which the output of a call reaches the launcher."""
 SECONDS_OF_CALL = 2 * _PAUSE
 
 
@@ -41,7 +41,8 @@ def read_answers(
     """Return how the library is forced, with its answers to this program.
 
     Args:
-        printed: what the program printed; None: the library cannot be asked, or it failed.
+        printed: the output of the program; None: the library cannot be asked, or the program
+        failed.
     """
     if printed is None:
         return dict(forced)
@@ -55,14 +56,14 @@ def read_answers(
             ran = _ran(library, name, text)
             wanted = forced[name].algorithm
             refusal = "" if _plain(wanted) in map(_plain, ran) else ", ".join(ran)
-            # What it names with a prefix it also prints, where it runs.
+            # The library reports every algorithm with this prefix that it runs.
             prefix = library.named.partition("{")[0]
             if not ran and prefix and wanted.startswith(prefix):
                 refusal = f"nothing of {wanted}"
             is_answer = bool(ran or refusal)
         else:
             refusal = _refusal(library.refusal, name, printed if library.at_start else text)
-            # Silence as it starts is no answer: it has such a number, and may run another.
+            # No refusal at start-up is no answer: the number exists, but another one may run.
             is_answer = bool(refusal) or not library.at_start
         if is_answer:
             answered[name].append(size)
@@ -72,14 +73,14 @@ def read_answers(
 
 
 def _refusal(pattern: str, name: str, text: str) -> str:
-    """Return the line in which a library says that it takes another algorithm, "" without one."""
+    """Return the line in which a library refuses an algorithm, "" without one."""
     lines = re.findall(rf".*(?:{pattern}).*", text, re.IGNORECASE)
     matches = [line for line in lines if re.search(rf"\b{function(name)}\b", line, re.IGNORECASE)]
     return matches[0].strip()[:200] if matches else ""
 
 
 def _ran(library: Library, name: str, text: str) -> list[str]:
-    """Return the algorithms that a library says it ran, as `libraries.toml` names them."""
+    """Return the algorithms that a library reports, by their names in `libraries.toml`."""
     algorithms = []
     for match in re.finditer(library.runs, text):
         parts = match.groupdict()

@@ -1,8 +1,9 @@
 """The cells of a study: the measurements of a collective at one size, in every environment.
 
-A contestant is an algorithm of a backend in an environment, with its time in each launch. Two of
-them are compared by the ratios of the launches that have both, as samples of one launch lie moments
-apart; else by all ratios of a launch of one to a launch of the other, which were mixed at random.
+A contestant is an algorithm of a backend in an environment, with its time in each launch. If enough
+launches have both contestants, the comparison uses the ratio of each launch, since samples of one
+launch lie moments apart. Otherwise it uses all ratios of a launch of one to a launch of the other,
+which ran in random order.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from mpicoll.records.reading import only
 from mpicoll.text.numbers import count_text
 
 ENOUGH = 6
-"""Launches from which on their ratios carry a verdict."""
+"""Smallest number of launches for a verdict."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The fields that the cells of a figure have in common: all but the size."""
+    """The fields that the cells of a figure share: all but the size."""
 
     collective: str
     ranks: int
@@ -55,10 +56,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Name:
-    """A contestant: an algorithm of a backend in an environment; that of a bench run is "".
+    """A contestant: an algorithm of a backend in an environment ("" for runs of the benchmark).
 
-    As text the library's own calls are ``native of mpich``. A schedule of this project says so, as
-    ``mpicoll's ring in mpich``: a reader must not take it for an algorithm of MPICH.
+    Its text is ``native of mpich`` for a library's own call, and ``mpicoll's ring in mpich`` for a
+    schedule of this project, which is not an algorithm of MPICH.
     """
 
     environment: str
@@ -92,7 +93,7 @@ class Name:
 
     @property
     def is_native(self) -> bool:
-        """Whether it is a call of the library alone, by its choice or one of its algorithms."""
+        """Whether it is the library's own call, by its choice or by one of its algorithms."""
         return self.algorithm.partition("(")[0] in ("native", "native_persistent")
 
     @property
@@ -106,14 +107,16 @@ class Contestant:
     """The measurements of one name in a cell.
 
     Attributes:
-        made: how many launches measured it, the disturbed ones included.
-        times: the median of each launch, us, by the id of its run; `bounds`: its interval.
+        launch_count: number of launches that measured it, including disturbed ones.
+        times: the median of each launch, us, by the id of its run.
+        bounds: the interval of this median.
         within: the spread of the samples of each launch.
-        samples: those of each launch.
-        to_native, to_forced: the ratio to the native call side by side, in the launches that had
-            it: to the library's choice, and to its own algorithms by their names.
-        ran: the algorithm and transport that ran, for each launch.
-        library: what its backend runs on.
+        samples: of each launch.
+        to_native: ratio to the library's choice, from samples side by side, by launch.
+        to_forced: ratio to the library's own algorithms by their names, by launch.
+        to_other: ratio to contestants of other backends, by launch.
+        ran: the algorithm and transport that ran, by launch.
+        library: the library of its backend.
     """
 
     name: Name
@@ -144,7 +147,7 @@ class Contestant:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The bounds of the median of the launches, of a single one those of its samples."""
+        """The bounds of the median over launches; for a single launch, those over its samples."""
         if self.launches == 1:
             return next(iter(self.bounds.values()))
         return median_interval(list(self.times.values()))[1:]
@@ -166,7 +169,7 @@ class Contestant:
 
     @property
     def label(self) -> str:
-        """The name; of a chooser with its most frequent choice, of torch's own with its library."""
+        """The name, with a chooser's most frequent choice, or with the library of torch's call."""
         if self.name.backend == "torch" and self.name.is_native and self.library:
             place = f"torch in {self.name.environment}" if self.name.environment else "torch"
             return f"{self.name.algorithm} of {self.library.split()[-1]} ({place})"
@@ -181,11 +184,11 @@ class Ratio:
     """How many times as fast one contestant is as another.
 
     Attributes:
-        launches: how many carry the ratio; `agreeing`: in how many of them its direction is that of
-            the ratio.
-        is_paired: both ran in the same launches.
-        is_single: there is one launch of each, whose samples carry it.
-        is_enough: there are samples enough for a verdict.
+        launches: number of launches behind the ratio.
+        agreeing: number of these launches with the same direction as the ratio.
+        is_paired: both contestants ran in the same launches.
+        is_single: the ratio comes from the samples of one launch of each.
+        is_enough: there are enough samples for a verdict.
     """
 
     ratio: float
@@ -200,24 +203,24 @@ class Ratio:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether it is neither a difference nor known to be close to 1."""
+        """Whether the ratio is neither significant nor known to be close to 1."""
         margin = 1 + MARGIN
         is_wide = self.low < 1 / margin or self.high > margin
         return self.has_few or (self.verdict == "tie" and (is_wide or not self.is_enough))
 
     @property
     def has_few(self) -> bool:
-        """Whether it is of several launches, but of too few for a verdict."""
+        """Whether there are several launches, but too few for a verdict."""
         return self.launches < ENOUGH and not self.is_single
 
 
 @dataclass
 class Cell:
-    """A collective at one size, on one number of ranks: all that was measured of it.
+    """All measurements of a collective at one size, for one panel.
 
     Attributes:
-        missing: the libraries' own choices without a time, of the environments and backends that
-            have another contestant here. A library that has no such call is not among them.
+        missing: native calls without a time, of the environments and backends of the contestants.
+            It does not contain libraries without such a call.
     """
 
     panel: Panel
@@ -226,7 +229,7 @@ class Cell:
     missing: list[Name] = field(default_factory=list)
 
     def natives(self, environment: str | None = None) -> list[Contestant]:
-        """Return the library's calls, those of one environment if it is given."""
+        """Return the native calls, of all environments or of one."""
         return [
             contestant for name, contestant in self.contestants.items()
             if name.is_native and environment in (None, name.environment)
@@ -239,7 +242,7 @@ class Cell:
     def strongest_native(self, environment: str | None = None) -> Contestant | None:
         """Return the fastest native over environments and algorithms.
 
-        None without one, or where a library's own choice is missing: it may be the fastest.
+        None without one, or if a library's own choice is missing, as that may be the fastest.
         """
         if any(environment in (None, name.environment) for name in self.missing):
             return None
@@ -259,7 +262,7 @@ def compared(contestant: Contestant, reference: Contestant, confidence: float = 
         agreeing = sum((value > 1) == (ratio.ratio > 1) for value in paired)
         return Ratio(*ratio[:4], len(paired), agreeing, True)
     if contestant.launch_count == reference.launch_count == 1:
-        # Nothing is known of other launches.
+        # One launch of each: the ratio uses their samples.
         samples, reference_samples = (
             next(iter(side.samples.values())) for side in (contestant, reference)
         )
@@ -271,7 +274,7 @@ def compared(contestant: Contestant, reference: Contestant, confidence: float = 
 
 
 def _paired(contestant: Contestant, reference: Contestant) -> list[float]:
-    """Return the ratio of each launch that has both, from samples side by side where it can be."""
+    """Return the ratio of each launch with both contestants, if possible from paired samples."""
     if reference.name.algorithm == "native" and _same_place(contestant.name, reference.name):
         side_by_side = contestant.to_native
     elif _same_place(contestant.name, reference.name):
@@ -295,7 +298,7 @@ def _unpaired(
 ) -> Ratio:
     estimate = shift(reference_values, values, 0.0, confidence)
     is_enough = can_differ(len(values), len(reference_values), confidence)
-    # The launches of the side that has fewer are counted, each against the other's median.
+    # Count the launches of the smaller side, each compared with the median of the other side.
     if len(values) <= len(reference_values):
         agreeing = sum((us < median(reference_values)) == (estimate.ratio > 1) for us in values)
     else:
@@ -308,10 +311,10 @@ def _unpaired(
 
 
 def _of_intervals(contestant: Contestant, reference: Contestant) -> Ratio:
-    """Return the ratio of one launch of each whose samples are not known, by both intervals."""
+    """Return the ratio of two launches without samples, from their intervals."""
     (low, high), (reference_low, reference_high) = contestant.interval, reference.interval
     bounds = reference_low / high, reference_high / low
-    # The interval of a single sample is a point, and tells nothing of others.
+    # The interval of a single sample is a point, which says nothing about other samples.
     is_enough = low < high and reference_low < reference_high
     decision = verdict(*bounds) if is_enough else "tie"
     return Ratio(
@@ -334,12 +337,12 @@ class Study:
     """All that the records of a study say.
 
     Attributes:
-        launches: how each was made and ended; none in records of the benchmark alone.
-        forced: by environment, collective and the library's algorithm, how it was forced.
+        launches: the records of launches; empty for records of the benchmark.
+        forced: how an algorithm was forced, by environment, collective and algorithm.
         libraries: by environment and backend.
         runs: the descriptions of the launches.
-        measured: by panel and contestant, the launches that tried it; `left_out`: the records of
-            these that are in no cell, as they have a wrong result or no time.
+        measured: ids of the launches that tried a contestant, by panel and contestant.
+        left_out: records with a wrong result or without a time, by panel and contestant.
     """
 
     cells: dict[tuple[Panel, int], Cell]
@@ -406,9 +409,9 @@ def _missing(
     cell: Cell, left_out: Mapping[tuple[Panel, Name], Sequence[CaseRecord]],
     timed: Iterable[tuple[Panel, int, Name]],
 ) -> Iterator[Name]:  # fmt: skip
-    """Yield the libraries' own choices that a cell lacks, though the libraries have the call.
+    """Yield the native calls that a cell lacks, although the libraries have the call.
 
-    A library that refuses the call at every size, in every launch, does not have it.
+    A library that refuses the call at every size in every launch does not have it.
     """
     has_times = {(panel, name) for panel, _, name in timed}
     for environment, backend in dict.fromkeys((n.environment, n.backend) for n in cell.contestants):
@@ -466,7 +469,7 @@ def _forced(launches: Sequence[LaunchRecord]) -> dict[tuple[str, str, str], list
 def counterpart(
     forced: Mapping[tuple[str, str, str], Sequence[Forced]], name: Name, collective: str
 ) -> str | None:
-    """Return our name of a library's own algorithm, None where there is none."""
+    """Return mpicoll's name of a library's own algorithm, None without a counterpart."""
     algorithm = name.algorithm.removeprefix("native(algorithm=").removesuffix(")")
     hows = forced.get((name.environment, collective, algorithm))
     return hows[0].ours if hows else None

@@ -1,7 +1,7 @@
-"""The sizes at which one algorithm overtakes another: as measured, and as the cost model has it.
+"""The sizes at which one algorithm overtakes another: measured, and by the cost model.
 
-The model is Hockney's, with the alpha and beta that pairs of ranks were measured to have in the
-same environment, over the transport that ran.
+The model is Hockney's. Its alpha and beta come from pairs of ranks in the same environment, over
+the transport that ran.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from mpicoll.text.sizes import bytes_text, rounded_size_text
 
 _MOST_RANKS = 64
 _STEPS = 8
-"""Sizes between two powers of two at which the model is asked."""
+"""Number of sizes between two powers of two at which the model is evaluated."""
 
 
 class Measured(NamedTuple):
-    """Sizes with a verdict: at which `first` is faster, and at which it is slower."""
+    """The sizes with a verdict: those where `first` is faster, and those where it is slower."""
 
     faster: list[int]
     slower: list[int]
 
     @property
     def crossing(self) -> tuple[int, int] | None:
-        """The sizes between which the faster one changes, None where it does so not once."""
+        """The sizes between which the faster one changes, None unless it changes exactly once."""
         verdicts = sorted(
             [(size, True) for size in self.faster] + [(size, False) for size in self.slower]
         )
@@ -47,8 +47,8 @@ class Crossings:
     """Crossings of the pairs of algorithms of the classical questions.
 
     Args:
-        records: those of a study; its fits are those of pairs of ranks.
-        environments: by the id of a run.
+        records: of a study, with fits of pairs of ranks.
+        environments: names by the id of a run.
     """
 
     def __init__(self, records: Iterable[Record], environments: Mapping[str, str]) -> None:
@@ -58,7 +58,7 @@ class Crossings:
     def sentences(self, study: Study) -> Iterator[tuple[Panel, str]]:
         """Yield the sentence of each pair that crosses, measured or by the model.
 
-        It is one for all environments of which the same is to be said.
+        Environments with the same text share a sentence.
         """
         for panel in study.panels():
             for question in QUESTIONS:
@@ -111,7 +111,7 @@ class Crossings:
                 rows.setdefault(fit_environment, []).append(fit)
         fits = rows.get(environment, [])
         if not fits and rows and transport != "point-to-point":
-            # Transports of this project are the same beside every MPI.
+            # The transports of this project do not depend on the MPI library.
             fits = next(iter(rows.values()))
         try:
             return Network.fitted(fits, "mpi4py", DEFAULT.gamma) if fits else None
@@ -120,7 +120,7 @@ class Crossings:
 
 
 def _as_measured(measured: Measured, sizes: Sequence[int], first: str, second: str) -> str:
-    """Return in words where the faster one of two changes."""
+    """Return in words the sizes between which the faster algorithm changes."""
     if measured.crossing is not None:
         low, high = measured.crossing
         winner, loser = (first, second) if high in measured.faster else (second, first)
@@ -152,7 +152,7 @@ def _transport(cells: Sequence[Cell], name: Name) -> str:
 
 
 class _Priced(NamedTuple):
-    """The bytes at which prices cross; where they do not, the one that is ahead throughout."""
+    """The bytes at which prices cross, or else the algorithm with the lower price everywhere."""
 
     crossing: float | None
     ahead: str | None
@@ -161,7 +161,7 @@ class _Priced(NamedTuple):
 def _model(
     panel: Panel, network: Network, first: str, second: str, sizes: Sequence[int]
 ) -> _Priced | None:
-    """Return where the prices cross between the smallest and the largest size."""
+    """Return the crossing of the prices between the smallest and the largest size."""
     if panel.ranks > _MOST_RANKS or panel.nodes > 1:
         return None
     low, high = max(1, sizes[0]), sizes[-1]

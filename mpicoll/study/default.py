@@ -1,4 +1,4 @@
-"""The study of a machine that is run where none is described."""
+"""The study of a machine that runs without a description."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from mpicoll.study.description import Description, Factors
 from mpicoll.study.environments import candidates, named
 
 _MINUTES = 14.0
-"""Of launches; what is found is written in the rest of a quarter of an hour."""
+"""Minutes for launches; the rest of a quarter of an hour is for writing the findings."""
 _MOST_RANKS = 8
 _COLLECTIVES = ("allreduce", "broadcast", "allgather", "reduce_scatter")
 _SIZES = ("64", "16K", "1M")
-"""So few, because every launch measures all of them, and ten launches of ten configurations and
-more fit into that time."""
+"""Few collectives, since every launch measures all of them, and ten launches of at least ten
+configurations must fit into that time."""
 
 
 def usual_ranks() -> int:
@@ -23,7 +23,7 @@ def usual_ranks() -> int:
 
 
 def default_study() -> Description:
-    """Return the study of this machine: every environment that is found, within 15 minutes."""
+    """Return the study of this machine: every available environment, within 15 minutes."""
     return Description(
         minutes=_MINUTES,
         environments=named(candidates()),

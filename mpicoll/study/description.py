@@ -1,7 +1,7 @@
 r"""The content of ``study.toml``: the environments, the factors, and the number of launches.
 
->>> found = parse(b'[[environments]]\nname = "mine"\n[factors]\nsizes = ["1K"]', "study.toml")
->>> found.environments[0].name, found.factors.sizes, found.launches
+>>> study = parse(b'[[environments]]\nname = "mine"\n[factors]\nsizes = ["1K"]', "study.toml")
+>>> study.environments[0].name, study.factors.sizes, study.launches
 ('mine', ['1K'], 10)
 """
 
@@ -32,7 +32,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f
 Variable = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f=]+\Z")]
 Value = Annotated[str, Meta(max_length=10_000, pattern=r"^[^\x00]*\Z")]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
-"""The name of an environment, which stands in file names and sentences."""
+"""The pattern of an environment's name, which is a part of file names and sentences."""
 Level = Literal["single", "funneled", "serialized", "multiple"]
 Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
 MOST_LAUNCHES = 1000
@@ -45,20 +45,21 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
     """An MPI and its launcher, and how they run.
 
     Attributes:
-        venv: a virtual environment; `python`: an interpreter; `modules`: to load first. By default
-            the interpreter that runs the study.
-        launcher: ``mpirun`` (the one beside the interpreter, else of PATH), ``srun-pmi2``,
-            ``srun-pmix``, the path of an mpirun, or ``auto``: the srun that fits within an
-            allocation of Slurm, mpirun elsewhere.
-        threads: MPI's thread levels, each of which makes an environment of its own.
-        bind: what each rank is bound to.
-        variables: set for each launch.
-        backends: both make two environments, of mpi4py alone and, called NAME-torch, of both side
-            by side, where the library is left its choice.
-        group: what torch.distributed runs on; with ``nccl`` arrays are on GPUs.
-        algorithms: the library's own, of MPI or else of `group`: ``every`` one that is known,
-            ``all`` that have a counterpart here, a ``few`` of them for each collective, ``none``,
-            or names as ``allreduce=ring`` (``libraries.toml``).
+        venv: folder of a virtual environment.
+        python: path of an interpreter, by default the one that runs the study.
+        modules: environment modules to load first.
+        launcher: ``mpirun`` (beside the interpreter, else of PATH), ``srun-pmi2``, ``srun-pmix``,
+            the path of an mpirun, or ``auto``: the matching srun within an allocation of Slurm,
+            mpirun elsewhere.
+        threads: MPI's thread levels; each level becomes a separate environment.
+        bind: the part of the machine that each rank is bound to.
+        variables: environment variables of each launch.
+        backends: with both backends, the environment becomes two: mpi4py alone, and NAME-torch with
+            both side by side and without forced algorithms.
+        group: the backend of torch.distributed; with ``nccl`` arrays are on GPUs.
+        algorithms: algorithms of the library (MPI or `group`): ``every`` known one, ``all`` with a
+            counterpart in mpicoll, a ``few`` of these for each collective, ``none``, or names as
+            ``allreduce=ring`` (``libraries.toml``).
     """
 
     name: str
@@ -81,14 +82,14 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Factors(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The factors that are varied; every combination is measured.
+    """The factors of a study; every combination is measured.
 
     Attributes:
         sizes: total bytes, as nccl-tests counts them.
-        algorithms: schedules beside the native call, by default those of `planning.py`; a launch
-            gets the ones that its collectives and backends have.
+        algorithms: schedules beside the native call, by default those of `planning.py`. A launch
+            runs those that its collectives and backends have.
         transports: of the schedules; by default the fastest that reaches a rank.
-        pairs: measure pairs of ranks too, for the prices of the cost model.
+        pairs: also measure pairs of ranks, for the prices of the cost model.
     """
 
     collectives: Annotated[list[Text], Meta(min_length=1, max_length=_MAX_ENVIRONMENTS)] = field(
@@ -129,10 +130,10 @@ class Description(Struct, kw_only=True, forbid_unknown_fields=True):
     """A study.
 
     Attributes:
-        launches: of each configuration, about: fewer where the verdicts are clear, more where they
-            are not (`min_launches` and `max_launches`).
-        minutes: after which no launch begins; None: all that are needed.
-        seconds: that a launch may measure; None: what fits into `minutes`, else 5.
+        launches: approximate number for each configuration: fewer if the verdicts are clear, more
+            if they are not (`min_launches` and `max_launches`).
+        minutes: no launch begins later; None: no limit.
+        seconds: measuring time of a launch; None: as much as fits into `minutes`, else 5.
         timeout: seconds after which a step of a launch counts as hung.
     """
 
@@ -148,12 +149,12 @@ class Description(Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def min_launches(self) -> int:
-        """The launches after which a configuration is left if its verdicts are clear."""
+        """The number of launches of a configuration whose verdicts are clear."""
         return max(1, min(self.launches, max(6, self.launches * 6 // 10)))
 
     @property
     def max_launches(self) -> int:
-        """The launches of a configuration whose verdicts are not clear."""
+        """The number of launches of a configuration whose verdicts are not clear."""
         return max(self.launches, self.launches * 3 // 2) if self.launches > 1 else 1
 
 
@@ -161,7 +162,7 @@ def load(path: Path) -> Description:
     """Return the study that a file describes.
 
     Raises:
-        ArgumentError: it cannot be read, or a value is impossible; the message names the key.
+        ArgumentError: the file cannot be read, or a value is impossible; the message names the key.
     """
     return parse(content_of(path), str(path))
 
@@ -170,18 +171,18 @@ def parse(content: bytes, name: str) -> Description:
     """Return the study that TOML describes; errors begin with `name`.
 
     Raises:
-        ArgumentError: it is no TOML, or a key or a value is impossible.
+        ArgumentError: the content is no TOML, or a key or a value is impossible.
     """
     try:
         description = msgspec.toml.decode(content, type=Description)
-    except (ValueError, RecursionError) as error:  # tomllib's own too, as for huge numbers
+    except (ValueError, RecursionError) as error:  # also tomllib's own errors, as for huge numbers
         raise ArgumentError(f"{name}: {str(error)[:_MOST_WORDS]}") from None
     check(description, name)
     return description
 
 
 def check(description: Description, name: str = "study") -> None:
-    """Raise ArgumentError, with the key, where a name or a size is none that exists."""
+    """Raise ArgumentError with the key if a name or a size does not exist."""
     factors = description.factors
     for place, values, check_value in (
         ("factors.collectives", factors.collectives, collective),
@@ -212,7 +213,7 @@ def check(description: Description, name: str = "study") -> None:
 
 
 def _check_names(environments: Sequence[Environment], name: str) -> None:
-    """Raise ArgumentError where the name of an environment cannot be that of a file, or of two."""
+    """Raise ArgumentError if the name of an environment is no file name, or is not unique."""
     spellings: dict[str, str] = {}
     for index, environment in enumerate(environments):
         place, text = f"{name}: $.environments[{index}].name", environment.name
@@ -225,12 +226,12 @@ def _check_names(environments: Sequence[Environment], name: str) -> None:
         if spelling != text or len(spellings) <= index:
             raise ArgumentError(
                 f"{place}: two are called {text}" if spelling == text else
-                f"{place}: {text} differs from {spelling} in upper and lower case alone"
+                f"{place}: {text} differs from {spelling} in upper and lower case only"
             )  # fmt: skip
 
 
 def _check_operators(factors: Factors, name: str) -> None:
-    """Raise ArgumentError where a collective has no operator, or an operator no dtype."""
+    """Raise ArgumentError if no operator fits a collective, or no dtype fits an operator."""
     reductions = [
         operation for operation in map(collective, factors.collectives) if operation.reduces
     ]

@@ -1,7 +1,7 @@
-"""The environments of a study: which there are, and how a launch is started in one.
+"""The environments of a study, and the commands that start a launch in one.
 
-An environment of a file is as it says there. Without a file those that are found are taken: the
-one of this interpreter, those that ``--install`` made, and an MPI of PATH with a Python beside it.
+A file describes its environments. Without a file, a study takes the environment of this
+interpreter, those of ``--install``, and each MPI of PATH with a Python beside it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mpicoll.text.numbers import count_text
 INSTALLED = user_data_path("mpicoll") / "environments"
 """Where ``--install`` makes virtual environments."""
 LEADS = "mpicoll_study.pth"
-"""The last file of an installed environment: without it, an installation was ended."""
+"""The last file of an installed environment; if it is missing, the installation did not finish."""
 NAMES = {"MPICH": "mpich", "Open MPI": "openmpi", "Intel MPI": "intel"}
 _GROUPS = {"nccl": "NCCL", "ccl": "oneCCL"}
 _PROBE = """
@@ -45,7 +45,7 @@ print(json.dumps({"vendor": MPI.get_vendor()[0], "library": MPI.Get_library_vers
 _WHICH = "bash", "-c", 'test -f "$(type -P -- "$0")"'
 """Whether there is a program of this name on PATH, or at this path."""
 _VERSIONS = {"(Open MPI)": "Open MPI", "HYDRA": "MPICH", "Intel(R) MPI": "Intel MPI"}
-"""What an mpirun prints of its version, and whose it then is."""
+"""Texts that an mpirun prints with its version, and the MPI that it then belongs to."""
 _LIMIT = 60.0
 
 
@@ -63,8 +63,12 @@ class LaunchEnvironment:
     """An environment of one thread level that can be launched.
 
     Attributes:
-        name: with the thread level, where the environment has several.
-        vendor: of its MPI, as mpi4py names it; `library`: its version.
+        name: of the environment, with the thread level if there are several.
+        settings: the description of the environment.
+        level: MPI's thread level.
+        vendor: of its MPI, as mpi4py names it.
+        library: the version of its MPI.
+        has_torch: torch is installed.
     """
 
     name: str
@@ -75,11 +79,11 @@ class LaunchEnvironment:
     has_torch: bool
 
     def command(self, ranks: int, arguments: Sequence[str]) -> list[str]:
-        """Return the command that starts Python with these arguments on so many ranks."""
+        """Return the command that starts Python with these arguments on some ranks."""
         return self.starting(ranks, [python_of(self.settings), *arguments])
 
     def starting(self, ranks: int, program: Sequence[str]) -> list[str]:
-        """Return the command that starts a program on so many ranks."""
+        """Return the command that starts a program on some ranks."""
         return loaded(self.settings, [*self._launcher(ranks), *program])
 
     def _launcher(self, ranks: int) -> list[str]:
@@ -97,12 +101,12 @@ class LaunchEnvironment:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether it is the one, of those with and without torch, in which pairs are measured."""
+        """Whether pairs are measured in it: only in the environment without torch."""
         return len(set(self.settings.backends)) == 1 and self.settings.group == "gloo"
 
     @property
     def forces(self) -> str:
-        """The library whose own algorithms can be forced: MPI, or the one below torch."""
+        """The library whose algorithms can be forced: MPI, or the library of torch's group."""
         return _GROUPS.get(self.settings.group, self.vendor)
 
     def variables(self) -> dict[str, str]:
@@ -114,9 +118,10 @@ class LaunchEnvironment:
 
 
 def _of_intel(settings: Environment, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return what binds Intel MPI's ranks, and where a wheel keeps what it chooses algorithms by.
+    """Return the variables that bind Intel MPI's ranks and locate the tuning tables of a wheel.
 
-    Without that file it takes others, slower ones; its launcher in a wheel does not look for it.
+    The launcher of a wheel does not set this location. Without the tables, Intel MPI runs slower
+    algorithms.
     """
     pins = {"none": {"I_MPI_PIN": "off"}, "cores": {"I_MPI_PIN_DOMAIN": "core"},
             "sockets": {"I_MPI_PIN_DOMAIN": "socket"}}  # fmt: skip
@@ -157,7 +162,7 @@ def variables_of(settings: Environment) -> dict[str, str]:
         name for launcher in LAUNCHERS if launcher.name != "srun" for name in launcher[1:] if name
     }
     variables = {name: text for name, text in os.environ.items() if name not in launcher_names}
-    # A library's own search of its files may go by its launcher's folder.
+    # A library may search its files relative to the folder of its launcher.
     variables["PATH"] = f"{Path(python_of(settings)).parent}:{variables.get('PATH', os.defpath)}"
     variables.setdefault("OMP_NUM_THREADS", "1")
     root = Path(mpicoll.__file__).parents[1]
@@ -173,7 +178,7 @@ def find(description: Description) -> tuple[list[LaunchEnvironment], list[str]]:
     """Return the environments of a study, each with one thread level, and remarks on the others.
 
     Raises:
-        ArgumentError: there is none that can be launched.
+        ArgumentError: no environment can be launched.
     """
     wanted = description.environments or named(candidates())
     environments: list[LaunchEnvironment] = []
@@ -194,9 +199,9 @@ def find(description: Description) -> tuple[list[LaunchEnvironment], list[str]]:
 
 
 def _levels(settings: Environment, facts: Facts) -> Iterator[LaunchEnvironment]:
-    """Yield an environment at each thread level, and another one with torch beside MPI.
+    """Yield an environment for each thread level, and another one with torch beside MPI.
 
-    With torch a process has more threads than one, and calls of MPI take up to half as long again.
+    A process with torch has several threads, which makes MPI's calls slower.
     """
     for level in settings.threads:
         name = f"{settings.name}-{level}" if len(settings.threads) > 1 else settings.name
@@ -212,9 +217,9 @@ def _levels(settings: Environment, facts: Facts) -> Iterator[LaunchEnvironment]:
 
 
 def named(environments: Iterable[Environment]) -> list[Environment]:
-    """Return those environments that can be launched, the first of each library and level.
+    """Return the environments that can be launched, one for each library and thread level.
 
-    They are called after the library, and after the level where it is not mpi4py's own.
+    The name is that of the library, with the level unless it is mpi4py's default.
     """
     by_name: dict[str, Environment] = {}
     for settings in environments:
@@ -230,7 +235,7 @@ def named(environments: Iterable[Environment]) -> list[Environment]:
 
 
 def candidates() -> Iterator[Environment]:
-    """Yield the environments that may be here: own, installed, of PATH; those of one MPI twice."""
+    """Yield possible environments: of this Python, installed, of PATH; some share an MPI."""
     algorithms = ["few"]
     yield Environment(name="own", backends=["mpi4py", "torch"], algorithms=algorithms)
     yield Environment(name="own-single", threads=["single"], algorithms=["none"])
@@ -248,11 +253,10 @@ def candidates() -> Iterator[Environment]:
 
 
 def probe(settings: Environment) -> Facts:
-    """Ask the interpreter of an environment for its facts, once for all that start it alike.
+    """Return the facts of an environment's interpreter, cached by its command.
 
     Raises:
-        ArgumentError: its modules do not load, or it has no such interpreter, no MPI, or no
-            mpicoll.
+        ArgumentError: the modules do not load, or the interpreter, MPI or mpicoll is missing.
     """
     python = python_of(settings)
     if settings.modules:
@@ -272,7 +276,7 @@ def probe(settings: Environment) -> Facts:
 
 
 def check_launcher(settings: Environment, vendor: str) -> None:
-    """Raise ArgumentError where an environment has no such launcher, or that of another MPI."""
+    """Raise ArgumentError if the launcher is missing, or belongs to another MPI."""
     name = launcher_of(settings, vendor)
     program, _, kind = name.partition("-") if name.startswith("srun-") else (name, "", "")
     if _ask(settings, [*_WHICH, program]).returncode:
@@ -298,9 +302,9 @@ def check_launcher(settings: Environment, vendor: str) -> None:
 
 
 def check_start(environment: LaunchEnvironment, ranks: int) -> None:
-    """Raise ArgumentError where the launcher of an environment does not start so many processes.
+    """Raise ArgumentError if the launcher of an environment cannot start enough processes.
 
-    A step of Slurm is not tried: it may wait for its turn.
+    A step of Slurm is not tried, as it may wait in a queue.
     """
     if launcher_of(environment.settings, environment.vendor).startswith("srun-"):
         return

@@ -42,7 +42,7 @@ _STRONGEST = "the strongest native"
 
 
 def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
-    """Return every sentence that the records carry, in the order of the sections."""
+    """Return all findings of the records, in the order of the sections."""
     panels = study.panels()
     results: list[Finding] = []
     for panel in panels:
@@ -80,7 +80,7 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
 
 
 def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
-    """Yield how often our schedules win, and by how much at least and at most."""
+    """Yield how often schedules win, with the smallest and largest factor."""
     strongest_pairs = [pair for panel in study.panels() for pair in pairs(study, panel, _strongest)]
     if not strongest_pairs:
         return
@@ -126,7 +126,7 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
 
 
 def _not_compared(study: Study) -> Iterator[Finding]:
-    """Yield how many cells have no winner, as a library's own choice has no time there."""
+    """Yield the number of cells without a winner, because a library's own choice has no time."""
     cells = [cell for cell in study.cells.values() if cell.schedules() and cell.missing]
     names = dict.fromkeys(name for cell in cells for name in cell.missing)
     by_panel = dict.fromkeys(str(cell.panel) for cell in cells)
@@ -160,7 +160,7 @@ def _winners(study: Study, panel: Panel) -> Iterator[Finding]:
 
 
 def _one_label(contestants: Sequence[Contestant]) -> str:
-    """Return the label of contestants, nothing where it is not the same at every size."""
+    """Return the label of contestants, "" if it differs between sizes."""
     labels = {contestant.label for contestant in contestants}
     return labels.pop() if len(labels) == 1 else ""
 
@@ -202,7 +202,7 @@ def _natives(group: Sequence[Pair]) -> tuple[str, str]:
 
 
 def _measured(study: Study) -> Iterator[Finding]:
-    """Yield the times of records that decide no comparison."""
+    """Yield the times of records, for records without any comparison."""
     for panel in study.panels():
         cells = study.of(panel)
         for name in dict.fromkeys(name for cell in cells for name in cell.contestants):
@@ -308,7 +308,7 @@ def _backends(study: Study, panel: Panel) -> Iterator[Finding]:
 
 
 def _wrong(study: Study) -> Iterator[Finding]:
-    """Yield who gave wrong results: they are in no other sentence."""
+    """Yield the contestants with wrong results, which no other sentence mentions."""
     for (panel, name), records in study.left_out.items():
         if wrong := [record for record in records if record.correct is False]:
             text = f"{name} gave wrong results {_share(study, panel, name, wrong)}"
@@ -316,7 +316,7 @@ def _wrong(study: Study) -> Iterator[Finding]:
 
 
 def _refusals(study: Study) -> Iterator[Finding]:
-    """Yield what was not measured, but for what the library does not run."""
+    """Yield the refused cases, except algorithms that the library does not run."""
     for (panel, name), records in study.left_out.items():
         if any(how.refused for how in _hows(study, name, panel.collective)):
             continue
@@ -342,7 +342,7 @@ def _sizes(records: Sequence[CaseRecord]) -> str:
 
 
 def _unmeasured(study: Study) -> Iterator[Finding]:
-    """Yield the configurations without a launch that succeeded, once for each reason."""
+    """Yield the configurations without a successful launch, one sentence for each reason."""
     by_reason: dict[str, list[str]] = {}
     for name, records in study.configurations().items():
         if all(launch.message for launch in records):
@@ -356,7 +356,7 @@ def _failures(study: Study) -> Iterator[Finding]:
     for name, records in study.configurations().items():
         messages = [launch.message for launch in records if launch.message]
         if len(messages) == len(records):
-            continue  # `_unmeasured` tells these
+            continue  # another sentence reports these
         for message in dict.fromkeys(messages):
             share = f"{messages.count(message)} of {count_text(len(records), 'launch')}"
             yield Finding(OPEN, f"{share} of {name} failed: {message}")

@@ -1,4 +1,4 @@
-"""Allreduce as one call or as two: the times, the cost of each form, and where they cross."""
+"""Allreduce as one call or as two: times, costs of each form, and crossings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Forms:
 
 
 def forms_of(study: Study) -> list[Forms]:
-    """Return the forms wherever one of two calls was measured."""
+    """Return the forms of each panel, environment and backend in which two calls were measured."""
     all_forms = [
         Forms(panel, environment, backend, _times(study.of(panel), environment, backend))
         for panel in study.panels() if panel.collective == "allreduce"
@@ -93,14 +93,14 @@ def _is_sure(ratio: Ratio) -> bool:
 
 
 def unbeaten(times: Mapping[str, Contestant]) -> list[str]:
-    """Return the forms than which none is surely faster, in the order of their times."""
+    """Return the forms that no form beats significantly, in the order of their times."""
     order = sorted(times, key=lambda form: times[form].us)
     best = times[order[0]]
     return [form for form in order if form == order[0] or not _is_sure(compared(best, times[form]))]
 
 
 def ranges(forms: Forms) -> list[tuple[str, int, int]]:
-    """Return the fewest ranges of sizes in each of which one form is never beaten."""
+    """Return the fewest ranges of sizes with one form each that is never beaten."""
     spans: list[tuple[str, int, int]] = []
     candidates: list[str] = []
     for size, times in forms.times.items():
@@ -115,9 +115,9 @@ def ranges(forms: Forms) -> list[tuple[str, int, int]]:
 
 
 def fits(forms: Forms) -> dict[str, Fit]:
-    """Return the start-up and time per byte of each form that was measured at three sizes.
+    """Return the start-up and time per byte of each form with at least three sizes.
 
-    Through two points a line always goes.
+    A line through two points has no error.
     """
     points = {
         form: [(size, times[form].us) for size, times in forms.times.items() if form in times]
@@ -128,14 +128,14 @@ def fits(forms: Forms) -> dict[str, Fit]:
 
 
 def crossing(first: Fit, second: Fit) -> float | None:
-    """Return the bytes at which two forms take equally long, None if one always wins."""
+    """Return the bytes at which two forms take the same time, None if one always wins."""
     slope = first.beta_ns_per_byte - second.beta_ns_per_byte
     size = 1000 * (second.alpha_us - first.alpha_us) / slope if slope else 0.0
     return size if size > 0 else None
 
 
 def sentences(forms: Forms) -> Iterator[str]:
-    """Yield which form is never beaten where, what each costs, and where their lines cross."""
+    """Yield sentences on the unbeaten form of each range, the costs, and the crossings."""
     ratios = [
         compared(contestant, times[ONE_CALL]) for times in forms.times.values() if ONE_CALL in times
         for form, contestant in times.items() if form != ONE_CALL
@@ -189,7 +189,7 @@ def write_times(study: Study, path: Path) -> None:
     """Write all times of the forms as one table of comma-separated values.
 
     Raises:
-        ArgumentError: there are none, or the file cannot be written.
+        ArgumentError: there are no forms, or the file cannot be written.
     """
     table = [row for forms in forms_of(study) for row in _values(forms)]
     if not table:

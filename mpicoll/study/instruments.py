@@ -1,12 +1,12 @@
-"""Compare native calls, as measured here, with the same MPI's as other benchmarks measure them.
+"""Compare mpicoll's times of native calls with those of other benchmarks for the same MPI.
 
-``python -m mpicoll.study.instruments --osu DIR --imb FILE -o table.md`` runs, in random order,
-OSU's programs, IMB-MPI1 or both, built for the MPI of this Python; `mpicoll.bench`; and
-`mpicoll.study.single_calls`, which times our calls as theirs are. Ours is the time of the slowest
-rank, less what mpi4py's call takes (one of no bytes on one rank), over their mean of the slowest.
-The tables have the medians of the ratio over the launches.
+``python -m mpicoll.study.instruments --osu DIR --imb FILE -o table.md`` runs in random order OSU's
+programs, IMB-MPI1 or both, built for the MPI of this Python, then `mpicoll.bench`, and
+`mpicoll.study.single_calls`, which times calls in the way of the instruments. A ratio is mpicoll's
+time of the slowest rank, minus the cost of mpi4py's call (one without data on one rank), over the
+instrument's mean of the slowest rank. The tables have the medians of the ratios over the launches.
 
-Exit status: 0, 1 something failed, or 2 for bad usage or files.
+Exit status: 0 success, 1 something failed, 2 bad usage or files.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Rig:
         """Return the output of a command.
 
         Raises:
-            ArgumentError: it failed.
+            ArgumentError: the command failed.
         """
         out = self.scratch / "printed.txt"
         failed = run(command, self.variables, out, _LIMIT + self.seconds, with_output=True)
@@ -111,14 +111,14 @@ class _Rig:
         return Launch(**times, calls={name: median(us) for name, us in calls.items()})
 
     def _arguments(self, instrument: Instrument) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield names of collectives and their sizes in total, as arguments."""
+        """Yield names of collectives, with the flags for their total sizes."""
         for by_row in (False, True):
             names = [e for e in instrument.programs if (e in instrument.by_row) == by_row]
             totals = [size * (self.ranks if by_row else 1) for size in self.sizes]
             yield names, ["--sizes", ",".join(map(str, totals))]
 
     def _time_bench(self, instrument: Instrument) -> Times:
-        """Return our medians of the native calls."""
+        """Return mpicoll's medians of the native calls."""
         times: Times = {}
         for names, sizes in self._arguments(instrument):
             records = self.scratch / "records.jsonl"
@@ -137,7 +137,7 @@ class _Rig:
         return times
 
     def _time_alike(self, instrument: Instrument, calls: dict[str, list[float]]) -> Times:
-        """Return our means of single calls; into `calls` goes what a call of no bytes takes."""
+        """Return mpicoll's means of single calls; add the cost of an empty call to `calls`."""
         times: Times = {}
         for names, sizes in self._arguments(instrument):
             program = ["-m", "mpicoll.study.single_calls", *names, *sizes, "--threads", "single"]
@@ -186,7 +186,7 @@ class Cell(NamedTuple):
 def cells(
     instrument: Instrument, launches: Sequence[Launch], sizes: Sequence[int], ranks: int
 ) -> Iterator[Cell]:
-    """Yield the cells that all of them measured, over the launches."""
+    """Yield the cells that the instrument and mpicoll measured, over the launches."""
     for collective in instrument.programs:
         for size in instrument.sizes(collective, sizes):
             place = collective, instrument.total(collective, size, ranks)
@@ -212,7 +212,7 @@ def _agrees(ratios: Sequence[float]) -> bool:
 
 
 def table(instrument: Instrument, results: Sequence[Cell], library: str, ranks: int) -> str:
-    """Return the ratios as Markdown, and the times where they do not agree."""
+    """Return the ratios as Markdown, and the times of the cells that differ."""
     count = max(len(cell.ratios) for cell in results)
     good = [
         sum(_agrees(getattr(cell, which)) for cell in results) for which in ("ratios", "alikes")
@@ -269,24 +269,24 @@ def _interval(ratios: Sequence[float]) -> str:
 
 @click.command(cls=Command, help=__doc__)
 @option("--osu", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
-        help="The folder with osu_allreduce and so on.")  # fmt: skip
+        help="The folder of OSU's programs (osu_allreduce, ...).")  # fmt: skip
 @option("--imb", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
         help="IMB-MPI1.")  # fmt: skip
-@option("--launches", type=Whole(1, 1000), default=10, shown=True, help="Of theirs and of ours.")
+@option("--launches", type=Whole(1, 1000), default=10, shown=True, help="Launches of each program.")
 @option("--ranks", type=Whole(2, 4096), default=2, shown=True)
 @option(
     "--sizes",
     type=SIZES,
     default=_SIZES,
     metavar="4,1K,1M",
-    help="Bytes, as theirs count them (default: 4 to 4M, times 4).",
+    help="Bytes, as the instrument counts them (default: 4 to 4M, times 4).",
 )
 @option("--time", "seconds", type=Real(1, 3600), default=8.0, shown=True,
-        help="Seconds that a launch of ours measures.")  # fmt: skip
+        help="Measuring time of a launch of mpicoll, in seconds.")  # fmt: skip
 @option("--minutes", type=Real(0, 10_000, above=True),
-        help="For each instrument: no launch begins after so many.")  # fmt: skip
-@option("--seed", type=Whole(0), default=0, shown=True, help="Of the order of the launches.")
-@option("-o", "--output", type=FILE, metavar="FILE", help="Write the table there too.")
+        help="Minutes of each instrument after which no launch begins.")  # fmt: skip
+@option("--seed", type=Whole(0), default=0, shown=True, help="Seed of the order of the launches.")
+@option("-o", "--output", type=FILE, metavar="FILE", help="Also write the tables to this file.")
 def main(
     osu: Path | None, imb: Path | None, launches: int, ranks: int, sizes: Sequence[int],
     seconds: float, minutes: float | None, seed: int, output: Path | None,

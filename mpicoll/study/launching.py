@@ -1,6 +1,6 @@
-"""One launch of a study: start it, watch it, and keep its records in a file of its own.
+"""One launch of a study: start it, watch it, and write its records to a separate file.
 
-A file is there whole or not at all, and a launch whose file is there is done.
+A file appears only when it is complete, and a launch with a file is finished.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mpicoll.text.masking import masked_arguments
 from mpicoll.text.sizes import parse_size
 
 _GRACE = 60.0
-"""Seconds that a launch may take beyond its plan, with the time of a step that hangs."""
+"""Seconds that a launch may take beyond its plan and the timeout of a step."""
 
 
 def file_of(folder: Path, configuration: Configuration, index: int) -> Path:
@@ -59,7 +59,7 @@ def launch(
 ) -> LaunchRecord:
     """Run a launch, write its file, and return how it ended."""
     scratch = folder / "running"
-    # What a study that was killed had launched may take a while to end: it writes elsewhere.
+    # A launch of a killed study may still run for a while, but it writes to another file.
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(exist_ok=True)
     output, printed = scratch / f"records-{os.getpid()}.jsonl", scratch / "printed.txt"
@@ -95,9 +95,9 @@ def launch(
 
 
 def ask_library(study: Description, configuration: Configuration, folder: Path) -> str | None:
-    """Return the output of the library where it is forced, None where it cannot be asked.
+    """Return the output of a library with forced algorithms, None if it cannot be asked.
 
-    It is asked once for each configuration, by a launch of its own.
+    A separate launch asks the library, once for each configuration.
     """
     if not configuration.is_asked:
         return None
@@ -123,7 +123,7 @@ def ask_library(study: Description, configuration: Configuration, folder: Path) 
 
 
 def variables(configuration: Configuration) -> dict[str, str]:
-    """Return the variables of a launch's processes, those that force the library among them."""
+    """Return the variables of a launch's processes, including those that force the library."""
     environment = configuration.environment
     return environment.variables() | variables_of(environment.forces, configuration.forced.values())
 
@@ -132,11 +132,10 @@ def run(
     command: Sequence[str], environment: dict[str, str], printed: Path, limit: float,
     with_output: bool = False,
 ) -> str | None:  # fmt: skip
-    """Run a command; return why it failed, None where it did not.
+    """Run a command; return the reason of its failure, None on success.
 
-    What it writes to standard error goes to `printed`, and with `with_output` standard output too.
-
-    Interrupted, it ends the processes before it goes on with the interrupt.
+    Its standard error goes to `printed`, and with `with_output` also its standard output. An
+    interrupt first ends the processes, and is then raised.
     """
     with printed.open("wb") as file:
         try:
@@ -163,8 +162,8 @@ def _save(path: Path, record: LaunchRecord, records: Iterable[Record]) -> None:
 def labelled(records: Iterable[Record], launched: LaunchRecord) -> Iterator[Record]:
     """Yield the records of a launch with its environment and number.
 
-    Where the library's algorithm is forced, the native call gets its name, and other ratios to it
-    are said to be to that; without a library that obeyed there is no record of it.
+    If the library's algorithm was forced, the native call gets the name of that algorithm, and
+    ratios to native become ratios to this name. The record is left out if the library did not obey.
     """
     for record in records:
         if isinstance(record, RunRecord):
@@ -196,5 +195,5 @@ def _forced(record: CaseRecord, forced: Forced) -> CaseRecord:
 
 
 def _is_run(record: CaseRecord, forced: Forced) -> bool:
-    """Whether the library, as far as it can be asked, runs the algorithm it is forced to."""
+    """Whether the library runs the forced algorithm, as far as it can be asked."""
     return forced.obeyed is not False and record.bytes_total not in forced.refused

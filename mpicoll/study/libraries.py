@@ -1,16 +1,17 @@
 """Libraries' own algorithms as candidates: the variables that force them, and their names here.
 
-The facts are in ``libraries.toml``. A library is forced for a whole launch, so the algorithms of
-several collectives share launches: the first of each, the second of each, and so on.
+The facts are in ``libraries.toml``. Variables hold for a whole launch, so several collectives share
+launches: one launch forces the first algorithm of each collective, the next one the second, and so
+on.
 
->>> found = forced("MPICH", "allreduce", "ring")
->>> found.ours, found.variables["MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM"]
+>>> how = forced("MPICH", "allreduce", "ring")
+>>> how.ours, how.variables["MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM"]
 ('ring', 'ring')
 >>> forced("Open MPI", "broadcast", "han_simple").variables["OMPI_MCA_coll_han_use_bcast_algorithm"]
 'simple'
 >>> forced("NCCL", "allreduce", "tree_ll").variables
 {'NCCL_ALGO': 'allreduce:tree', 'NCCL_PROTO': 'allreduce:ll'}
->>> [sorted(each) for each in variants("MPICH", ["reduce", "gather"], ["all"])]
+>>> [sorted(variant) for variant in variants("MPICH", ["reduce", "gather"], ["all"])]
 [['gather', 'reduce'], ['reduce']]
 """
 
@@ -34,13 +35,13 @@ _PRESET = "preset_"
 
 
 class Rule(Struct, forbid_unknown_fields=True):
-    """How some algorithms of a collective are forced.
+    """The variables that force some algorithms of a collective.
 
     Attributes:
-        variables: their texts, with {} for the algorithm, or {0} and {1} for the parts of its name
+        variables: texts with {} for the algorithm, or with {0} and {1} for the parts of its name
             before and after the underscore.
-        algorithms: the library's names, each with ours, "" where there is none.
-        values: what stands for a name in a variable, where that is not the name.
+        algorithms: the library's names, each with mpicoll's name, "" without a counterpart.
+        values: the text of a name in a variable, if it differs from the name.
         presets: the largest number that a variable takes; numbers without a name are preset_N.
     """
 
@@ -51,7 +52,7 @@ class Rule(Struct, forbid_unknown_fields=True):
 
     @property
     def names(self) -> dict[str, str]:
-        """The library's names, those of presets among them, each with ours."""
+        """The library's names, including presets, each with mpicoll's name."""
         named = {*self.values.values()}
         numbers = [number for number in range(1, self.presets + 1) if number not in named]
         return self.algorithms | dict.fromkeys((f"{_PRESET}{number}" for number in numbers), "")
@@ -71,14 +72,14 @@ class Library(Struct, forbid_unknown_fields=True):
     """A library; `vendor` is its name by mpi4py's `get_vendor`, or by torch.distributed's backend.
 
     Attributes:
-        question: how it is asked what it runs, or that it cannot be asked.
-        refusal: a pattern of what it prints where it takes another one; "": it prints nothing.
-        at_start: it prints that as it starts, not with a call.
-        runs: a pattern of what it prints of a call, with the function and what `named` has.
-        named: how an algorithm is called here that it says it ran.
-        asking: variables set where it is asked, and nothing is timed.
+        question: how the study asks the library which algorithm ran, or that it cannot.
+        refusal: pattern of the message that refuses an algorithm; "": there is no message.
+        at_start: the library prints that message at start-up, not in a call.
+        runs: pattern of the message about a call, with the function and the fields of `named`.
+        named: format of the name of a reported algorithm.
+        asking: variables of the launch that asks the library, in which nothing is timed.
         variables: set with any of its algorithms.
-        joined: variables that have texts of several collectives, with semicolons between.
+        shared_variables: variables with the texts of several collectives, separated by semicolons.
     """
 
     vendor: str
@@ -94,7 +95,7 @@ class Library(Struct, forbid_unknown_fields=True):
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether it prints the algorithm that it runs, or the one that it does not."""
+        """Whether the library reports or refuses algorithms."""
         return bool(self.refusal or self.runs)
 
 
@@ -107,7 +108,7 @@ def libraries() -> dict[str, Library]:
 
 
 def algorithms_of(vendor: str, name: str) -> dict[str, str]:
-    """Return the names of a library's algorithms for a collective, each with ours."""
+    """Return the names of a library's algorithms for a collective, each with mpicoll's name."""
     library = libraries().get(vendor)
     rules = library.collectives.get(name, []) if library else []
     return {
@@ -118,7 +119,7 @@ def algorithms_of(vendor: str, name: str) -> dict[str, str]:
 
 
 def forced(vendor: str, name: str, algorithm: str) -> Forced:
-    """Return how a library is told to run one of its algorithms.
+    """Return the variables that force one of a library's algorithms.
 
     Raises:
         ArgumentError: the library, or its algorithm, is not known.
@@ -154,8 +155,8 @@ def variants(
     """Return the algorithm that each launch forces, by collective.
 
     Args:
-        names: ``every`` one that is known, ``all`` that have a counterpart here, a ``few`` of these
-            for each collective, ``none``, or ``allreduce=ring`` and alike.
+        names: ``every`` known one, ``all`` with a counterpart in mpicoll, a ``few`` of these for
+            each collective, ``none``, or names as ``allreduce=ring``.
 
     Raises:
         ArgumentError: a name is not known.

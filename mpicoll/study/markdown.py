@@ -17,13 +17,13 @@ from mpicoll.text.printable import plain_markdown
 
 PAGE = "study.html"
 TEXTS = {
-    SHORT: "A native call is the library's own, as it chooses or by one of its algorithms; a "
-    "schedule is this project's, run by its own executor. The strongest native is the fastest "
-    "native call of all environments. A ratio is a median over launches: faster is what is surely "
-    "more than 1 % faster, a tie what is surely within 5 %.",
+    SHORT: "A native call is the library's own, with the algorithm that the library chooses or "
+    "with a forced one. A schedule is one of this project, run by its own executor. The strongest "
+    "native is the fastest native call of all environments. A ratio is a median over launches. "
+    "Faster means significantly more than 1 % faster, and a tie means significantly within 5 %.",
     **{question.title: question.text for question in QUESTIONS},
 }
-"""What stands above the sentences of a section."""
+"""The introduction of each section."""
 
 
 def anchor(panel: Panel) -> str:
@@ -37,13 +37,13 @@ def markdown(
     """Return the findings with their headings, and tables of the forms of allreduce.
 
     Args:
-        linked: each has a link to its figure on the page.
+        linked: add links to the figures on the page.
     """
     return "\n".join(_lines(study, findings, remarks, linked)) + "\n"
 
 
 def facts(study: Study) -> Iterator[str]:
-    """Yield how much was measured, and with which libraries."""
+    """Yield the number of launches, the machines and the libraries."""
     good = [launch for launch in study.launches if not launch.message]
     if study.launches:
         names = dict.fromkeys(launch.configuration for launch in study.launches)
@@ -63,7 +63,7 @@ def facts(study: Study) -> Iterator[str]:
 
 
 def _machines(study: Study) -> Iterator[str]:
-    """Yield the processors, and whether ranks were bound and something else ran."""
+    """Yield the processors, the binding of ranks, the load and the commits."""
     for run in study.runs:
         for machine in {entry.processor: entry for entry in run.machines}.values():
             bound = "bound to cores" if all(rank.bound for rank in run.binding) else "not bound"
@@ -72,7 +72,7 @@ def _machines(study: Study) -> Iterator[str]:
     if loads:
         ends = dict.fromkeys(number(load, 2) for load in (min(loads), max(loads)))
         cores = sum(entry.cores or 0 for entry in study.runs[0].machines)
-        # The launch before counts, too.
+        # The load includes the previous launch.
         is_busy = median(loads) > 2 * cores > 0
         busy = f" on {cores} cores: other programs ran, and times may be longer for it"
         yield f"The load before the launches was {' to '.join(ends)}{busy if is_busy else ''}."

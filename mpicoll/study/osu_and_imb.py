@@ -1,7 +1,7 @@
 """Run OSU's and Intel's MPI benchmarks, and read their output.
 
-Both time each call of a loop on every rank, a barrier after it, and print the mean over the calls
-of the fastest, the slowest and the average rank. Taken is that of the slowest rank, as ours is.
+Both time each call of a loop on every rank, with a barrier after it. They print the mean over the
+calls of the fastest, the slowest and the average rank. The slowest rank counts, as in mpicoll.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 
 
 class Instrument(NamedTuple):
-    """Benchmarks of others.
+    """Another benchmark suite.
 
     Attributes:
-        programs: their names of collectives, by ours.
-        by_row: the collectives whose size is that of a row, one for each rank.
-        least: bytes below which a size is not what it says.
+        programs: its names of collectives, by mpicoll's names.
+        by_row: the collectives whose size is that of a row, one row for each rank.
+        smallest: the smallest size in bytes that the suite really measures, by collective.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Instrument(NamedTuple):
     smallest: Mapping[str, int]
 
     def total(self, collective: str, size: int, ranks: int) -> int:
-        """Return the bytes of a call in total, as our records count them."""
+        """Return the total bytes of a call, as mpicoll's records count them."""
         return size * ranks if collective in self.by_row else size
 
     def sizes(self, collective: str, sizes: Sequence[int]) -> list[int]:
@@ -52,7 +52,7 @@ OSU = Instrument(
         "barrier": "osu_barrier",
     },
     _ROWS,
-    # Of one float for each rank it makes calls of nothing.
+    # With one float for each rank OSU makes calls without data.
     {"reduce_scatter": 16},
 )  # fmt: skip
 IMB = Instrument(
@@ -69,13 +69,13 @@ _REDUCING = {"allreduce", "reduce", "reduce_scatter"}
 
 
 def osu_commands(folder: Path, sizes: Sequence[int]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the command of each program that the folder has, with its name of the collective."""
+    """Yield the command of each program in the folder, with the name of the collective."""
     for collective, name in OSU.programs.items():
         program = folder / name
         if not program.exists():
             continue
         size = ["-m", f"{min(sizes)}:{max(sizes)}"] if collective != "barrier" else []
-        # Without a type it reduces single bytes.
+        # Without a type OSU reduces single bytes.
         kind = ["-T", "mpi_float"] if collective in _REDUCING else []
         yield collective, [str(program), "-f", *size, *kind]
 

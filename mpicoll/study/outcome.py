@@ -26,7 +26,7 @@ from mpicoll.text.printable import printable
 
 
 def check_folder(folder: Path) -> None:
-    """Raise ArgumentError where a folder has other files under the names of a study's."""
+    """Raise ArgumentError if a folder has foreign files with the names of a study's files."""
     check_ours(folder / "findings.md", opening=b"# Findings\n")
     check_ours(folder / "cells.jsonl")
 
@@ -69,7 +69,7 @@ def write_outcome(
 def _write_cells(records: Sequence[Record], study: Study, path: Path) -> None:
     """Write a record for each case over all launches, with its ratio to the strongest native.
 
-    The launches that failed are told, too.
+    The file also has the records of failed launches.
     """
     cases = summed_up(only(CaseRecord, records))
     runs = {case.run.id for case in cases}
@@ -97,7 +97,7 @@ def _against_strongest(record: CaseRecord, study: Study) -> None:
 def found_in(records: Sequence[Record]) -> tuple[Study, list[Finding]]:
     """Return the cells of records, and the findings in them.
 
-    Environments of one name that are not the same get names of their own in the records.
+    Different environments with the same name get different names in the records.
 
     Raises:
         ArgumentError: there are no cases with a time.
@@ -106,5 +106,5 @@ def found_in(records: Sequence[Record]) -> tuple[Study, list[Finding]]:
     tell_apart(records, environments)
     study = study_of(records)
     if not study.cells:
-        raise ArgumentError("no case in these records has a time: there is nothing to find")
+        raise ArgumentError("no case in these records has a time: there are no findings")
     return study, findings(study, Crossings(records, environments))

@@ -1,6 +1,7 @@
 """The page of a study: the findings first, then a figure and a table for each panel.
 
-It is one file that needs no network, as that of `mpicoll.report`, whose style and plots it uses.
+Like the page of `mpicoll.report`, whose style and plots it uses, it is one file that needs no
+network.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mpicoll.text.pages import templates
 from mpicoll.text.sizes import bytes_text
 
 _SHOWN = 6
-"""Schedules that a figure shows at first, the fastest; the legend shows and hides others."""
+"""Number of schedules that a figure shows at first: the fastest; the legend shows others."""
 
 
 class Row(NamedTuple):
@@ -91,7 +92,7 @@ def _against(contestant: Contestant, reference: Contestant | None) -> str:
 
 
 def ratio_text(ratio: Ratio) -> str:
-    """Return a ratio with its interval, and ? where it is undecided."""
+    """Return a ratio with its interval, and ? if it is undecided."""
     sign = "?" if ratio.is_undecided else {"faster": "+", "slower": "-", "tie": "="}[ratio.verdict]
     return f"{number(ratio.ratio)} {sign} ({number(ratio.low)} .. {number(ratio.high)})"
 

@@ -1,8 +1,8 @@
-"""The launches of a study: configurations, their order, and how long they take.
+"""The launches of a study: configurations, their order, and their estimated time.
 
-A configuration is what a launch has in common with its repetitions: environment, ranks, and what
-the library is forced to run. The launches of all configurations are mixed: what changes on the
-machine meanwhile hits all alike.
+A configuration is the setting of a launch and its repetitions: environment, ranks, and forced
+algorithms of the library. The launches of all configurations run in random order, so that changes
+of the machine affect all alike.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ DEFAULT_ALGORITHMS = (
     "native:reduce+broadcast", "native:reduce_scatter+allgather", "binomial", "scatter_ring",
     "bruck", "recursive_halving", "pairwise",
 )  # fmt: skip
-"""Of a study that names none; a launch gets those that its collectives have."""
+"""Default algorithms; a launch runs those that its collectives have."""
 ON_NODES = ("two_level",)
-"""Beside them, where ranks are on several nodes."""
+"""Additional default algorithms for ranks on several nodes."""
 START_UP, WITH_TORCH = 2.0, 5.0
-"""Seconds of a launch beside those that it measures: roughly, for the estimate."""
+"""Approximate seconds of a launch without measuring, for the estimate."""
 _USUAL_SECONDS, _PAIR_SECONDS = 5.0, 5.0
 _LEAST_SECONDS = 1.0
 _LEAST_OF_CASE, _USUAL_OF_CASE = 0.05, 0.06
-"""Seconds that the benchmark takes for a case: the time that it needs, however little it is given,
-and where nothing else runs (30 to 80 ms over 100 launches of MPICH, Open MPI and Intel MPI)."""
+"""Seconds that the benchmark needs for a case on an idle machine (30 to 80 ms were measured)."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ class Configuration:
     """The settings that the repetitions of a launch have in common.
 
     Attributes:
-        forced: by collective, the library's own algorithm; empty: the library chooses.
-        pairs: it measures pairs of ranks, once.
+        forced: the forced algorithm of the library by collective; empty: the library chooses.
+        pairs: the launch measures pairs of ranks, only once.
     """
 
     name: str
@@ -94,7 +93,7 @@ class Configuration:
         return CUDA if self.environment.settings.group == "nccl" else CPU
 
     def cases(self, study: Description) -> int:
-        """Return how many cases a launch measures, about."""
+        """Return the approximate number of cases of a launch."""
         factors = study.factors
         algorithms = self._algorithms(study)
         count = sum(
@@ -105,12 +104,12 @@ class Configuration:
         return count * variants * len(self.backends) * (2 if factors.calls == "both" else 1)
 
     def _collectives(self, study: Description) -> list[str]:
-        """Return the collectives of a launch: where the library is forced, those."""
+        """Return the collectives of a launch: all, or those with a forced algorithm."""
         names = dict.fromkeys(collective(name).name for name in study.factors.collectives)
         return [name for name in names if name in self.forced or not self.forced]
 
     def _algorithms(self, study: Description) -> list[str]:
-        """Return the algorithms of a launch: those that its collectives and backends have."""
+        """Return the algorithms of a launch that its collectives and backends have."""
         names = study.factors.algorithms or DEFAULT_ALGORITHMS + (
             ON_NODES if self.ranks_per_node else ()
         )
@@ -126,7 +125,7 @@ class Configuration:
         return any(self._serves(name, algorithm) for name in self._collectives(study))
 
     def _serves(self, name: str, algorithm: str) -> bool:
-        """Whether a collective has an algorithm for so many ranks."""
+        """Whether a collective has an algorithm for the ranks of a launch."""
         if not serves(algorithm, [name], self.backends):
             return False
         try:
@@ -139,17 +138,17 @@ class Configuration:
 
     @property
     def start_up(self) -> float:
-        """The seconds of a launch beside those that it measures."""
+        """The seconds of a launch without measuring."""
         return WITH_TORCH if "torch" in self.backends else START_UP
 
     @property
     def is_asked(self) -> bool:
-        """Whether the library says in a launch of its own which forced algorithm it runs."""
+        """Whether a separate launch asks the library which forced algorithm it runs."""
         library = libraries().get(self.environment.forces)
         return bool(self.forced) and library is not None and library.can_be_asked
 
     def asking(self, study: Description) -> float:
-        """Return the seconds of the launch in which the library is asked."""
+        """Return the seconds of the launch that asks the library."""
         calls = len(self.forced) * len(study.factors.sizes)
         return self.start_up + calls * SECONDS_OF_CALL if self.is_asked else 0.0
 
@@ -159,8 +158,8 @@ class Plan:
     """The configurations of a study.
 
     Attributes:
-        seconds: that a launch measures.
-        remarks: what is left out, and why.
+        seconds: measuring time of a launch.
+        remarks: the omissions of the plan, with reasons.
     """
 
     study: Description
@@ -171,7 +170,8 @@ class Plan:
     def first(self) -> list[tuple[Configuration, int]]:
         """Return the launches that every configuration has, in random order.
 
-        All have had one before any has another: a study whose time is used early has them all.
+        Each configuration runs once before any runs again. A study that runs out of time then has
+        all of them.
         """
         rounds = (
             [
@@ -190,13 +190,13 @@ class Plan:
     def mixed(
         self, launches: Iterable[tuple[Configuration, int]], salt: str
     ) -> list[tuple[Configuration, int]]:
-        """Return launches in an order that depends on the seed and on `salt` alone."""
+        """Return launches in an order that depends only on the seed and on `salt`."""
         order = sorted(launches, key=lambda launch: (launch[0].name, launch[1]))
         random.Random(f"{self.study.seed} {salt}").shuffle(order)
         return order
 
     def estimate(self, launches: int) -> float:
-        """Return the seconds of so many launches of each configuration, and of what they ask."""
+        """Return the seconds of some launches of each configuration, including the asking ones."""
         return sum(
             configuration.asking(self.study)
             + self.seconds_of(configuration) * (1 if configuration.pairs else launches)
@@ -204,7 +204,7 @@ class Plan:
         )
 
     def seconds_of(self, configuration: Configuration) -> float:
-        """Return the seconds of one launch where nothing else runs."""
+        """Return the seconds of one launch on an idle machine."""
         usual = _USUAL_OF_CASE * configuration.cases(self.study)
         seconds = (
             _PAIR_SECONDS if configuration.pairs else min(self.measuring(configuration), usual)
@@ -212,7 +212,7 @@ class Plan:
         return seconds + configuration.start_up
 
     def measuring(self, configuration: Configuration) -> float:
-        """Return the seconds that a launch may measure: no less than its cases need."""
+        """Return the measuring time of a launch: at least the time that its cases need."""
         return max(self.seconds, _LEAST_OF_CASE * configuration.cases(self.study))
 
 
@@ -220,8 +220,8 @@ def plan(study: Description, environments: Sequence[LaunchEnvironment]) -> Plan:
     """Return the launches of a study.
 
     Raises:
-        ArgumentError: an algorithm of a library is not known, the ranks of nodes do not fit, or two
-            configurations have one name.
+        ArgumentError: an algorithm of a library is unknown, the ranks do not fill the nodes, or two
+            configurations have the same name.
     """
     remarks: list[str] = []
     configurations = list(_configurations(study, environments, remarks))
@@ -230,7 +230,7 @@ def plan(study: Description, environments: Sequence[LaunchEnvironment]) -> Plan:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ArgumentError(
             f"$.environments: two configurations would be called {twice}: an environment's name "
-            "with its thread level, with -torch or with its ranks is that of another one"
+            "with its thread level, with -torch or with its ranks equals that of another one"
         )
     return Plan(study, configurations, _seconds(study, configurations), remarks)
 
@@ -251,7 +251,7 @@ def _unserved(study: Description, configurations: Sequence[Configuration]) -> It
 
 
 def _seconds(study: Description, configurations: Sequence[Configuration]) -> float:
-    """Return the seconds that a launch may measure, so that the study ends in time."""
+    """Return the measuring time of a launch with which the study ends in time."""
     if study.seconds is not None:
         return study.seconds
     if study.minutes is None:

@@ -1,13 +1,13 @@
-"""The reason of a failed launch, in the words of its launcher."""
+"""The reason of a failed launch, quoted from its launcher."""
 
 from __future__ import annotations
 
 from itertools import takewhile
 
 _MAX_LENGTH = 400
-"""Characters of a reason."""
+"""Largest number of characters of a reason."""
 _AS_ROOT = "--allow-run-as-root"
-"""Open MPI's launchers, of every release, name this flag where they refuse to run as root."""
+"""The flag that launchers of all Open MPI releases name if they refuse to run as root."""
 
 
 def reason_of(printed: str) -> str:
@@ -28,13 +28,13 @@ def reason_of(printed: str) -> str:
     if not reasons:
         paragraph = " ".join(takewhile(bool, lines))
         reasons = [paragraph, lines[-1]] if lines and lines[-1] not in paragraph else [paragraph]
-    # An error says first that it is one, then what is wrong; what would be right may be long.
+    # The beginning of an error says what is wrong. The rest may be long.
     text = " | ".join(_headed(reason, _MAX_LENGTH // len(reasons)) for reason in reasons)
     return text or "it printed nothing"
 
 
 def _headed(text: str, max_length: int) -> str:
-    """Return a text with as many characters of its head as it may have.
+    """Return the head of a text, at most `max_length` characters.
 
     >>> _headed("Error: no such name", 12)
     'Error: no...'

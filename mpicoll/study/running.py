@@ -1,6 +1,6 @@
-"""Run the launches of a study, until the verdicts are clear or the time is used.
+"""Run the launches of a study until the verdicts are clear or the time is over.
 
-What is done is what has a file: a study that was killed goes on where it stopped.
+A launch with a file is finished, so a killed study continues from its files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mpicoll.text.numbers import count_text, span
 from mpicoll.text.printable import printable
 
 _GIVE_UP = 2
-"""Launches of a configuration that fail before it is given up, if none succeeds."""
+"""Number of failed launches, without a success, after which a configuration is given up."""
 _NAME = "study.json"
 
 
@@ -38,8 +38,8 @@ class Runner:
     """The launches of a plan, in a folder.
 
     Attributes:
-        done: the launches that have a file, by configuration and number.
-        begun: as if the launches that had a file before had been run just now.
+        records: the launches with a file, by configuration and number.
+        start: monotonic start time, minus the duration of the launches with a file.
     """
 
     def __init__(self, plan: Plan, folder: Path) -> None:
@@ -53,7 +53,7 @@ class Runner:
         self.start = time.monotonic() - sum(record.seconds for record in self.records.values())
 
     def run(self) -> None:
-        """Run the launches that every configuration has, then more where verdicts need them."""
+        """Run the first launches of every configuration, then more for undecided verdicts."""
         with _Shown(self) as shown:
             order = self.plan.first()
             for number in range(self.plan.study.max_launches):
@@ -90,7 +90,7 @@ class Runner:
         return [record for (name, _), record in self.records.items() if name == configuration.name]
 
     def not_launched(self) -> list[str]:
-        """Return a remark on the configurations that had no launch, as the time was used."""
+        """Return a remark on the configurations without a launch, for lack of time."""
         names = [
             configuration.name
             for configuration in self.plan.configurations
@@ -101,7 +101,7 @@ class Runner:
         return [f"not launched, as the minutes were over: {', '.join(names)}"]
 
     def shortage(self) -> str:
-        """Return which configurations measured nothing, and why; "" where all measured."""
+        """Return the configurations that measured nothing, with reasons; "" if there are none."""
         records = {
             configuration.name: self.of(configuration) for configuration in self.plan.configurations
         }
@@ -114,12 +114,12 @@ class Runner:
         return "; ".join([*self.not_launched(), *(text if failed else [])])
 
     def is_over(self) -> bool:
-        """Whether the time of the study is used."""
+        """Whether the time of the study is over."""
         minutes = self.plan.study.minutes
         return minutes is not None and self.used() >= 60 * minutes
 
     def used(self) -> float:
-        """Return the seconds that the study has taken, those before it was killed included."""
+        """Return the seconds that the study has taken, including earlier runs of the command."""
         return time.monotonic() - self.start
 
     def _more(self) -> Iterator[tuple[Configuration, int]]:
@@ -160,10 +160,10 @@ def _ended(path: Path) -> LaunchRecord:
 
 @contextmanager
 def taken(folder: Path) -> Iterator[None]:
-    """Make the folder of a study, and keep other studies out of it.
+    """Make the folder of a study, and lock it against other studies.
 
     Raises:
-        ArgumentError: it cannot be written, or another study runs in it.
+        ArgumentError: the folder cannot be written, or another study runs in it.
     """
     try:
         (folder / "launches").mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def taken(folder: Path) -> Iterator[None]:
 
 
 def stored(folder: Path) -> Description | None:
-    """Return the study that a folder has begun, None where it has none."""
+    """Return the study of a folder, None if it has none."""
     path = folder / _NAME
     if not path.exists():
         return None
@@ -191,7 +191,7 @@ def stored(folder: Path) -> Description | None:
 
 
 def store(study: Description, folder: Path) -> None:
-    """Keep the study in its folder; one that has begun may get other minutes, or launches.
+    """Store the study in its folder; minutes and launches may change later.
 
     Raises:
         ArgumentError: the folder has another study.
@@ -233,7 +233,7 @@ class _Shown:
         self.bar.stop()
 
     def expect(self, order: Sequence[tuple[Configuration, int]]) -> None:
-        """Say how many launches are to come."""
+        """Set the number of remaining launches."""
         study, runner = self.runner.plan.study, self.runner
         self.remaining = sum(runner._is_left(*planned) for planned in order)
         configurations = [
@@ -248,7 +248,7 @@ class _Shown:
             self.task = self.bar.add_task("", total=self.total, left="")
 
     def begin(self, configuration: Configuration, index: int) -> None:
-        """Say which launch begins, and the time left."""
+        """Show the launch that begins, and the remaining time."""
         count = len(self.runner.records)
         mean = self._mean()
         seconds = mean * max(1, self.total - count)
@@ -271,7 +271,7 @@ class _Shown:
         return sum(taken) / len(taken) if taken else usual
 
     def end(self, record: LaunchRecord) -> None:
-        """Say why a launch failed."""
+        """Print the reason of a failed launch."""
         if record.message:
             text = f"{record.configuration}, launch {record.launch + 1} failed: {record.message}"
             self.bar.console.print(printable(text), markup=False, highlight=False)

@@ -1,7 +1,7 @@
-"""Sentences of a comparison: sizes, by how much, in how many launches, and the times.
+"""Sentences of comparisons: sizes, ratio, number of launches, and times.
 
-A sentence about a range of sizes is said only where the verdict is the same at every size in it,
-and one about several places only where it is the same in all of them.
+A sentence covers a range of sizes only if all its sizes have the same verdict. It covers several
+places only if all of them have the same verdict.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mpicoll.text.sizes import bytes_text
 
 OPEN = "What could not be decided"
 _TOO_FEW = "few"
-"""The section of comparisons that have too few launches: they are counted, and not told."""
+"""The section of comparisons with too few launches: they are counted, not described."""
 _MAX_DEVIATION = 1.2
 _MOST_SIZES = 6
-"""Sizes whose times a sentence gives; of more the first and the last."""
+"""Number of sizes up to which a sentence gives all times; above, only the first and the last."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Finding:
     """A sentence.
 
     Attributes:
-        section: the heading it stands under.
-        panel: that of its figure, None where no figure shows it.
+        section: its heading.
+        panel: of its figure, None without a figure.
     """
 
     section: str
@@ -41,7 +41,7 @@ class Pair:
     """Two contestants of a cell, and their ratio.
 
     Attributes:
-        number: that of the cell among those of its panel.
+        number: index of the cell in its panel.
     """
 
     number: int
@@ -52,7 +52,7 @@ class Pair:
 
     @property
     def us(self) -> tuple[float, float]:
-        """The microseconds of both, of the launches that have both where these carry the ratio."""
+        """The microseconds of both, from the launches that the ratio comes from."""
         if not self.ratio.is_paired:
             return self.contestant.us, self.reference.us
         runs = self.contestant.times.keys() & self.reference.times.keys()
@@ -60,7 +60,7 @@ class Pair:
 
     @property
     def kind(self) -> str:
-        """The verdict, ``open`` where there is none, or that there are too few launches."""
+        """The verdict, ``open`` without one, or the section for too few launches."""
         if self.ratio.has_few:
             return _TOO_FEW
         return "open" if self.ratio.is_undecided else self.ratio.verdict
@@ -71,14 +71,14 @@ Called = Callable[[Sequence[Pair]], tuple[str, str]]
 
 
 def _algorithms(group: Sequence[Pair]) -> tuple[str, str]:
-    """Return the algorithms of both sides; those of this project are called ours."""
+    """Return the algorithms of both sides; a schedule of this project is called ours."""
     sides = ([pair.contestant.name for pair in group], [pair.reference.name for pair in group])
     first, second = (listed(list(dict.fromkeys(name.owned for name in names))) for names in sides)
     return first, second
 
 
 def pairs(study: Study, panel: Panel, choose: Choose, confidence: float = 0.95) -> list[Pair]:
-    """Return the pairs that a choice compares at each size of a panel."""
+    """Return the pair of contestants that `choose` selects at each size of a panel."""
     result = []
     for index, cell in enumerate(study.of(panel)):
         contestant, reference = choose(cell)
@@ -91,7 +91,7 @@ def pairs(study: Study, panel: Panel, choose: Choose, confidence: float = 0.95) 
 
 
 def ranges(series: Iterable[Pair]) -> Iterator[tuple[str, list[Pair]]]:
-    """Yield the ranges of sizes with one verdict, without a size between that is not compared."""
+    """Yield the ranges of neighbouring compared sizes with one verdict."""
 
     def verdict_and_run(numbered: tuple[int, Pair]) -> tuple[str, int]:
         place, pair = numbered
@@ -111,9 +111,9 @@ def describe(
     """Return a sentence for each range of sizes with one verdict.
 
     Args:
-        ours, theirs: what the sides are called, by default by their names; a name that is not in
-            it stands beside its times.
-        environment: the environment, if the sentence is to name it.
+        contestant, reference: texts for the two sides, by default their names. A name that the text
+            lacks stands beside the times.
+        environment: the environment to name in the sentence.
     """
     return [
         _finding(
@@ -129,11 +129,11 @@ def describe(
 def describe_places(
     by_place: dict[str, list[Pair]], section: str, called: Called = _algorithms
 ) -> Iterator[Finding]:
-    """Yield a sentence for each range of sizes with one verdict, once for all places that share it.
+    """Yield a sentence for each range of sizes with one verdict; places with equal ones share it.
 
     Args:
-        by_place: what is compared in several environments and backends.
-        called: returns what the two sides of pairs are called, by default by their algorithms.
+        by_place: the pairs by environment and backend.
+        called: returns the texts for the two sides of pairs, by default their algorithms.
     """
     shared: dict[tuple[str, tuple[int, ...], tuple[str, str]], dict[str, list[Pair]]] = {}
     for place, series in by_place.items():
@@ -145,7 +145,7 @@ def describe_places(
 
 
 def without_few(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with one sentence for all comparisons that have too few launches."""
+    """Return the findings, with one sentence for all comparisons with too few launches."""
     results = [finding for finding in findings if finding.section != _TOO_FEW]
     count = sum(int(finding.text) for finding in findings if finding.section == _TOO_FEW)
     if count:
@@ -160,7 +160,7 @@ def without_few(findings: Sequence[Finding]) -> list[Finding]:
 
 @dataclass(frozen=True)
 class _Sides:
-    """The names of the two sides, and the places where they were compared."""
+    """The names of the two sides, and the places of the comparison."""
 
     contestant: str
     reference: str
@@ -198,7 +198,7 @@ def _finding(kind: str, groups: Sequence[Sequence[Pair]], section: str, sides: _
 
 
 def _times_of(group: Sequence[Pair], sides: _Sides, is_slower: bool) -> str:
-    """Return the microseconds of both sides at each size, the one first that is named first."""
+    """Return the microseconds of both sides at each size, in the order of the sentence."""
     shown = group if len(group) <= _MOST_SIZES else (group[0], group[-1])
     parts = []
     for pair in shown:
@@ -218,9 +218,9 @@ def _times_of(group: Sequence[Pair], sides: _Sides, is_slower: bool) -> str:
 
 
 def _bimodal_bounds(pair: Pair, is_slower: bool) -> str:
-    """Return the bounds of a ratio that the medians of both sides do not have.
+    """Return the bounds of a ratio that differs from the ratio of the medians, else "".
 
-    So it is where one side has two speeds: in the launch in the middle it may be the other one.
+    If the times of one side are bimodal, its median can belong to the other mode than the ratio.
     """
     (us, reference_us), ratio = pair.us, pair.ratio
     if 1 / _MAX_DEVIATION <= reference_us / us / ratio.ratio <= _MAX_DEVIATION:
@@ -230,7 +230,7 @@ def _bimodal_bounds(pair: Pair, is_slower: bool) -> str:
 
 
 def _called(contestant: Contestant, called: str, sides: _Sides) -> str:
-    """Return the name of a contestant, nothing where the sentence has told it."""
+    """Return the name of a contestant, "" if the sentence already has it."""
     algorithm = contestant.name.algorithm
     if f"({contestant.label})" in called or called in (
         contestant.label,
@@ -260,14 +260,14 @@ def _named(group: Sequence[Pair], side: int) -> str:
 
 
 def times(group: Sequence[Pair], upside_down: bool = False) -> str:
-    """Return the ratios of pairs, the least and the largest."""
+    """Return the smallest and the largest ratio of pairs."""
     ratios = [1 / pair.ratio.ratio if upside_down else pair.ratio.ratio for pair in group]
     low, high = number(min(ratios)), number(max(ratios))
     return low if low == high else f"{low} to {high}"
 
 
 def launches(group: Sequence[Pair]) -> str:
-    """Return in how many launches the direction was that of the ratio."""
+    """Return the number of launches with the same direction as the ratio."""
     every = sum(pair.ratio.launches for pair in group)
     if every == len(group):
         return "in one launch"
@@ -288,7 +288,7 @@ def _count(group: Sequence[Pair]) -> str:
 
 
 def place_of(environment: str, backend: str) -> str:
-    """Return a place: an environment with its backend, which goes without saying with MPI.
+    """Return a place: an environment, with its backend unless that is MPI.
 
     >>> place_of("mpich", "mpi4py"), place_of("mpich", "torch"), place_of("", "torch")
     ('mpich', 'mpich (torch)', 'torch')
@@ -299,7 +299,7 @@ def place_of(environment: str, backend: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names in a sentence.
+    """Return names as a list in a sentence.
 
     >>> listed(["a"]), listed(["a", "b", "c"])
     ('a', 'a, b and c')

@@ -14,7 +14,7 @@ _WIDTH = 130
 
 
 def print_plan(plan: Plan) -> None:
-    """Print every configuration, how many launches it has, and how long all take."""
+    """Print every configuration with its number of launches, and the estimated time."""
     table = Table("configuration", "environment", "ranks", "the library runs", "launches", "s each")
     study = plan.study
     for configuration in plan.configurations:

@@ -1,8 +1,8 @@
-"""Time native calls as OSU's and Intel's benchmarks do: one call, and a barrier after it.
+"""Time native calls as OSU's and Intel's benchmarks do: one call, then a barrier.
 
 ``mpirun -n 2 python -m mpicoll.study.single_calls gather --sizes 4,1K`` prints a line of JSON for
-each size: ``us`` is the mean over the calls, of the slowest rank, and ``call_us`` that of the same
-call of no bytes on one rank, which has nothing to do: what mpi4py's call takes, and this loop.
+each size. ``us`` is the mean over the calls of the slowest rank. ``call_us`` is the same for a call
+without data on one rank: the cost of mpi4py's call and of this loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mpicoll.measurement.worlds import ALL_BACKENDS, Worlds, form_worlds
 from mpicoll.notation.contract import collective
 
 _CALLS, _CALLS_OF_LARGE, _LARGE = 1000, 100, 8192
-"""Calls of each size, and of a row or vector above so many bytes, as OSU has them."""
+"""Calls of each size, calls of each large size, and the bytes above which a size is large (OSU)."""
 
 
 class _Loop:
@@ -38,7 +38,7 @@ class _Loop:
         self.barrier = world.plan("barrier", algorithm="native").run
 
     def mean(self, call: Thunk, count: int) -> float:
-        """Return the microseconds of a call, of the slowest rank."""
+        """Return the microseconds of a call on the slowest rank."""
         barrier, now, taken = self.barrier, clock.now, 0
         for _ in range(count // 10):
             call()
@@ -51,8 +51,8 @@ class _Loop:
         return float(max(self.world.exchange(taken / count / 1000, float)))
 
     def nothing(self, group: Group, single_rank: Collectives) -> float:
-        """Return the same of the call of no bytes on one rank."""
-        # MPI copies the rest on one rank; arrays of no bytes are never seen as one buffer.
+        """Return the microseconds of a call without data on one rank."""
+        # With data, MPI would copy it on one rank. A broadcast needs a buffer that is not empty.
         nbytes = 4 if group.contract.name == "broadcast" else 0
         (empty,) = groups(Wanted(collectives=(group.contract.name,), sizes=(nbytes,)), 1)
         return self.mean(_bound(single_rank, empty), _CALLS)
@@ -72,7 +72,7 @@ class _Loop:
 
 
 def _bound(world: Collectives, group: Group) -> Thunk:
-    """Return the native call on arrays of its own."""
+    """Return the native call with new arrays."""
     return Workbench(world, group).bind(Case(group, "mpi4py", "native")).run
 
 

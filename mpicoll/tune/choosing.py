@@ -1,8 +1,8 @@
 """Choose the candidates, and from their times the fewest ranges of sizes that serve all sizes.
 
-A candidate is *good enough* at a size where it cannot be told from the fastest. Each range is
-served by one candidate that is good enough in all of it, by native where it is one. So a table
-does not alternate between equals, and holds nothing that loses to native.
+A candidate is *good enough* at a size if it is not significantly slower than the fastest. Each
+range has one candidate that is good enough at all its sizes, preferably native. So a table does not
+alternate between equal candidates, and no entry loses to native.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from mpicoll.selection import auto
 from mpicoll.text.names import with_all
 
 _MARGIN, _UNSURE_MARGIN = 1.03, 1.06
-"""How much slower than the fastest is good enough; and where samples cannot tell the two apart."""
+"""Largest ratio to the fastest that is good enough: always, and if it is not significant."""
 
 _CMA_FROM = 8 << 20
-"""Payloads from which CMA is tried: on smaller arrays its time depends on the kernel's pages."""
+"""Smallest payload of CMA candidates: for smaller arrays the time depends on the kernel's pages."""
 
 
 def candidates(
@@ -32,7 +32,7 @@ def candidates(
 ) -> list[str]:
     """Return the candidates: native, schedules over each transport, and `more`.
 
-    Of arrays on GPUs other libraries' own calls (NCCL's, torch's kernels) are candidates, too.
+    For arrays on GPUs, calls of other libraries (NCCL, torch's kernels) are candidates, too.
     """
     is_shared = world.transport.shared is not None and len(world.nodes) == 1
     natives = ["native"]
@@ -79,7 +79,7 @@ def ranges(by_size: dict[int, list[Candidate]]) -> list[dict[str, Any]]:
 
 
 def good_enough(measured: Sequence[Candidate]) -> dict[str, float]:
-    """Return the candidates that cannot be told from the fastest, and their time over its time."""
+    """Return the candidates that are good enough, with their ratio to the fastest time."""
     times = _times(measured)
     best = min(times.values(), key=lambda time: time.value)
     return {
@@ -90,7 +90,7 @@ def good_enough(measured: Sequence[Candidate]) -> dict[str, float]:
 
 
 def _ratio(measured: Sequence[Candidate], name: str) -> float | None:
-    """Return native's time over a candidate's, None where native did not run."""
+    """Return native's time over a candidate's time, None if native did not run."""
     times = _times(measured)
     if "native" not in times:
         return None

@@ -17,13 +17,13 @@ from mpicoll.text.names import swept_names
 from mpicoll.tune.run import Options, run
 
 DEFAULT_SIZES = tuple(4 << (2 * step) for step in range(12))
-_HELP = """Find what algorithm="auto" should run here, and write it into a decision table.
+_HELP = """Measure which algorithms algorithm="auto" should run here, and write a decision table.
 
-Run it with as many ranks as the programs that will use the table; entries for other numbers of
-ranks are kept. COLLECTIVES are names, separated by spaces or commas; all by default.
+Run it with as many ranks as the programs that will use the table. Entries for other numbers of
+ranks are kept. COLLECTIVES are names, separated by spaces or commas. The default is all.
 
 python -m mpicoll.tune export --to openmpi -o FILE measures a library's own algorithms and writes a
-table for that library instead; see its --help (--ranks, --collectives, --sizes, --launches,
+table for that library instead. See its --help (--ranks, --collectives, --sizes, --launches,
 --environment, --library).
 """
 
@@ -33,11 +33,11 @@ table for that library instead; see its --help (--ranks, --collectives, --sizes,
 @options.backends
 @list_option(
     "--algorithms", "--algorithm", metavar="A,B|all",
-    help="Try these too: 'chain(segments=16:256:*2)', openmpi_default, ring@cma, ...",
+    help="Additional candidates: 'chain(segments=16:256:*2)', openmpi_default, ring@cma, ...",
 )  # fmt: skip
 @option(
     "--device", type=click.Choice([CPU, CUDA]), default=CPU, shown=True,
-    help="Where the arrays lie: a table has ranges for each.",
+    help="Memory of the arrays. A table has separate ranges for host and GPU.",
 )  # fmt: skip
 @option("--sizes", type=SIZES, metavar="4,1K,1M", help="Total bytes (default 4 to 16M by 4).")
 @option(
@@ -50,7 +50,7 @@ table for that library instead; see its --help (--ranks, --collectives, --sizes,
 @options.timeout
 @options.interface
 @options.threads
-@option("--resume", is_flag=True, help="Leave out the collectives that the table has.")
+@option("--resume", is_flag=True, help="Skip the collectives that the table already has.")
 @options.ranks_per_node
 @click.pass_obj
 def main(makers: Worlds, /, **flags: Any) -> int:
@@ -70,7 +70,7 @@ def parse(flags: dict[str, Any], makers: Worlds) -> Options:
     backends = backend_names(flags["backends"], makers, flags["threads"])
     if open_names := set(tables.OPEN).intersection(more):
         raise ArgumentError(
-            f"{min(open_names)} is what this command decides: name other algorithms"
+            f"{min(open_names)} is no candidate, as this command decides what it runs: name others"
         )
     return Options(
         Wanted(names, more, tuple(sorted(set(sizes))), device=flags["device"]), backends,

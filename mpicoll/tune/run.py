@@ -1,4 +1,4 @@
-"""One run: measure the candidates side by side, and write the decisions as they are made."""
+"""One run: measure the candidates side by side, and write each decision at once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(options: Options, makers: Worlds) -> int:
         entries = _entries(ranks, name, measured, options.wanted)
         count += len(entries)
         unsaved += entries
-        # After each collective: a run that a time limit ends keeps what is decided.
+        # Write after each collective, so that a time limit loses no decision.
         if is_root and _is_saved(options.output, unsaved):
             unsaved = []
     if not unsaved:
@@ -94,17 +94,17 @@ def _refuse_output(path: Path, everyone: Collectives) -> None:
 
 
 def _is_saved(path: Path, entries: list[dict[str, Any]]) -> bool:
-    """Write entries into the table; where that fails print them, so that none is lost."""
+    """Write entries into the table; if that fails, print them, so that none is lost."""
     try:
         tables.write(path, entries)
     except ArgumentError as error:
-        print(f"warning: {error}. What it lacks, as a table:\n{tables.text(entries)}", flush=True)
+        print(f"warning: {error}. These entries are not in it:\n{tables.text(entries)}", flush=True)
         return False
     return True
 
 
 def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
-    """Return the collectives that the table to resume has for all backends."""
+    """Return the collectives that the table already has for all backends."""
     if not options.resume or not options.output.exists():
         return set()
     decisions = [

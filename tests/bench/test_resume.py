@@ -212,11 +212,11 @@ def test_the_same_conditions_are_gone_on_with(change: dict[str, Any]) -> None:
 
 def test_other_source_is_told() -> None:
     (remark,) = gone_on_with({"git": {"commit": "abc", "dirty": True}})
-    assert remark.endswith("of another source: of no known commit, now abc with changes")
+    assert remark.endswith("other source code: of no known commit, now abc with changes")
 
 
 def test_records_without_a_description_of_their_run_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="does not say under which conditions"):
+    with pytest.raises(ArgumentError, match="lacks the conditions of its records"):
         unlike([convert(CASE | {"run": RUN}, CaseRecord)], convert(RUN, FullRun))
 
 

@@ -228,7 +228,7 @@ def test_pairs_of_contradicting_or_of_many_ranks(
     path = write(tmp_path / "a", pairs)
     shown = data.report(loading.load([path]))
     assert len(charts.heat_maps(shown)) == len(list(draw_maps.pair_maps(shown))) == maps
-    assert any("more than 1024 ranks" in notice.what for notice in shown.notices) == (not maps)
+    assert any("more than 1024 ranks" in notice.title for notice in shown.notices) == (not maps)
     figures(path, tmp_path)
 
 

@@ -40,7 +40,7 @@ def test_sizes_are_sorted_and_unique() -> None:
     ("collectives", "values", "message"),
     [
         (["allredcue"], {}, "did you mean 'allreduce'"),
-        ([], {"algorithms": "auto"}, "auto is what this command decides"),
+        ([], {"algorithms": "auto"}, "auto is no candidate"),
         ([], {"algorithms": "chain(segments=8:2)"}, "is empty"),
         ([], {"backends": "x"}, "mpi4py"),
     ],

@@ -1,4 +1,4 @@
-"""Tables for the libraries themselves: which of its own algorithms each should run, from a study.
+"""Tables for the libraries themselves: each names the library's algorithms that won in a study.
 
 ``python -m mpicoll.tune export --to mpich study/launches/*.jsonl -o mpich.json``
 """

@@ -1,8 +1,9 @@
 """Choose a library's own algorithms from the records of launches that forced them.
 
-At a size the library's choice stays where no other is surely faster: by more than 3 %, and so that
-the interval of the ratio over launches, four of each at least, is above 1. So it does between such
-a size and the next one that was measured; one algorithm gives way to another half-way.
+An algorithm replaces the library's choice at a size if it is more than 3 % faster, and the interval
+of the ratio over at least four launches of each is above 1. Between such a size and a measured size
+without one, the library's choice stays. Two algorithms at neighbouring sizes meet half-way between
+them.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ _NATIVE = "native"
 
 
 class Range(NamedTuple):
-    """The algorithm up to a number of total bytes, itself included; None: without end.
+    """The algorithm of a range of total bytes.
 
     Attributes:
+        upto: the last size of the range; None: no upper bound.
         algorithm: the library's name, None for its own choice.
-        variables: those that forced it.
+        variables: the variables that forced it.
     """
 
     upto: int | None
@@ -46,7 +48,7 @@ def starts(ranges: Iterable[Range]) -> Iterator[tuple[int, Range]]:
 
 
 class Choice(NamedTuple):
-    """The algorithms of a collective on so many ranks and nodes, in ranges of bytes, ascending."""
+    """The algorithms of a collective for some ranks and nodes, in ascending ranges of bytes."""
 
     collective: str
     ranks: int
@@ -55,7 +57,7 @@ class Choice(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether anything else than the library's choice is taken."""
+        """Whether a range has another algorithm than the library's choice."""
         return any(part.algorithm is not None for part in self.ranges)
 
 
@@ -66,7 +68,7 @@ class _Group(NamedTuple):
 
 
 Takes = Callable[[str, str, dict[str, str]], bool]
-"""Whether a table can name an algorithm of a collective, forced by these variables."""
+"""Decides whether a table can name an algorithm of a collective that these variables force."""
 Times = dict[str, list[float]]
 
 
@@ -75,7 +77,7 @@ class Measurements(NamedTuple):
 
     Attributes:
         times: by collective with ranks and nodes, by total bytes, by algorithm.
-        variables: those that forced an algorithm, by collective and algorithm.
+        variables: the variables that forced an algorithm, by collective and algorithm.
     """
 
     times: dict[_Group, dict[int, Times]]
@@ -83,11 +85,12 @@ class Measurements(NamedTuple):
 
 
 class Undecided(NamedTuple):
-    """An algorithm that may be faster than the library's choice, which its launches cannot tell.
+    """An algorithm that may be faster than the library's choice, with too few launches to decide.
 
     Attributes:
-        ratio, low, high: how many times as fast it is.
-        launches: of the side that has fewer; `needed`: the least that may tell.
+        ratio, low, high: how many times as fast it is, with the interval.
+        launches: of the side that has fewer.
+        needed: the number of launches that may decide.
     """
 
     collective: str
@@ -111,7 +114,7 @@ class Undecided(NamedTuple):
 
 
 MIN_LAUNCHES = next(count for count in range(1, 100) if can_differ(count, count))
-"""Launches of each side from which on they can tell a difference."""
+"""Smallest number of launches of each side that can show a significant difference."""
 
 
 def measurements(
@@ -121,13 +124,14 @@ def measurements(
     """Return the times of a library, for every collective that was measured with its algorithms.
 
     Args:
-        library: how its description begins in the records, "" where that does not tell; then
-            environments count in which launches forced what the table takes.
-        called: the library in messages.
-        environment: of the study, where it has several of this library.
+        library: the prefix of its description in the records. "": any environment in which launches
+            forced algorithms of the table.
+        takes: decides whether the table can name an algorithm.
+        called: the name of the library in messages.
+        environment: one of the study; needed if several environments have this library.
 
     Raises:
-        ArgumentError: nothing was measured, or in several environments.
+        ArgumentError: nothing was measured, or several environments were.
     """
     records, called = list(records), called or library
     launches = {launch.run: launch for launch in only(LaunchRecord, records) if launch.run}
@@ -157,24 +161,24 @@ def measurements(
             variables[case.collective, forced.algorithm] = forced.variables
     if not variables:
         raise ArgumentError(
-            f"no launch forced an algorithm of {called} that its table can name: make a study "
+            f"no launch forced an algorithm of {called} that its table can name: run a study "
             "whose environments list algorithms"
         )
     if not any(
         _NATIVE in times_of_size for sizes in times.values() for times_of_size in sizes.values()
     ):
         raise ArgumentError(
-            f"{called}'s own choice was not measured: there is nothing to be faster than"
+            f"{called}'s own choice was not measured: there is no reference to compare with"
         )
     return Measurements(times, variables)
 
 
 def choices(measured: Measurements, *, says_own: bool = True) -> list[Choice]:
-    """Return the choices for a library, none where its own choice stays at every size.
+    """Return the choices for a library, without collectives whose own choice stays at every size.
 
     Args:
-        says_own: a range of sizes can be left to the library. Where not, a collective is chosen for
-            at all sizes or at none.
+        says_own: the table can leave a range of sizes to the library. If not, a collective gets an
+            algorithm at all sizes or at none.
     """
     best = _best if says_own else _fastest
     all_choices = [
@@ -196,7 +200,7 @@ def undecided(measured: Measurements) -> list[Undecided]:
 
 
 def _undecided(group: _Group, nbytes: int, times: Times) -> Undecided | None:
-    """Return the fastest algorithm of a size where it may be faster than the library's choice."""
+    """Return the fastest algorithm of a size if it may be faster than the library's choice."""
     name = _fastest(times)
     if name is None or _NATIVE not in times:
         return None
@@ -255,7 +259,7 @@ def _ranges(
 
 
 def _end(last: tuple[int, str | None], following: tuple[int, str | None]) -> int:
-    """Return where a range ends, by the last size with its algorithm and the next with another."""
+    """Return the end of a range between its last size and the first size of the next range."""
     (size, name), (next_size, next_name) = last, following
     if name is None:
         return next_size - 1
@@ -265,15 +269,15 @@ def _end(last: tuple[int, str | None], following: tuple[int, str | None]) -> int
 def _best(times: Times) -> str | None:
     """Return the algorithm to take, None for the library's choice."""
     name = _fastest(times)
-    # Without the library's own choice beside it there is nothing to be faster than.
+    # Without the time of the library's own choice there is no reference.
     return name if name and _gain(times, name) > _MARGIN else None
 
 
 def _gain(times: Times, name: str, *, likely: bool = False) -> float:
-    """Return how many times as fast an algorithm is as the library's choice, 1 if it is unsure.
+    """Return how many times as fast an algorithm is as the library's choice, 1 if not significant.
 
     Args:
-        likely: count what is unsure, too.
+        likely: return the ratio even if it is not significant.
     """
     if _NATIVE not in times:
         return 1.0
@@ -286,13 +290,13 @@ def _gain(times: Times, name: str, *, likely: bool = False) -> float:
 
 
 def _fastest(times: Times) -> str | None:
-    """Return the algorithm of the least median, None without any."""
+    """Return the algorithm with the smallest median, None without any."""
     medians = {name: median(values) for name, values in times.items() if name != _NATIVE}
     return min(medians, key=medians.__getitem__, default=None)
 
 
 def _is_worth_it(sizes: Iterable[Times]) -> bool:
-    """Whether the fastest algorithms surely gain over all sizes, and are likely to lose at none."""
+    """Whether the fastest algorithms gain over all sizes together, and likely lose at none."""
     fastest = [(times, _fastest(times)) for times in sizes]
     gains = [_gain(times, name) for times, name in fastest if name]
     is_whole = len(gains) == len(fastest) and geometric_mean(gains) > _MARGIN

@@ -52,13 +52,16 @@ from mpicoll.tune.exports.measuring import SIZES as SIZES_OF_TABLE
 
 
 class _Target(NamedTuple):
-    """A library: how its description begins, which algorithms its table can name, the table.
+    """A library that reads a table.
 
     Attributes:
-        beside: further tables, by what their names end in.
+        library: the prefix of its description in records.
+        takes: decides whether the table can name an algorithm.
+        written: returns the text of the table.
+        more_tables: returns the texts of further tables, by the suffix of their files.
         says_own: the table can leave a range of sizes to the library's own choice.
-        called: the library in messages, where its description does not name it.
-        vendor: the library, as mpi4py names it; "": no study can be made here.
+        called: the name in messages, if the description does not contain it.
+        vendor: the name that mpi4py uses; "": this command cannot run a study of it.
     """
 
     library: str
@@ -71,33 +74,33 @@ class _Target(NamedTuple):
 
 
 def _layers(decisions: Sequence[Choice], library: Path | None) -> dict[str, str]:
-    """Return the trees of MPICH's device that have to change."""
+    """Return the changed trees of MPICH's device."""
     return mpich.layers(decisions, mpich.built_in_layers(library or _library()))
 
 
 def _mpich(decisions: Sequence[Choice], path: Path, library: Path | None) -> str:
-    """Return the tree of `library`, else of the MPICH of `mpirun`, with the choices."""
+    """Return the tree of `library`, or of the MPICH of `mpirun`, with the choices."""
     return mpich.tree(decisions, mpich.built_in(library or _library()))
 
 
 def _library(name: str = "mpirun") -> Path:
-    """Return the libmpi.so beside a launcher; it may be a few bytes that name another one."""
+    """Return the largest libmpi.so beside a launcher: a smaller one only refers to another file."""
     launcher = which(name)
     folder = Path(launcher).absolute().parent.parent / "lib" if launcher else Path()
     files = [*folder.glob("libmpi.so*")]
     if not files:
-        raise ArgumentError("no libmpi.so is beside mpirun: give MPICH's by --library")
+        raise ArgumentError("there is no libmpi.so beside mpirun: give MPICH's by --library")
     return max(files, key=lambda file: file.stat().st_size)
 
 
 def _han(decisions: Sequence[Choice], library: Path | None) -> dict[str, str]:
-    """Return the rules of Open MPI's coll_han, where some are for several nodes."""
+    """Return the rules of Open MPI's coll_han, empty without choices for several nodes."""
     text = openmpi.han_rules(decisions)
     return {openmpi.HAN_RULES: text} if text else {}
 
 
 def _openmpi(decisions: Sequence[Choice], path: Path, library: Path | None) -> str:
-    """Return JSON for a file that ends so, else the older format."""
+    """Return JSON for a file with this suffix, else the older format."""
     return (openmpi.json_rules if path.suffix == ".json" else openmpi.rules)(decisions)
 
 
@@ -121,12 +124,12 @@ _TARGETS = {
 @click.argument("files", metavar="[RECORDS...]", nargs=-1, type=FILE)
 @click.option("--to", "target", type=click.Choice([*_TARGETS]), required=True)
 @click.option("-o", "--output", type=FILE, required=True, help="The table.")
-@option("--ranks", type=RANKS, metavar="N", help="Of the launches (default: one for each core).")
+@option("--ranks", type=RANKS, metavar="N", help="Ranks of a launch (default: one for each core).")
 @option("--launches", type=Whole(MIN_LAUNCHES, MOST_LAUNCHES), metavar="N", default=LAUNCHES,
-        shown=True, help="Of each algorithm.")  # fmt: skip
-@list_option("--collectives", metavar="A,B", help="By default all that the table can name.")
+        shown=True, help="Launches of each algorithm.")  # fmt: skip
+@list_option("--collectives", metavar="A,B", help="Default: all that the table can name.")
 @option("--sizes", type=SIZES, metavar="4,1K,1M", help="Total bytes (default 64 to 1M).")
-@click.option("--environment", help="Of the study, where several have this library.")
+@click.option("--environment", help="Of the study, if several have this library.")
 @click.option("--library", type=FILE, help="MPICH's libmpi.so (default: that of mpirun).")
 @click.pass_context
 def main(
@@ -134,20 +137,20 @@ def main(
     launches: int, collectives: str | None, sizes: Sequence[int] | None, environment: str | None,
     library: Path | None,
 ) -> None:  # fmt: skip
-    """Write which of its own algorithms a library should run, measured here or from records.
+    """Write a table with the fastest of a library's own algorithms, measured here or from records.
 
     \b
     python -m mpicoll.tune export --to openmpi -o openmpi.rules
     python -m mpicoll.tune export --to mpich -o mpich.json
     python -m mpicoll.tune export --to mpich DIR/launches/*.jsonl -o mpich.json
 
-    Without RECORDS the command makes a study of the library's algorithms, in FILE.study: a few
-    minutes, for mpich, openmpi and intel. The same command goes on with it. RECORDS are those of a
-    study whose launches forced the library's algorithms. Printed is what to set so that the library
-    reads the table.
+    Without RECORDS the command runs a study of the library's algorithms in FILE.study: a few
+    minutes, for mpich, openmpi and intel. The same command continues it. RECORDS come from a study
+    whose launches forced the library's algorithms. The command prints the variables that make the
+    library read the table.
 
-    Exit status: 0: the table is written; 2: it is not, for bad usage, or for records from which no
-    algorithm is surely faster than the library's own choice.
+    Exit status: 0: the table is written; 2: it is not, because of bad usage, or because no
+    algorithm is significantly faster than the library's own choice.
     """  # noqa: D301
     to = _TARGETS[target]
     writable(output)
@@ -172,12 +175,12 @@ def main(
 
 _NONE_FASTER = "no algorithm is surely faster than its own choice"
 _OF_STUDY = ("ranks", "launches", "collectives", "sizes")
-"""The parameters of a study that the command makes."""
+"""The flags of the study that the command runs."""
 _MOST_CASES = 5
 
 
 def _refuse_options(context: click.Context) -> None:
-    """Raise where an option of the study is given beside records."""
+    """Raise if records are given together with a flag of the study."""
     for name in _OF_STUDY:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name} is of the study that is made without RECORDS")
@@ -207,7 +210,7 @@ def _more(
 
 
 def _command(context: click.Context, files: Sequence[Path], launches: int, minutes: float) -> str:
-    """Return the command that makes so many launches of each algorithm."""
+    """Return the command that runs this number of launches of each algorithm."""
     if not files:
         return _again(context, launches)
     study = study_of(files)
@@ -235,7 +238,7 @@ def _again(context: click.Context, launches: int) -> str:
 def _write(
     to: _Target, target: str, decisions: Sequence[Choice], output: Path, library: Path | None
 ) -> None:
-    """Write the tables of a library; print their choices, and what to set."""
+    """Write the tables of a library; print their choices, and the variables to set."""
     texts = {"": to.written(decisions, output, library), **to.more_tables(decisions, library)}
     paths = {end: output.with_suffix(end) if end else output for end in texts}
     for path in paths.values():
@@ -257,7 +260,7 @@ def _line(choice: Choice) -> str:
 
 
 def _advice(target: str, decisions: Sequence[Choice], paths: Mapping[str, Path]) -> str:
-    """Return how the library is told of the tables."""
+    """Return the shell command that makes the library read the tables."""
     path = paths[""]
     if target in ("intel", "ucc"):
         return f". {shlex.quote(str(path))}"

@@ -1,6 +1,6 @@
 """The study that measures a library's own choice and its algorithms, for a table.
 
-Its launches are kept in a folder beside the table: the same command goes on with it.
+A folder beside the table keeps its launches, so that the same command continues the study.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from mpicoll.tune.exports.choices import MIN_LAUNCHES, Takes, Undecided
 
 SIZES = (64, 1024, 16384, 131072, 1048576)
 LAUNCHES = 6
-"""Of each algorithm, if no other number is asked for; `LEAST` can just tell a difference."""
+"""Default launches of each algorithm: more than `MIN_LAUNCHES`, which just show a difference."""
 
 
 class Wanted(NamedTuple):
     """The measurements that a table is made from.
 
     Attributes:
-        ranks: None for as many as there are cores, at least two.
-        collectives: none for all that the table can name.
+        ranks: None: one for each core, at least two.
+        collectives: empty: all that the table can name.
     """
 
     ranks: int | None
@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
 
 
 def folder_of(table: Path) -> Path:
-    """Return the folder of the launches that a table is made from."""
+    """Return the folder of the launches of a table."""
     return table.with_name(f"{table.name}.study")
 
 
@@ -106,9 +106,9 @@ def _algorithms(vendor: str, takes: Takes, collectives: Sequence[str]) -> list[s
 
 
 def more_launches(records: Sequence[Record], cases: Sequence[Undecided]) -> tuple[int, float]:
-    """Return the launches of each algorithm that may decide, and the minutes of all of them.
+    """Return the launches of each algorithm that may decide, and the minutes that they all take.
 
-    A study makes at least six of ten launches, of six and fewer all of them.
+    A study runs at least six of ten launches; of six or fewer it runs all.
     """
     needed = max((case.needed for case in cases), default=MIN_LAUNCHES)
     launches = needed if needed <= 6 else ceil(needed / 0.6)
@@ -119,7 +119,7 @@ def more_launches(records: Sequence[Record], cases: Sequence[Undecided]) -> tupl
 
 
 def study_of(files: Sequence[Path]) -> tuple[Path, Description] | None:
-    """Return the study whose launches these files are, with its folder; None without one."""
+    """Return the study that made these files, with its folder; None without one."""
     folders = {path.absolute().parent.parent for path in files}
     folder = folders.pop()
     study = None if folders else stored(folder)

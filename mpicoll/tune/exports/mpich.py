@@ -1,12 +1,13 @@
 """MPICH's selection of algorithms: the trees of its three layers.
 
-``MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE`` names the algorithms of MPIR. Before it the device is
-asked (``CH4``): which composition of parts between and within nodes; and within a node the POSIX
-layer, which has flags in shared memory (``release_gather``). Where either tree finds nothing, MPIR
-decides for the same ranks; so the device's gets gaps where an algorithm of MPIR was chosen.
+``MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE`` names the algorithms of MPIR. MPICH asks its device
+first (``CH4``), which chooses a composition of parts between and within nodes. Within a node it
+asks the POSIX layer, which has flags in shared memory (``release_gather``). If neither tree has an
+entry, MPIR decides for the same ranks. The device's tree therefore gets a gap for each chosen
+algorithm of MPIR.
 
-A file replaces a built-in tree as a whole, and what it leaves out falls to the least able
-algorithm. So each tree starts as the one in the library, which it contains as text.
+A file replaces a built-in tree completely, and missing entries fall back to the slowest algorithm.
+So each exported tree starts as a copy of the library's tree, which libmpi.so contains as text.
 (src/mpi/coll/src/csel.c and src/mpid/ch4/src/ch4_coll.h of MPICH 5.0.)
 """
 
@@ -27,7 +28,7 @@ from mpicoll.tune.exports.choices import Choice
 LIBRARY = "MPICH"
 Tree = dict[str, Any]
 Leaf = Callable[[str, str, Tree], Tree]
-"""What stands for an algorithm of a collective in a layer, given what stood there before."""
+"""Returns the branch for an algorithm of a collective in a layer, from the built-in branch."""
 _NAMES = {
     "allreduce": "allreduce", "broadcast": "bcast", "reduce": "reduce", "allgather": "allgather",
     "reduce_scatter": "reduce_scatter_block", "alltoall": "alltoall",
@@ -37,18 +38,18 @@ _PLAIN = {
     "scatter_recursive_doubling_allgather", "scatter_ring_allgather", "brucks", "pairwise",
     "scattered", "recursive_halving", "noncommutative",
 }  # fmt: skip
-"""Algorithms without parameters: the others need some in the tree."""
+"""Algorithms without parameters; all others need parameters in the tree."""
 _FROM_POWER = {"reduce_scatter_allgather", "reduce_scatter_gather"}
-"""Those that need an element for each rank of the largest power of two."""
+"""Algorithms that need one element for each rank of the largest power of two."""
 _TOTAL = {"allgather", "reduce_scatter"}
-"""Where conditions are on the bytes of all ranks; elsewhere on a vector's, or a row's."""
+"""Collectives whose conditions count the bytes of all ranks, not those of a vector or a row."""
 _REDUCING = {"allreduce", "reduce", "reduce_scatter"}
 _COMPOSITION = "composition_"
 _WITHIN = {"mpir": "MPIR_{}_impl", "release_gather": "MPIDI_POSIX_mpi_{}_release_gather"}
-"""What the POSIX layer can run, as its tree names it."""
+"""Algorithms of the POSIX layer, with their names in its tree."""
 _POSIX = "allreduce", "broadcast", "reduce"
 MPIR, CH4, POSIX = "", ".ch4.json", ".posix.json"
-"""The layers, by what ends the name of their file: that of MPIR is the one that is asked for."""
+"""The layers by the suffix of their file; the file of -o has that of MPIR."""
 _VARIABLES = {
     MPIR: "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
     CH4: "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
@@ -69,7 +70,7 @@ def built_in(library: Path) -> Tree:
     """Return the tree in a libmpi.so, or in a file of JSON.
 
     Raises:
-        ArgumentError: it cannot be read, or there is none.
+        ArgumentError: the file cannot be read, or has no tree.
     """
     branches = _tree_with(b"algorithm=MPIR_Allreduce_intra_", content_of(library))
     if branches is None:
@@ -78,7 +79,7 @@ def built_in(library: Path) -> Tree:
 
 
 def built_in_layers(library: Path) -> dict[str, Tree]:
-    """Return the trees of the device and of its POSIX layer, where the library has them."""
+    """Return the trees of the device and of its POSIX layer, as far as the library has them."""
     content = content_of(library)
     words = {CH4: b"composition=MPIDI_", POSIX: b"algorithm=MPIDI_POSIX_mpi_"}
     return {
@@ -101,7 +102,7 @@ def _tree_with(word: bytes, content: bytes) -> Tree | None:
 
 
 def tree(choices: Sequence[Choice], base: Tree) -> str:
-    """Return the tree of MPIR that takes the choices, and elsewhere what the built-in one takes.
+    """Return the built-in tree of MPIR with the choices added.
 
     Raises:
         ArgumentError: the built-in tree has no such collective.
@@ -114,7 +115,7 @@ def tree(choices: Sequence[Choice], base: Tree) -> str:
 
 
 def layers(choices: Sequence[Choice], bases: Mapping[str, Tree]) -> dict[str, str]:
-    """Return the trees of the other layers that have to change."""
+    """Return the changed trees of the other layers."""
     trees = {}
     if CH4 in bases:
         trees[CH4] = _changed(choices, bases[CH4], _composition)
@@ -136,7 +137,7 @@ def _changed(choices: Sequence[Choice], base: Tree, leaf: Leaf) -> str:
         by_size: Tree = {}
         for choice in (choice for choice in choices if choice.collective == name):
             ranks = choice.ranks // choice.nodes if leaf is _flags else choice.ranks
-            # When it looks a size up in a tree with gaps, 5.0 takes < for <=.
+            # In a tree with gaps, MPICH 5.0 compares sizes by < instead of <=.
             by_size.setdefault(f"comm_size<={ranks - 1}", default)
             by_size[f"comm_size<={ranks}"] = _chosen(choice, default, leaf)
         by_size["comm_size=any"] = default
@@ -145,7 +146,7 @@ def _changed(choices: Sequence[Choice], base: Tree, leaf: Leaf) -> str:
 
 
 def _chosen(choice: Choice, default: Tree, leaf: Leaf) -> Tree:
-    """Return the branch of one number of ranks."""
+    """Return the branch for one number of ranks."""
     total = choice.collective in _TOTAL
     rows = choice.ranks if choice.collective == "alltoall" else 1
     condition = "total_msg_size" if total else "avg_msg_size"
@@ -167,9 +168,9 @@ def _algorithm(collective: str, algorithm: str, default: Tree) -> Tree:
 
 def _composition(collective: str, algorithm: str, default: Tree) -> Tree:
     if algorithm in _PLAIN:
-        return {"comm_type=inter": default}  # which it is not: a gap
+        return {"comm_type=inter": default}  # never true: a gap
     if collective == "broadcast" and algorithm in _WITHIN:
-        algorithm = "composition_beta"  # the others may pass by the POSIX layer
+        algorithm = "composition_beta"  # other compositions may skip the POSIX layer
     if not algorithm.startswith(_COMPOSITION):
         return default
     return {f"composition=MPIDI_{_function(collective)}_intra_{algorithm}": {}}

@@ -1,12 +1,12 @@
 """Open MPI's rules for coll_tuned: files of versions 4 and 5, and JSON from 6 on.
 
-Files are of version 1, and of version 2 where a rule has the most requests of an alltoall. They
-have a rule for each number of ranks and up; so the numbers beside those that were measured get the
-rule 0, which is the library's own decision. From 6 on their ranges are shifted by one entry, so
-that release is given JSON, whose ranges have both ends.
+Files have version 1, or version 2 if a rule has the maximum of requests of an alltoall. A rule
+holds from a number of ranks upwards. Numbers of ranks that were not measured therefore get rule 0,
+the library's own decision. From release 6 on, ranges of files are shifted by one entry, so that
+release gets JSON, whose ranges have both ends.
 
-On several nodes coll_han is asked before, which has a file of its own: it hands the calls of a
-range on to coll_tuned, or takes them as it would by itself.
+On several nodes Open MPI asks coll_han first, which has a separate file. It passes the calls of a
+range to coll_tuned, or decides by itself.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _ALGORITHMS = {
 """The library's names and numbers, as `ompi_info --param coll tuned --level 9` lists them."""
 
 _FAN = {("broadcast", "chain"): 4, ("reduce", "chain"): 4}
-"""As the variables of a study leave it, where a rule's 0 is a fan of 1."""
+"""The fan that the variables of a study use; 0 in a rule means a fan of 1."""
 _RADIX = {("allgather", "bruck"): 2}
-"""The algorithm takes any radix from 6 on, and with a rule's 0 it does not end."""
+"""From release 6 on the algorithm takes any radix, and 0 in a rule makes it run forever."""
 _REQUESTS = "OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests"
 _SYNC = "linear_sync"
 _HAN = {"allgather", "allreduce", "broadcast", "reduce"}
-"""What coll_han takes on several nodes before coll_tuned, unless it hands it on."""
+"""Collectives that coll_han runs on several nodes, unless it passes them to coll_tuned."""
 _OF_HAN = "han_"
 HAN_RULES = ".han.rules"
-"""How the name of the file for coll_han ends."""
+"""Suffix of the file for coll_han."""
 
 
 def takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
@@ -100,7 +100,7 @@ def rules(choices: Sequence[Choice]) -> str:
 
 
 def han_rules(choices: Sequence[Choice]) -> str | None:
-    """Return a file of rules for coll_han, None where nothing is chosen for several nodes."""
+    """Return a file of rules for coll_han, None without a choice for several nodes."""
     wide = [choice for choice in choices if choice.nodes > 1 and choice.collective in _HAN]
     names = [*dict.fromkeys(choice.collective for choice in wide)]
     lines = [f"{len(names)} # collectives"]
@@ -110,7 +110,7 @@ def han_rules(choices: Sequence[Choice]) -> str | None:
         lines += [f"{len(sizes)} # numbers of ranks"]
         for ranks, choice in sizes.items():
             ranges = choice.ranges if choice else [Range(None, None, {})]
-            # Of an allgather HAN counts the bytes of one rank.
+            # For an allgather HAN counts the bytes of one rank.
             parts = ranks if name == "allgather" else 1
             lines += [f"{max(1, ranks)} # ranks and more", f"{len(ranges)} # sizes"]
             lines += [f"{-(-start // max(1, parts))} {_module(part)}"
@@ -127,7 +127,7 @@ def _module(chosen: Range) -> str:
 
 
 def _sizes(choices: Sequence[Choice]) -> dict[int, Choice | None]:
-    """Return the numbers of ranks at which rules change, None where the library decides."""
+    """Return the choice from each number of ranks upwards, None if the library decides."""
     by_ranks: dict[int, Choice | None] = {0: None}
     for choice in sorted(choices, key=lambda choice: choice.ranks):
         by_ranks |= {choice.ranks: choice, choice.ranks + 1: None}
@@ -137,7 +137,7 @@ def _sizes(choices: Sequence[Choice]) -> dict[int, Choice | None]:
 def json_rules(choices: Sequence[Choice]) -> str:
     """Return rules for Open MPI 6, as JSON (docs/tuning-apps/tuned_dynamic_file_schema.json there).
 
-    Algorithms are numbers, as a name that a release has changed makes it ignore the rule.
+    Algorithms are numbers: a release that has renamed an algorithm would ignore a rule by name.
     """
     collectives: dict[str, list[object]] = {}
     for choice in choices:
@@ -159,7 +159,7 @@ def json_rules(choices: Sequence[Choice]) -> str:
 
 
 def _parameters(collective: str, chosen: Range) -> dict[str, int]:
-    """Return the number of an algorithm and its parameters, as a rule of JSON has them."""
+    """Return the number of an algorithm and its parameters, as fields of a JSON rule."""
     place = collective, chosen.algorithm or ""
     parameters = {"faninout": _FAN.get(place) or _RADIX.get(place),
                   "reqs": chosen.variables.get(_REQUESTS)}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Libraries that are told by variables or a few lines: Intel MPI, UCC, NCCL's tuner plugin."""
+"""Tables of libraries that read variables or a few lines: Intel MPI, UCC, NCCL's tuner plugin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mpicoll.tune.exports.choices import Choice, Range, starts
 
 INTEL = "Intel(R) MPI"
 _VECTORS = {"allreduce", "broadcast", "reduce"}
-"""Where all libraries count the same bytes: those of the vector."""
+"""Collectives for which all libraries count the bytes of the vector."""
 _NCCL = {
     "allreduce": "allreduce", "broadcast": "broadcast", "reduce": "reduce",
     "allgather": "allgather", "reduce_scatter": "reducescatter",
@@ -23,7 +23,7 @@ _NCCL_ALGORITHMS = {
     "tree": "tree", "ring": "ring", "collnetdirect": "collnet_direct",
     "collnetchain": "collnet_chain", "nvls": "nvls", "nvlstree": "nvls_tree", "pat": "pat",
 }  # fmt: skip
-"""The plugin's names by those of `NCCL_ALGO`: it takes any other one for ring."""
+"""The plugin's names by those of `NCCL_ALGO`; the plugin runs ring for any other name."""
 _NCCL_PROTOCOLS = {"ll", "ll128", "simple"}
 _LARGEST = (1 << 31) - 1
 _ADJUST, _TUNE, _ALGORITHM, _PROTOCOL = (
@@ -42,16 +42,16 @@ def intel_takes(collective: str, algorithm: str, variables: dict[str, str]) -> b
 
 
 def _are_words(*texts: str) -> bool:
-    """Whether texts of a record may stand in a file that a shell or a library reads."""
+    """Whether texts of a record are safe in a file that a shell or a library reads."""
     return all(re.fullmatch("[A-Za-z0-9_]{1,100}", text) for text in texts)
 
 
 def intel(choices: Sequence[Choice]) -> str:
     """Return a shell's assignments of the I_MPI_ADJUST variables.
 
-    Every range has a preset: sizes without a range take the first one, and 0 is no choice of its
-    own, but "basic logic" (Intel's reference), slower than what it does without the variable.
-    Ranges have no numbers of ranks: with them 2021.15 takes the first range at every size.
+    Every range has a preset, since sizes without a range use the first one. Preset 0 is not the
+    library's own choice but "basic logic" (Intel's reference), which is slower. Ranges have no
+    numbers of ranks: with them, 2021.15 uses the first range at every size.
 
     Raises:
         ArgumentError: the choices are for several numbers of ranks.
@@ -87,8 +87,8 @@ def ucc_takes(collective: str, algorithm: str, variables: dict[str, str]) -> boo
 def ucc(choices: Sequence[Choice]) -> str:
     """Return a shell's assignment of UCC_TL_UCP_TUNE.
 
-    As UCC reads it (openucx/ucc, src/coll_score/ucc_coll_score.c): both ends of a range belong to
-    it, and its bytes are those that a rank has in the end, of a reduce_scatter a p-th of all.
+    UCC (openucx/ucc, src/coll_score/ucc_coll_score.c) includes both ends of a range. It counts the
+    bytes that a rank has at the end: for a reduce_scatter, the p-th part of the vector.
     """
     tokens = []
     for choice in choices:
@@ -114,10 +114,10 @@ def _of_nccl(variables: Mapping[str, str], name: str) -> str:
 
 
 def nccl(choices: Sequence[Choice]) -> str:
-    """Return lines for the plugin: collective, bytes from and to, algorithm, protocol, ...
+    """Return lines for the plugin: collective, first and last byte count, algorithm, protocol, ...
 
-    As it reads them (NVIDIA/nccl, plugins/tuner/example/plugin.c): both ends of a range belong to
-    it, bytes are those of all ranks, and -1 is any.
+    The plugin (NVIDIA/nccl, plugins/tuner/example/plugin.c) includes both ends of a range, counts
+    the bytes of all ranks, and reads -1 as any value.
     """
     lines = [
         f"{_NCCL[choice.collective]},{start},{(1 << 62) if part.upto is None else part.upto},"
@@ -131,5 +131,5 @@ def nccl(choices: Sequence[Choice]) -> str:
 
 
 def _forced(choice: Choice) -> Iterator[tuple[int, Range]]:
-    """Yield the ranges that do not leave the choice to the library, with their first bytes."""
+    """Yield the ranges with an algorithm, each with its first byte count."""
     return ((start, part) for start, part in starts(choice.ranges) if part.algorithm is not None)
