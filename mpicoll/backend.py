@@ -569,21 +569,43 @@ class Message(NamedTuple):
 def _seen_by_test() -> None: ...
 
 
-class Messages(NamedTuple):
-    """The bound messages of one round: run all `start`, then all `wait`.
+def _same(error: BaseException) -> BaseException:
+    return error
+
+
+class Poll(NamedTuple):
+    """A test of messages that are under way.
 
     Attributes:
-        lost: returns the error of a wait for them that has lasted too long, given what happened
-            as the end of a sentence.
-        look: raises RankLost where a rank will not come, and `test` has no way to see that.
+        test: whether they are complete, without waiting.
+        wait: returns when they are complete.
+        looks: how often a rank that waits tests before it yields its core; 0 where only `wait`
+            can wait.
     """
 
-    start: tuple[Thunk, ...]
-    wait: tuple[Thunk, ...]
     test: Callable[[], bool]
+    wait: Thunk
+    looks: int = 0
+
+
+class Messages(NamedTuple):
+    """The bound messages of one round: run all `starts`, then all `ends` in order.
+
+    Attributes:
+        ends: polls, and the local work that follows them.
+        free: releases the library's requests.
+        lost: returns the error of a wait for them that has lasted too long, given what happened
+            as the end of a sentence.
+        look: raises RankLost where a rank will not come, and a poll has no way to see that.
+        failed: returns the error to raise where a poll has raised one.
+    """
+
+    starts: tuple[Thunk, ...]
+    ends: tuple[Poll | Thunk, ...]
     free: Thunk
     lost: Callable[[str], RankLost | None] = lambda _what: None
     look: Thunk = _seen_by_test
+    failed: Callable[[BaseException], BaseException] = _same
 
 
 class Transport(Protocol):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mpicoll.backend import Array, Message, Messages, Stage, Thunk
+from mpicoll.backend import Array, Message, Messages, Poll, Stage, Thunk
 from mpicoll.errors import FREED
 from mpicoll.gpu.staging import (
     PIECE_BYTES,
@@ -106,13 +106,14 @@ class TorchMessages:
             posts, polls=len(posts) == bool(batch),
             after_each=after_each if any(after_each) else (), waits=waits,
         )  # fmt: skip
-        lost = waits.lost
         if not lanes:
-            return Messages((*before, works.start), (works.wait,), works.test, works.free, lost)
+            ends = (Poll(works.test, works.wait),)
+            return Messages((*before, works.start), ends, works.free, waits.lost)
         like = next(each.data for each in (*receives, *sends) if self._needs_staging(each.data))
         stream = partial(self.arrays.current_stream, self.arrays.gpu(like))
         staged = StagedMessages(lanes, works, stream)
-        return Messages((*before, staged.start), (staged.wait,), staged.test, works.free, lost)
+        ends = (Poll(staged.test, staged.wait),)
+        return Messages((*before, staged.start), ends, works.free, waits.lost)
 
     def _at_once(
         self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits,

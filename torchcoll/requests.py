@@ -11,7 +11,7 @@ from datetime import timedelta
 from itertools import zip_longest
 from typing import Any
 
-from mpicoll.backend import Messages, Stage, Thunk
+from mpicoll.backend import Messages, Poll, Stage, Thunk
 from mpicoll.errors import RankLost
 from mpicoll.gpu.nccl import blocks, error_of
 from mpicoll.peers.contact import Answer
@@ -239,13 +239,12 @@ class StartedMessages:
     """Bound messages, started."""
 
     def __init__(self, messages: Messages) -> None:
-        self.messages = messages
-        for thunk in messages.start:
-            thunk()
+        [self.poll] = (end for end in messages.ends if isinstance(end, Poll))
+        for start in messages.starts:
+            start()
 
     def wait(self) -> None:
-        for thunk in self.messages.wait:
-            thunk()
+        self.poll.wait()
 
     def test(self) -> bool:
-        return self.messages.test()
+        return self.poll.test()

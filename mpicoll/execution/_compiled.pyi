@@ -23,12 +23,15 @@ class Program:
         spins: looks at a word before the core is yielded.
         light: it moves so little that it need not give Python's interpreter to other threads.
         heavy: it moves so much that a start leaves all of it to the progress thread.
-        wait: ``wait(row, errno)`` returns when what the row waits for has come, or raises.
-        look: ``look(row)`` raises where it will never come.
+        wait: ``wait(program, row, errno)`` returns when what the row waits for has come, or raises.
+        look: ``look(program, row)`` raises where it will never come.
         keep: kept alive.
         numbers: of its group, as `Mailbox.number` has them: a run first completes the call of the
             group that is under way.
         what: the collective and its algorithm, for errors.
+        callbacks: of the rows `CALL`, which take the addresses of operands, and `POLL`, which
+            return whether they are complete.
+        fail: ``fail(program, row, error)`` takes the error of a callback, and may raise another.
 
     A run that an error has ended in its middle is the last: `run` raises RuntimeError from then on.
 
@@ -39,7 +42,7 @@ class Program:
         position: the next row; `length` between runs.
 
     Raises:
-        ValueError: a row has no such code or register, or no kernel serves it.
+        ValueError: a row has no such code, register or callback, or no kernel serves it.
     """
 
     busy: bool
@@ -50,9 +53,11 @@ class Program:
 
     def __init__(
         self, table: Buffer, registers: Sequence[int], op: str | None, dtype: str | None, *,
-        check: int, spins: int, light: bool, heavy: bool, wait: Callable[[int, int], object],
-        look: Callable[[int], object], keep: object, numbers: Buffer | None = None,
-        what: str | None = None,
+        check: int, spins: int, light: bool, heavy: bool,
+        wait: Callable[[Program, int, int], object], look: Callable[[Program, int], object],
+        keep: object, numbers: Buffer | None = None, what: str | None = None,
+        callbacks: tuple[Callable[..., object], ...] = (),
+        fail: Callable[[Program, int, BaseException], object] | None = None,
     ) -> None: ...  # fmt: skip
     def run(self) -> None:
         """Run once."""

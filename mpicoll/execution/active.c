@@ -47,7 +47,8 @@ int active_complete(const int64_t *under_way)
     if (*under_way == NO_CALL)
         return 0;
     ActiveCall *const call = (ActiveCall *)(intptr_t)*under_way;
-    if (*under_way <= PYTHON_ROUND || active_is_elsewhere(*under_way) || !is_outermost(call))
+    if (*under_way <= PYTHON_ROUND || active_is_elsewhere(*under_way) || !is_outermost(call) ||
+        (call->program && call->program->calling))
         return refuse();
     if (call->state == RUNNING) {
         call->state = call->advance(call);

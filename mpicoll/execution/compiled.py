@@ -1,44 +1,56 @@
-"""Make the table by which the compiled loop (`program.c`) runs a program over shared memory.
+"""Make the table by which the compiled loop (`program.c`) runs a program.
 
-Every instruction becomes a row of 64-bit integers over registers, so that a program runs on any
-arrays of its signature. `Binding` in `mpicoll.execution.shared_memory` makes calls without
-arguments of the same instructions, for what no compiled loop can do: arrays on a GPU, users'
-operators, messages to other nodes, and systems without a compiler.
+Every instruction becomes rows of 64-bit integers over registers, so that a program runs on any
+arrays of its signature. Messages of a library and folds by a user's function become callbacks, of
+which those with messages are bound to their arrays.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Callable, Iterable
+from ctypes import c_char
 from errno import ECANCELED
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING
 
-from mpicoll.backend import Array, WaitContext, Words
+from mpicoll.backend import (
+    Array,
+    Arrays,
+    Message,
+    Poll,
+    SharedMemory,
+    Stage,
+    Thunk,
+    Transport,
+    WaitContext,
+)
 from mpicoll.errors import RankLost
 from mpicoll.execution import extension
+from mpicoll.execution.row_waits import AwaitedWord, Operand, PolledMessages, RowWaits
 from mpicoll.memory.layout import LaidOut
 from mpicoll.memory.notes import withdrawn
-from mpicoll.memory.slots import Published
-from mpicoll.memory.waiting import started_here, wait_advancing
+from mpicoll.memory.slots import Published, SharedResources
 from mpicoll.notation.elements import ReduceOp, itemsize
 from mpicoll.programs import messages
 from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
-    Complete,
     Instruction,
     Post,
     Publish,
+    SharedProgram,
     WaitForReaders,
     WaitForSlot,
 )
-from mpicoll.programs.messages import Combine, Kind, Move, Piece
+from mpicoll.programs.messages import Buffer, Combine, Kind, Move, Piece, Transfer, view
 
 if TYPE_CHECKING:
     from mpicoll.execution._compiled import Program
 
-COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH, VERIFY = range(7)
+COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH, VERIFY, CALL, POLL = range(9)
 CACHED, STREAMED, ADAPTIVE = range(3)
 INPUT, OUTPUT = range(2)
 _STREAMED = 16 << 20
@@ -49,17 +61,6 @@ _LIGHT = 32 * 1024
 """Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
 _HEAVY = 4 << 20
 """From these bytes on a start leaves all copies to the progress thread: they take a millisecond."""
-
-
-class Operand(NamedTuple):
-    """A place in memory: `offset` bytes from a register, in one of `mask` + 1 slots."""
-
-    register: int
-    offset: int
-    stride: int = 0
-    mask: int = 0
-    tiles: int = 1
-    tile: int = 0
 
 
 NOWHERE = Operand(INPUT, 0)
@@ -76,38 +77,54 @@ def _numbered(place: Operand, where: Published, tile: int) -> Operand:
     return place._replace(mask=where.depth - 1, tiles=where.tiles, tile=tile + 1 - where.tiles)
 
 
-class Waited(NamedTuple):
-    """A word that a row waits for."""
-
-    words: Words
-    place: Operand
-    behind: int
-    context: WaitContext
-
-
 class Table:
-    """The rows and registers of one program."""
+    """The rows, registers and callbacks of one program.
 
-    def __init__(self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str) -> None:
-        self.laid_out = laid_out
-        layout, self.incoming, self.resources = laid_out
-        memory = self.memory = layout.memory
-        self.program, self.published = layout.program, layout.published
+    Args:
+        buffers: the flat arrays that the program names, but input and output where a run gives
+            them.
+        tag: of its messages.
+        laid_out: its publications in the memory of all ranks; None for messages alone.
+    """
+
+    def __init__(
+        self, transport: Transport, program: SharedProgram, buffers: dict[Buffer, Array],
+        resources: SharedResources, dtype: str, op: ReduceOp, what: str, *, tag: int = 0,
+        laid_out: LaidOut | None = None,
+    ) -> None:  # fmt: skip
+        self.transport, self.arrays, self.tag = transport, transport.arrays, tag
+        self.program, self.buffers, self.resources = program, buffers, resources
+        self.laid_out, self.memory = laid_out, transport.shared
+        self.published = laid_out.layout.published if laid_out else []
+        self.incoming = laid_out.incoming if laid_out else []
         self.dtype, self.op, self.what, self.width = dtype, op, what, itemsize(dtype)
         self.rows = array("q")
+        self.callbacks: list[Callable[..., object]] = []
         self.registers: dict[object, int] = {messages.INPUT: INPUT, messages.OUTPUT: OUTPUT}
         self.addresses = [0, 0]
-        self.waits: dict[int, Waited] = {}
+        policy = None if self.memory is None else self.memory.wait_policy
         self.sources: dict[int, int] = {}
+        # Not of `self`, which would live until a collection of garbage.
+        unreadable = partial(_unreadable, self.memory, resources, what, self.sources)
+        self.waits = RowWaits(resources, policy, unreadable)
         self.unverified: set[int] = set()
         self.check = -1
         self.nbytes = self.moves = 0
         self.keep: list[object] = [self.resources]
-        for name, buffer in layout.buffers.items():
-            if name in (messages.INPUT, messages.OUTPUT):
-                self.addresses[self.registers[name]] = memory.arrays.span(buffer)[0]
-            else:
-                self._buffer(name, buffer)
+        for name, buffer in buffers.items():
+            self._bind(name, buffer)
+
+    def _bind(self, name: Buffer, buffer: Array) -> None:
+        if name in (messages.INPUT, messages.OUTPUT):
+            self.addresses[self.registers[name]] = self.arrays.span(buffer)[0]
+        else:
+            self._buffer(name, buffer)
+
+    @property
+    def shared(self) -> SharedMemory:
+        """The memory of a program with publications or receipts."""
+        assert self.memory is not None
+        return self.memory
 
     # -- registers --------------------------------------------------------------------------
 
@@ -119,16 +136,16 @@ class Table:
         return self.registers[key]
 
     def _buffer(self, key: object, buffer: Array) -> int:
-        return self._register(key, self.memory.arrays.span(buffer)[0], buffer)
+        return self._register(key, self.arrays.span(buffer)[0], buffer)
 
     def _segment(self, rank: int, segment: int) -> int:
         if (rank, segment) in self.registers:
             return self.registers[rank, segment]
-        return self._register((rank, segment), *self.memory.address(rank, segment))
+        return self._register((rank, segment), *self.shared.address(rank, segment))
 
     def _operand(self, piece: Piece) -> Operand:
-        if found := self.laid_out.slot_of(piece):
-            return self._slot(*found, piece)
+        if self.laid_out and (place := self.laid_out.slot_of(piece)):
+            return self._slot(*place, piece)
         return Operand(self.registers[piece.buffer], piece.start * self.width)
 
     def _slot(self, rank: int, where: Published, piece: Piece) -> Operand:
@@ -153,7 +170,7 @@ class Table:
 
     def copy_input(self, copy: Array) -> None:
         """Read a copy of the input, which the output overwrites."""
-        start, stop = self.memory.arrays.span(copy)
+        start, stop = self.arrays.span(copy)
         del self.registers[messages.INPUT]
         self.registers[messages.INPUT] = self._buffer("copy", copy)
         self._row(
@@ -201,9 +218,7 @@ class Table:
         if isinstance(each, Move):
             self._move(each)
         elif isinstance(each, Combine):
-            left, right = self._fetched("left", each.left), self._fetched("right", each.right)
-            self._row(FOLD, self._operand(each.target), left, right, count=each.target.length)
-            self.nbytes += 2 * each.target.length * self.width
+            self._combine(each)
         elif isinstance(each, Publish):
             self._publish(each)
         elif isinstance(each, Await):
@@ -218,16 +233,59 @@ class Table:
             where = self.published[each.publication]
             tile, behind = (each.tile, where.depth) if isinstance(each, WaitForSlot) else (0, 0)
             for reader, word in where.acknowledge.items():
-                place = Operand(self._segment(self.memory.rank, where.segment), word)
+                place = Operand(self._segment(self.shared.rank, where.segment), word)
                 context = self._context(number, total, reader)
                 place = _numbered(place, where, tile)
-                self._wait(self.memory.rank, where, place, behind, context)
+                self._wait(self.shared.rank, where, place, behind, context)
+        elif isinstance(each, Post):
+            self._post(each, Stage(self.what, number, total, self.resources.number))
         else:
-            assert not isinstance(each, Post | Complete), "messages are not compiled"
+            self._complete()
 
     def _context(self, number: int, total: int, peer: int) -> WaitContext:
-        left = partial(self.memory.notes.why, peer, self.resources.number)
+        left = partial(self.shared.notes.why, peer, self.resources.number)
         return WaitContext(self.what, number, total, peer, left, self.resources.number)
+
+    # -- callbacks --------------------------------------------------------------------------
+
+    def call(self, callback: Callable[..., object], *operands: Operand) -> None:
+        """Call a function, with the addresses of operands."""
+        places = *operands, *[NOWHERE] * (3 - len(operands))
+        self._row(CALL, *places, count=len(self.callbacks), extra=len(operands))
+        self.callbacks.append(callback)
+
+    def _post(self, each: Post, stage: Stage) -> None:
+        if self.check < 0:
+            self.check = self.length
+        sends, receives = map(self._messages, each)
+        self.messages = self.transport.messages(sends, receives, self.tag, stage)
+        self.resources.inter_node.append(self.messages)
+        for start in self.messages.starts:
+            self.call(start)
+
+    def _messages(self, transfers: Iterable[Transfer]) -> list[Message]:
+        return [Message(peer, piece and view(self.buffers, piece)) for peer, piece in transfers]
+
+    def _complete(self) -> None:
+        for end in self.messages.ends:
+            if not isinstance(end, Poll):
+                self.call(end)
+                continue
+            self.waits.rows[self.length] = PolledMessages(end, self.messages)
+            self._row(POLL, NOWHERE, count=len(self.callbacks), extra=end.looks)
+            self.callbacks.append(end.test)
+
+    def _combine(self, each: Combine) -> None:
+        target, length = self._operand(each.target), each.target.length
+        operands = self._fetched("left", each.left), self._fetched("right", each.right)
+        if self.op.function is not None:
+            fold = _folder(self.arrays, self.op, self.dtype, length)
+            self.call(fold, target, *operands)
+            return
+        self._row(FOLD, target, *operands, count=length)
+        self.nbytes += 2 * length * self.width
+
+    # -- memory -----------------------------------------------------------------------------
 
     def _move(self, each: Move) -> None:
         target, count = self._operand(each.target), each.target.length * self.width
@@ -250,7 +308,7 @@ class Table:
         """Raise a flag; beside that of a zero-copy message stands its address in this run."""
         self._verify()
         where = self.published[each.publication]
-        flag = self._flag(self.memory.rank, where, each)
+        flag = self._flag(self.shared.rank, where, each)
         if not where.is_zero_copy:
             self._row(RAISE, flag)
             return
@@ -298,7 +356,7 @@ class Table:
             return self._operand(piece)
         key = (name, piece.length)
         if key not in self.registers:
-            self._buffer(key, self.memory.arrays.empty((piece.length,), self.dtype))
+            self._buffer(key, self.arrays.empty((piece.length,), self.dtype))
         target = Operand(self.registers[key], 0)
         self._fetch(target, where, piece, piece.length * self.width)
         return target
@@ -310,7 +368,7 @@ class Table:
 
     def _acknowledge(self, each: Acknowledge) -> None:
         receipt, where = self.program.receipts[each.receipt], self.incoming[each.receipt]
-        word = where.acknowledge.get(self.memory.rank)
+        word = where.acknowledge.get(self.shared.rank)
         if word is not None:
             self._verify()
             place = Operand(self._segment(receipt.peer, where.segment), word)
@@ -324,66 +382,60 @@ class Table:
         # A slot of this run's own window is free when others have read what this run wrote there.
         if self.check < 0 and (not behind or where.window):
             self.check = self.length
-        self.waits[self.length] = Waited(
-            self.memory.words[rank][where.segment], place, behind, context
-        )
+        words = self.shared.words[rank][where.segment]
+        self.waits.rows[self.length] = AwaitedWord(words, place, behind, context)
         self._row(AWAIT, place, extra=behind)
 
-    def _unread(self, peer: int, error: int) -> RankLost:
-        """Return the error of a rank that could not read another rank's array."""
-        if error == ECANCELED:
-            return withdrawn(self.memory, self.resources.number, self.what, peer)
-        text = f"{self.what}: reading memory of rank {peer}: {os.strerror(error)}"
-        return RankLost(text, rank=peer)
-
-    def divide(self, count: int, divisor: int) -> None:
+    def divide(self, out: Array, divisor: int) -> None:
         """Divide the output in the end."""
-        self._row(DIVIDE, Operand(OUTPUT, 0), count=count, extra=divisor)
+        self._row(DIVIDE, Operand(OUTPUT, 0), count=prod(out.shape), extra=divisor)
 
     def made(self) -> Program:
         """Return the program, compiled."""
-        policy, waits, started = self.memory.wait_policy, self.waits, started_here()
-        fail = self.resources.fail
-
-        def awaited(position: int) -> tuple[Words, int, int, WaitContext]:
-            words, place, behind, context = waits[position]
-            number = program.sequence * place.tiles + place.tile
-            index = (place.offset + (number & place.mask) * place.stride) // 8
-            return words, index, number - behind, context
-
-        def lost(position: int, happened: str) -> RankLost | None:
-            found = waits.get(position)
-            return found and policy.lost(found.context, happened)
-
-        def look(position: int) -> bool:
-            return policy.test(*awaited(position))
-
-        def complete(position: int, error: int) -> None:
-            if error:
-                raise self._unread(self.sources[position], error)
-            wait_advancing(policy, started, *awaited(position))
-
-        def wait(position: int, error: int) -> None:
-            run, is_open = program.sequence, True
-            while is_open:
-                try:
-                    complete(position, error)
-                    return
-                except BaseException as raised:
-                    # Code that ran in the wait may have completed this run, and begun another one.
-                    is_open = program.sequence == run and program.position < program.length
-                    if policy.defer(raised):
-                        continue
-                    if is_open:
-                        fail(raised)
-                    raise
-
-        mailbox = self.memory.mailbox
+        mailbox = None if self.memory is None else self.memory.mailbox
+        spins = 0 if self.memory is None else extension.spins(self.memory)
+        waits, calls = self.waits, bool(self.callbacks)
         program: Program = extension._compiled.Program(
-            self.rows, self.addresses, self.op.name, self.dtype, check=self.check,
-            spins=extension.spins(self.memory), light=self.nbytes <= _LIGHT,
-            heavy=self.nbytes >= _HEAVY, wait=wait, look=look, keep=self.keep,
+            self.rows, self.addresses, self.op.name, self.dtype, check=self.check, spins=spins,
+            light=self.nbytes <= _LIGHT, heavy=self.nbytes >= _HEAVY and not calls,
+            wait=waits.wait, look=waits.test, keep=self.keep,
             numbers=None if mailbox is None else mailbox.number, what=self.what,
+            callbacks=tuple(self.callbacks), fail=waits.fail,
         )  # fmt: skip
-        self.resources.lost = lost
         return program
+
+
+def _unreadable(
+    memory: SharedMemory | None, resources: SharedResources, what: str, sources: dict[int, int],
+    position: int, error: int,
+) -> RankLost:  # fmt: skip
+    """Return the error of a row that could not read another rank's array."""
+    peer = sources[position]
+    if error == ECANCELED:
+        assert memory is not None
+        return withdrawn(memory, resources.number, what, peer)
+    return RankLost(f"{what}: reading memory of rank {peer}: {os.strerror(error)}", rank=peer)
+
+
+def _folder(
+    arrays: Arrays, op: ReduceOp, dtype: str, length: int
+) -> Callable[[int, int, int], None]:
+    """Return a fold by a user's function, given the addresses of its target and operands.
+
+    The operands lie in slots, whose number bounds that of the folds that are bound.
+    """
+    folds: dict[tuple[int, int, int], Thunk] = {}
+    nbytes = length * itemsize(dtype)
+
+    def array_at(address: int) -> Array:
+        memory = memoryview((c_char * nbytes).from_address(address)).cast("B")
+        return arrays.over(memory, dtype, (length,))
+
+    def fold(target: int, left: int, right: int) -> None:
+        place = target, left, right
+        if place not in folds:
+            result, *operands = map(array_at, place)
+            folds[place] = arrays.folder(op, operands[0], operands[1], result)
+        folds[place]()
+
+    return fold

@@ -21,10 +21,14 @@ typedef struct {
     int forks;      /* of this process, as it was made */
     char busy;      /* may not run: a run that was started has not been waited for */
     char driven;    /* a thread that runs Python advances it */
+    char calls;     /* has rows that are callbacks */
+    char calling;   /* it is inside of a callback, in which nobody can complete it */
     int light;      /* moves so little that it need not leave the interpreter to others */
     int heavy;      /* moves so much that a start leaves all of it to the progress thread */
-    PyObject *wait; /* wait(position, error): completes what a row waits for, or raises */
-    PyObject *look; /* look(position): raises where that will never come */
+    PyObject *wait; /* wait(program, position, error): completes what a row waits for, or raises */
+    PyObject *look; /* look(program, position): raises where that will never come */
+    PyObject *callbacks; /* of the rows CALL and POLL */
+    PyObject *fail; /* fail(program, position, error): takes the error of a callback; may raise another */
     PyObject *keep;
     PyObject *what; /* the collective and its algorithm, in words; None where there is none */
     LogObject *log; /* records its runs; NULL where nothing does */
@@ -40,6 +44,10 @@ extern PyTypeObject ProgramType, PlanTableType, QueueType, CountedType;
 /* Run the program of a call up to the position `until`; -1 where Python has raised. Code of Python
    that runs in a wait may end the call: its state says so. */
 int program_drive(const struct ActiveCall *call, int64_t until);
+
+/* Call `wait` or `look` for the next row; NULL where Python has raised. */
+PyObject *program_wait_in_python(ProgramObject *self, int error);
+PyObject *program_look(ProgramObject *self);
 
 /* How often this process is a fork of the one that has loaded this: program_type.c. */
 extern int forks;

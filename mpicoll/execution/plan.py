@@ -1,40 +1,34 @@
 """Plans: a collective bound to its arrays, to run many times.
 
-Interpreting a schedule at each call costs more than a small message, so a plan is a flat tuple of
-calls without arguments, bound to memory and to the library's requests, or a compiled program.
-`mpicoll.execution.runs` has the runs that are started.
+Interpreting a schedule at each call costs more than a small message, so a plan holds a compiled
+program, or the library's own call. `mpicoll.execution.runs` has the runs that are started.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
-from itertools import cycle
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 from mpicoll.backend import Array, Request, RunOn, Thunk
+from mpicoll.execution.compiled import Table
 from mpicoll.execution.runs import (
     BackgroundProgress,
-    BoundRound,
     Followed,
     OnStream,
     PlanStream,
     ProgramRun,
     Progress,
     Resources,
-    Rounds,
 )
 from mpicoll.flight.rows import Log
 from mpicoll.memory.waiting import advance_others, started_here
 
 if TYPE_CHECKING:
     from mpicoll.execution._compiled import Program
-
-Variant = Callable[[], list[BoundRound]]
-"""Binds the rounds of a run; a program whose buffers have a depth of n has n variants."""
 
 
 class Plan:
@@ -51,8 +45,8 @@ class Plan:
         transport: how its messages travel.
         note: for a library's default, the library's own choice and how this one differs from it.
         out: the array that holds the result after a run, None where this rank gets none.
-        program: the compiled program that it runs, None where calls from Python do.
-        executor: ``compiled``, ``closures`` of Python, or ``native``: the library's own call.
+        program: its compiled program, where that runs on any arrays of its signature; else None.
+        executor: ``compiled``, or ``native``: the library's own call.
         method: of a native plan, the library's own method as its users write it, on the same
             arrays; None where `run` is that.
         run: run the collective once. RuntimeError where it is under way, freed or has failed: a
@@ -65,8 +59,9 @@ class Plan:
     """
 
     note = ""
-    executor = "closures"
+    executor = "compiled"
     program: Program | None = None
+    _program: Program | None = None
     method: Thunk | None = None
     run_on: RunOn | None = None
     log: Log | None = None
@@ -93,14 +88,14 @@ class Plan:
             self.run()
         request = self._start() if self.log is None else self._recorded_start(self.log)
         self.run = _busy
-        if self.program is not None:
-            self.program.busy = True
+        if self._program is not None:
+            self._program.busy = True
         return _Started(request, self._end, self.deadline)
 
     def record(self, log: Log, call: int) -> None:
         """Record the runs from now on, under the description `call`."""
-        if self.program is not None:
-            self.program.record(log, call)
+        if self._program is not None:
+            self._program.record(log, call)
             return
         self.log, self.call = log, call
         self.run = self._run = log.recorded(call, self.run)
@@ -117,8 +112,8 @@ class Plan:
         if self.log is not None:
             self.log.end(self.row, error)
         self.run = self._run
-        if self.program is not None:
-            self.program.busy = False
+        if self._program is not None:
+            self._program.busy = False
 
     def free(self) -> None:
         """Release the library's requests and the memory; the plan cannot run afterwards.
@@ -130,8 +125,8 @@ class Plan:
             _busy()
         self.run = self._start = _freed
         self._run = _unbound
-        if self.program is not None:
-            self.program.free()
+        if self._program is not None:
+            self._program.free()
         self._free()
 
     def without_arrays(self) -> Plan:
@@ -201,35 +196,23 @@ class _Started(Followed):
         super()._wait()
 
 
-def scheduled(
-    algorithm: str, transport: str, out: Array | None, variants: Sequence[Variant],
-    finish: list[Thunk], resources: Resources, *, at_once: bool = False,
-    stream: PlanStream | None = None, by_itself: bool = False,
+def compiled(
+    algorithm: str, transport: str, out: Array | None, table: Table, *, at_once: bool = False,
+    stream: PlanStream | None = None, by_itself: bool = False, is_bound: bool = True,
 ) -> Plan:  # fmt: skip
-    """Make a plan of a schedule; its runs take the variants in turn.
+    """Make a plan of a program.
 
     Args:
         at_once: a start posts all rounds before it returns, as their messages are matched by the
             order in which they are posted: those of two plans that go on as they are waited for
             would come in an order of its own on every rank.
         stream: that of its work on a GPU; None for work on the host.
-        by_itself: a thread advances a started run of work on the host.
+        by_itself: a thread of Python's may run its callbacks.
+        is_bound: it runs on its own arrays alone; the same on all ranks.
     """
-    order = _runs(variants, finish)
-    only = next(order)[0] if len(variants) == 1 else None
-    started = started_here()
-
-    # A caller may keep only `plan.run`: the default argument keeps the requests alive with it.
-    def run(_alive: object = resources) -> None:
-        if started or resources.failed:
-            start().wait()
-            return
-        try:
-            for thunk in only or next(order)[0]:
-                thunk()
-        except BaseException as error:
-            resources.fail(error)
-            raise
+    program, resources, calls = table.made(), table.resources, bool(table.callbacks)
+    started, new_run = started_here(), partial(ProgramRun, program, table.waits, calls=calls)
+    run = program.run
 
     def run_on_gpu() -> None:
         assert stream is not None
@@ -242,36 +225,20 @@ def scheduled(
         if stream is not None:
             stream.check()
         _check(resources)
-        rounds = Rounds(next(order)[1], finish)
         if stream is None:
-            kind = BackgroundProgress if by_itself else Progress
-            progress = kind(rounds, resources, started)
+            kind = BackgroundProgress if calls and by_itself else Progress
+            progress = kind(new_run(), resources, started)
         else:
             used = stream.begin()
             end = partial(stream.end, used)
-            progress = Progress(OnStream(rounds, used), resources, started, end)
+            progress = Progress(OnStream(new_run(), used), resources, started, end)
         if at_once:
             progress.wait()
         return progress
 
     plan = Plan(algorithm, transport, out, run_on_gpu if stream else run, start, resources.free)
-    plan.fail = resources.fail
-    return plan
-
-
-def compiled(
-    algorithm: str, transport: str, out: Array | None, program: Program, resources: Resources
-) -> Plan:
-    """Make a plan of a compiled program."""
-    started = started_here()
-
-    def start() -> Request:
-        _check(resources)
-        return Progress(ProgramRun(program, resources), resources, started)
-
-    plan = Plan(algorithm, transport, out, program.run, start, resources.free)
-    plan.program, plan.executor = program, "compiled"
-    plan.fail = resources.fail
+    plan._program, plan.fail = program, resources.fail
+    plan.program = None if is_bound else program
     return plan
 
 
@@ -281,22 +248,3 @@ def _check(resources: Resources) -> None:
         _busy()
     if resources.failed:
         _failed()
-
-
-def _runs(
-    variants: Sequence[Variant], finish: list[Thunk]
-) -> Iterator[tuple[tuple[Thunk, ...], list[BoundRound]]]:
-    """Yield the variants over and over, flat and in rounds; each is bound at its first use."""
-    made = []
-    for variant in variants:
-        rounds = variant()
-        made.append(((*_flat(rounds), *finish), rounds))
-        yield made[-1]
-    yield from cycle(made)
-
-
-def _flat(rounds: Sequence[BoundRound]) -> Iterator[Thunk]:
-    """Yield the calls of a blocking run."""
-    for each in rounds:
-        yield from (*each.before, *each.messages.start, *each.during)
-        yield from (*each.messages.wait, *each.after)

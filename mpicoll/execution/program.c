@@ -147,6 +147,8 @@ int program_parts(Program *program, int64_t nbytes)
         if ((row->code == COPY || row->code == FOLD || (row->code == RAISE && row->count)) &&
             spans(&row->left, count, nbytes))
             program->parts = -1;
+        if (row->code == CALL || row->code == POLL)
+            program->parts = -1;
     }
     if (!program->parts)
         program->parts = 1;
@@ -157,6 +159,18 @@ void program_begin(Program *program)
 {
     program->sequence++;
     program->position = 0;
+}
+
+char *program_address(const Program *program, const Operand *operand)
+{
+    return address(program, operand);
+}
+
+int program_calls(const Program *program)
+{
+    const int64_t code =
+        program->position < program->length ? program->rows[program->position].code : CODES;
+    return code == CALL || code == POLL;
 }
 
 enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
@@ -209,6 +223,9 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
                 return FAILED;
             }
             break;
+        case CALL:
+        case POLL:
+            return CALLING;
         }
     }
     return DONE;
@@ -229,7 +246,8 @@ enum turn program_turn(Job *job)
     Program *program = (Program *)job;
     const int64_t before = program->position, left = program->length - before;
     program->until = before + (left < ROWS ? left : ROWS);
-    if (program_advance(program, 0, 0) == FAILED || program->position == program->length)
+    const enum state state = program_advance(program, 0, 0);
+    if (state == FAILED || state == CALLING || program->position == program->length)
         return ENDED;
     return program->position == before ? IDLE : ADVANCED;
 }

@@ -26,8 +26,14 @@ enum code {
                after left, and `right.offset` bytes on */
     VERIFY, /* fail where the rank whose words begin at target has withdrawn what others read in
                place */
+    CALL,   /* callback `count` of the owner, with the addresses of the first `extra` operands */
+    POLL,   /* callback `count`, until it is complete; a thread that waits runs it `extra` times
+               before it gives its core away, or waits in another way where that is 0 */
     CODES
 };
+
+/* The most operands that a CALL passes. */
+enum { OPERANDS = 3 };
 
 /* How a copy writes: through the cache; past it; or past it while another core is slow to give up the
    lines of the target, of which its cache holds every one since it read the last message there. */
@@ -67,10 +73,18 @@ typedef struct Program {
     char parts;               /* whether they may lie apart: 1, or -1; 0 where nobody has asked */
 } Program;
 
-enum state { DONE, WAITING, FAILED };
+/* CALLING: the loop stands at a CALL or POLL. The owner runs the callback, and increments `position`
+   when the row is complete. */
+enum state { DONE, WAITING, FAILED, CALLING };
 
 /* Begin a run. */
 void program_begin(Program *program);
+
+/* Whether the next row is a CALL or a POLL. */
+int program_calls(const Program *program);
+
+/* The address of an operand in this run. */
+char *program_address(const Program *program, const Operand *operand);
 
 /* Whether the rows of the output, of so many bytes, may lie apart: no instruction spans two. */
 int program_parts(Program *program, int64_t nbytes);
@@ -84,7 +98,7 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns);
    program runs no more, and its user may write there. A rank that reads it meanwhile fails. */
 void program_withdraw(Program *program);
 
-/* Run some rows of the program that this job is. */
+/* Run some rows of the program that this job is. ENDED at a callback: the thread has no interpreter. */
 enum turn program_turn(Job *job);
 
 /* Wait until a word is at least `least`, as `program_advance` does; whether it is. */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <structmember.h>
 
 int forks;
@@ -67,11 +68,17 @@ static int program_new_registers(ProgramObject *self, PyObject *addresses)
         int fine = row->code >= 0 && row->code < CODES;
         for (const Operand *one = &row->target; one <= &row->right; one++)
             fine = fine && one->reg >= 0 && one->reg < many;
+        const int calls = row->code == CALL || row->code == POLL;
+        self->calls |= calls;
+        if (calls)
+            fine = fine && row->count >= 0 && row->count < PyTuple_GET_SIZE(self->callbacks) &&
+                   row->extra >= 0 && (row->code == POLL || row->extra <= OPERANDS);
         if (row->code == FOLD)
             fine = fine && row->extra >= 0 && row->extra <= MOST_OPERANDS - 2 &&
                    each + row->extra < self->program.length;
         if (!fine) {
-            PyErr_Format(PyExc_ValueError, "row %lld has no such code or register", (long long)each);
+            PyErr_Format(PyExc_ValueError, "row %lld has no such code, register or callback",
+                         (long long)each);
             return -1;
         }
         if ((row->code == FOLD && !self->program.fold) ||
@@ -87,14 +94,15 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"table", "registers", "op", "dtype", "check",
                             "spins", "light", "heavy", "wait", "look", "keep",
-                            "numbers", "what", NULL};
+                            "numbers", "what", "callbacks", "fail", NULL};
     PyObject *table, *registers, *wait, *look, *keep, *numbers = Py_None, *what = Py_None;
+    PyObject *callbacks = NULL, *fail = Py_None;
     const char *op, *dtype;
     long long check, spins;
     int light, heavy;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO|OO", names, &table, &registers, &op,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO|OOO!O", names, &table, &registers, &op,
                                      &dtype, &check, &spins, &light, &heavy, &wait, &look,
-                                     &keep, &numbers, &what))
+                                     &keep, &numbers, &what, &PyTuple_Type, &callbacks, &fail))
         return -1;
     if (self->rows) {
         PyErr_SetString(PyExc_TypeError, "a program is made once");
@@ -103,7 +111,8 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     self->program.fold = op && dtype ? find_fold(op, dtype) : NULL;
     self->program.fold_many = op && dtype ? find_fold_many(op, dtype) : NULL;
     self->program.divide = dtype ? find_divide(dtype) : NULL;
-    if (program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0 ||
+    self->callbacks = callbacks ? Py_NewRef(callbacks) : PyTuple_New(0);
+    if (!self->callbacks || program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0 ||
         active_open(numbers, &self->numbers) < 0)
         return -1;
     self->forks = forks, self->check = check, self->spins = spins;
@@ -111,7 +120,7 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     self->program.position = self->program.length;
     self->program.job.run = program_turn;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
-    self->what = Py_NewRef(what);
+    self->what = Py_NewRef(what), self->fail = Py_NewRef(fail);
     return 0;
 }
 
@@ -121,6 +130,8 @@ static int program_traverse(ProgramObject *self, visitproc visit, void *arg)
     Py_VISIT(self->look);
     Py_VISIT(self->keep);
     Py_VISIT(self->what);
+    Py_VISIT(self->callbacks);
+    Py_VISIT(self->fail);
     return 0;
 }
 
@@ -131,6 +142,8 @@ static int program_clear(ProgramObject *self)
     Py_CLEAR(self->look);
     Py_CLEAR(self->keep);
     Py_CLEAR(self->what);
+    Py_CLEAR(self->callbacks);
+    Py_CLEAR(self->fail);
     Py_CLEAR(self->log);
     return 0;
 }
@@ -146,42 +159,169 @@ static void program_dealloc(ProgramObject *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-static long long position(const ProgramObject *self)
-{
-    return self->program.position;
-}
-
 void program_leave(ProgramObject *self)
 {
     if (self->forks == forks && self->program.position < self->program.length)
         program_withdraw(&self->program);
 }
 
-int program_drive(const ActiveCall *call, int64_t until)
+PyObject *program_wait_in_python(ProgramObject *self, int error)
 {
-    ProgramObject *self = call->program;
-    Program *program = &self->program;
-    program->until = until;
+    return PyObject_CallFunction(self->wait, "OLi", self, (long long)self->program.position, error);
+}
+
+PyObject *program_look(ProgramObject *self)
+{
+    return PyObject_CallFunction(self->look, "OL", self, (long long)self->program.position);
+}
+
+/* Tell the owner that a callback has raised; it may raise another error instead. */
+static void fail(ProgramObject *self)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace)
+        PyException_SetTraceback(value, trace);
+    PyObject *const result =
+        self->fail && self->fail != Py_None
+            ? PyObject_CallFunction(self->fail, "OLO", self, (long long)self->program.position, value)
+            : Py_NewRef(Py_None);
+    if (!result) {
+        Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
+        return;
+    }
+    Py_DECREF(result);
+    PyErr_Restore(type, value, trace);
+}
+
+static PyObject *call_with_addresses(ProgramObject *self, const Instruction *row)
+{
+    const Operand *const operands[OPERANDS] = {&row->target, &row->left, &row->right};
+    PyObject *arguments[OPERANDS] = {NULL}, *result = NULL;
+    int64_t count = 0;
+    for (; count < row->extra; count++) {
+        arguments[count] = PyLong_FromVoidPtr(program_address(&self->program, operands[count]));
+        if (!arguments[count])
+            break;
+    }
+    if (count == row->extra)
+        result = PyObject_Vectorcall(PyTuple_GET_ITEM(self->callbacks, row->count), arguments,
+                                     (size_t)count, NULL);
+    while (count)
+        Py_DECREF(arguments[--count]);
+    return result;
+}
+
+/* Run the callback of the next row; whether the row is complete; -1 where it has raised. */
+static int call_back(ProgramObject *self)
+{
+    const Instruction *const row = self->program.rows + self->program.position;
+    if (self->calling) {
+        PyErr_SetString(PyExc_RuntimeError, "a callback of this program cannot go on with it");
+        return -1;
+    }
+    self->calling = 1;
+    PyObject *const result =
+        row->code == CALL ? call_with_addresses(self, row)
+                          : PyObject_CallNoArgs(PyTuple_GET_ITEM(self->callbacks, row->count));
+    self->calling = 0;
+    int done = -1;
+    if (result)
+        done = row->code == CALL ? 1 : PyObject_IsTrue(result);
+    Py_XDECREF(result);
+    if (done > 0)
+        self->program.position++;
+    else if (done < 0)
+        fail(self);
+    return done;
+}
+
+/* Run the callback of a POLL until it is complete, and yield the core after its first turns. */
+static int poll(const ActiveCall *call)
+{
+    ProgramObject *const self = call->program;
+    const int64_t looks = self->program.rows[self->program.position].extra;
+    const int64_t end = nanoseconds() + YIELD_NS;
+    for (int64_t look = 0; looks && (look < looks || nanoseconds() < end); look++) {
+        if (look >= looks) {
+            Py_BEGIN_ALLOW_THREADS
+            sched_yield();
+            Py_END_ALLOW_THREADS
+            if (PyErr_CheckSignals() < 0) {
+                fail(self);
+                return -1;
+            }
+            if (call->state != RUNNING)
+                return 1;
+        }
+        const int done = call_back(self);
+        if (done)
+            return done;
+    }
+    return 0;
+}
+
+/* Have Python wait for what the next row waits for. */
+static int wait_in_python(const ActiveCall *call, int error)
+{
+    ProgramObject *const self = call->program;
+    const int polls = program_calls(&self->program);
+    const char calling = self->calling;
+    self->calling |= polls && !self->program.rows[self->program.position].extra;
+    PyObject *const result = program_wait_in_python(self, error);
+    self->calling = calling;
+    if (!result)
+        return -1;
+    Py_DECREF(result);
+    if (polls && call->state == RUNNING)
+        self->program.position++;
+    return 0;
+}
+
+/* Run the next row, a CALL or a POLL, to its end; -1 where Python has raised. */
+static int complete_callback(const ActiveCall *call)
+{
+    ProgramObject *const self = call->program;
+    const int is_call = self->program.rows[self->program.position].code == CALL;
+    const int done = is_call ? call_back(self) : poll(call);
+    return done ? done : wait_in_python(call, 0);
+}
+
+static enum state advance_waiting(ProgramObject *self, int64_t until)
+{
+    Program *const program = &self->program;
     enum state state = WAITING;
+    program->until = until;
     if (self->light)
         state = program_advance(program, HELD_SPINS, 0);
-    while (state != DONE) {
-        Py_BEGIN_ALLOW_THREADS
-        state = program_advance(program, self->spins, YIELD_NS);
-        Py_END_ALLOW_THREADS
+    if (state != WAITING)
+        return state;
+    /* Python's wait lets the library of the callbacks move its messages. */
+    const int64_t yield_ns = self->calls ? 0 : YIELD_NS;
+    Py_BEGIN_ALLOW_THREADS
+    state = program_advance(program, self->spins, yield_ns);
+    Py_END_ALLOW_THREADS
+    return state;
+}
+
+int program_drive(const ActiveCall *call, int64_t until)
+{
+    ProgramObject *const self = call->program;
+    Program *const program = &self->program;
+    while (call->state == RUNNING && program->position < until) {
+        const enum state state =
+            program_calls(program) ? CALLING : advance_waiting(self, until);
         if (state == DONE)
             break;
-        PyObject *done = PyObject_CallFunction(
-            self->wait, "Li", position(self), state == FAILED ? errno : 0);
-        if (!done) {
+        const int done = state == CALLING
+                             ? complete_callback(call)
+                             : wait_in_python(call, state == FAILED ? errno : 0);
+        if (done < 0) {
             if (call->state == RUNNING)
                 program_leave(self);
             return -1;
         }
-        Py_DECREF(done);
-        if (call->state != RUNNING)
-            break;
-        program->until = until;
     }
     return 0;
 }
@@ -279,18 +419,34 @@ static void end_started(ProgramObject *self, int failed)
     self->row = 0;
 }
 
+/* Advance without waiting; FAILED with an error of Python where a callback has raised. */
 static enum state advance(ProgramObject *self)
 {
     enum state state;
-    self->program.until = self->program.length;
-    if (self->light)
-        return program_advance(&self->program, 0, 0);
     self->driven = 1;
-    Py_BEGIN_ALLOW_THREADS
-    state = program_advance(&self->program, 0, 0);
-    Py_END_ALLOW_THREADS
+    do {
+        self->program.until = self->program.length;
+        if (self->light) {
+            state = program_advance(&self->program, 0, 0);
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            state = program_advance(&self->program, 0, 0);
+            Py_END_ALLOW_THREADS
+        }
+        if (state == CALLING) {
+            const int done = call_back(self);
+            state = done < 0 ? FAILED : done ? CALLING : WAITING;
+        }
+    } while (state == CALLING);
     self->driven = 0;
     return state;
+}
+
+/* Let the progress thread go on, unless it cannot. */
+static void give(ProgramObject *self, int now)
+{
+    if (!program_calls(&self->program))
+        progress_give(&self->program.job, now);
 }
 
 /* Begin a run; whether it is complete. If not, the progress thread goes on with it. */
@@ -302,8 +458,12 @@ static PyObject *program_start(ProgramObject *self, PyObject *Py_UNUSED(ignored)
     self->row = log_start(self->log, self->call);
     program_begin(&self->program);
     enum state state = self->heavy ? WAITING : advance(self);
+    if (PyErr_Occurred()) {
+        program_leave(self);
+        return NULL;
+    }
     if (state == WAITING)
-        progress_give(&self->program.job, self->heavy);
+        give(self, self->heavy);
     if (state == DONE)
         end_started(self, 0);
     return PyBool_FromLong(state == DONE);
@@ -319,14 +479,15 @@ static PyObject *program_test(ProgramObject *self, PyObject *Py_UNUSED(ignored))
         end_started(self, 0);
         Py_RETURN_TRUE;
     }
-    PyObject *found = state == WAITING ? PyObject_CallFunction(self->look, "L", position(self))
-                                       : PyObject_CallFunction(self->wait, "Li", position(self), errno);
-    if (!found) {
+    PyObject *result = NULL;
+    if (!PyErr_Occurred())
+        result = state == WAITING ? program_look(self) : program_wait_in_python(self, errno);
+    if (!result) {
         program_leave(self);
         return NULL;
     }
-    Py_DECREF(found);
-    progress_give(&self->program.job, 0);
+    Py_DECREF(result);
+    give(self, 0);
     Py_RETURN_FALSE;
 }
 
@@ -359,6 +520,8 @@ static PyObject *program_free(ProgramObject *self, PyObject *Py_UNUSED(ignored))
         Py_CLEAR(self->wait);
         Py_CLEAR(self->look);
         Py_CLEAR(self->keep);
+        Py_CLEAR(self->callbacks);
+        Py_CLEAR(self->fail);
     }
     Py_RETURN_NONE;
 }

@@ -118,7 +118,8 @@ static Call *call_of_key(const PlanTableObject *table, CallKey *key, const Side 
     if (!x->many && !out->many)
         key_set_overlap(key);
     const Entry *const entry = find_plan(table, key);
-    if (!entry || entry->kind != PROGRAM || entry->until != INT64_MAX || (entry->make_output && makes))
+    if (!entry || entry->kind != PROGRAM || entry->program->calls || entry->until != INT64_MAX ||
+        (entry->make_output && makes))
         return NULL;
     Call *const call = queue_call(x->many, out->many);
     if (!call)
@@ -225,13 +226,11 @@ static int wait_for(QueueObject *self, enum state state)
     Queue *const queue = &self->queue;
     PyObject *const program = Py_NewRef((PyObject *)queue_head(queue)->owner);
     const int64_t completed = queue_completed(queue);
-    const long long position = owner(queue_head(queue))->program.position;
     PyObject *const done =
         queue->phase == AGREEMENT
             ? PyObject_CallFunction(self->table->wait, "LLO", (long long)queue->comparison.peer,
                                     (long long)queue->comparison.number, ((ProgramObject *)program)->what)
-            : PyObject_CallFunction(((ProgramObject *)program)->wait, "Li", position,
-                                    state == FAILED ? errno : 0);
+            : program_wait_in_python((ProgramObject *)program, state == FAILED ? errno : 0);
     if (!done && queue_completed(queue) == completed) {
         plan_give_up(self->table, program);
         record_failure(self);
@@ -390,8 +389,7 @@ static PyObject *queue_look(QueueObject *self, PyObject *Py_UNUSED(ignored))
         fine = wait_for(self, state) == 0;
     } else if (state == WAITING && head && queue->phase == LAST_ROWS) {
         PyObject *const program = head->owner;
-        PyObject *const found = PyObject_CallFunction(((ProgramObject *)program)->look, "L",
-                                                      (long long)head->program->position);
+        PyObject *const found = program_look((ProgramObject *)program);
         fine = found != NULL;
         Py_XDECREF(found);
         if (!fine) {

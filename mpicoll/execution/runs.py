@@ -1,39 +1,24 @@
-"""Runs of plans that were started: rounds of calls from Python, and compiled programs.
+"""Runs of plans that were started, which their program advances.
 
-A started plan takes the calls of a run round by round; a wait for one advances all, so that ranks
-may wait in any order. A thread advances them, too, where the library takes calls from it; a
-compiled program has one that needs no interpreter.
+The extension's thread advances rows that need no Python. A thread of Python's runs callbacks, where
+the library takes calls from it. A wait for one run advances all, so that ranks may wait in any
+order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
-from mpicoll.backend import Messages, Request, Stream, Thunk
+from mpicoll.backend import Request, Stream, Thunk
 from mpicoll.errors import RankLost
 from mpicoll.execution.background import Background
+from mpicoll.execution.row_waits import RowWaits
 from mpicoll.machine.waited import Looks
 from mpicoll.memory.waiting import StartedRun, Unadvanced, advance_others
 
 if TYPE_CHECKING:
     from mpicoll.execution._compiled import Program
-
-
-class BoundRound(NamedTuple):
-    """One round, bound to memory and messages.
-
-    Attributes:
-        during: local work that may be done while the messages travel.
-    """
-
-    before: tuple[Thunk, ...]
-    messages: Messages
-    during: tuple[Thunk, ...] = ()
-    after: tuple[Thunk, ...] = ()
-
-
-NO_MESSAGES = Messages((), (), lambda: True, lambda: None)
 
 
 class PlanStream(Protocol):
@@ -59,10 +44,6 @@ class Resources(Protocol):
 
     under_way: bool
     failed: bool
-
-    @property
-    def lost(self) -> Callable[[int, str], RankLost | None]:
-        """Return the error of a wait in an instruction, given its reason."""
 
     def fail(self, error: BaseException) -> None:
         """Run no more, as a run has failed, and tell the other ranks."""
@@ -141,59 +122,6 @@ class Followed:
             then(error)
 
 
-class Rounds:
-    """A run of rounds: beginning it posts the first round, advancing it the later ones."""
-
-    goes_on = False
-
-    def __init__(self, rounds: list[BoundRound], finish: list[Thunk]) -> None:
-        self.remaining, self.finish = iter(rounds), finish
-        self.current: BoundRound | None = None
-
-    def mark(self) -> object:
-        return id(self.current)
-
-    def look(self) -> None:
-        if self.current:
-            self.current.messages.look()
-
-    def stop(self) -> None:
-        pass
-
-    def lost(self, what: str) -> RankLost | None:
-        return self.current.messages.lost(what) if self.current else None
-
-    def begin(self) -> bool:
-        self._next()
-        return self.current is None
-
-    def advance(self) -> bool:
-        while self.current is not None and self.current.messages.test():
-            self._land(self.current)
-        return self.current is None
-
-    def wait(self) -> bool:
-        if self.current is not None:
-            for thunk in self.current.messages.wait:
-                thunk()
-            self._land(self.current)
-        return self.current is None
-
-    def _next(self) -> None:
-        self.current = next(self.remaining, None)
-        if self.current is None:
-            posted: Sequence[Thunk] = self.finish
-        else:
-            posted = (*self.current.before, *self.current.messages.start, *self.current.during)
-        for thunk in posted:
-            thunk()
-
-    def _land(self, current: BoundRound) -> None:
-        for thunk in current.after:
-            thunk()
-        self._next()
-
-
 class OnStream:
     """A run whose work goes on one stream of a GPU, whoever advances it."""
 
@@ -217,28 +145,32 @@ class OnStream:
 
 
 class ProgramRun:
-    """A run of a compiled program."""
+    """A run of a program.
 
-    def __init__(self, program: Program, resources: Resources) -> None:
-        self.program, self.resources = program, resources
+    Args:
+        calls: the program has callbacks, which the extension's thread cannot run.
+    """
+
+    def __init__(self, program: Program, waits: RowWaits, *, calls: bool) -> None:
+        self.program, self.waits, self.calls = program, waits, calls
         self.begin, self.advance, self.stop = program.start, program.test, program.stop
 
     @property
     def goes_on(self) -> bool:
-        return self.program.given
+        return self.program.given and not self.calls
 
     def mark(self) -> object:
         return self.program.position
 
     def look(self) -> None:
-        pass  # each test does
+        self.waits.look(self.program.position)
 
     def wait(self) -> bool:
         self.program.wait()
         return True
 
     def lost(self, what: str) -> RankLost | None:
-        return self.resources.lost(self.program.position, what)
+        return self.waits.lost(self.program.position, what)
 
 
 class Progress:
@@ -306,6 +238,8 @@ class Progress:
                         what = f"which did not come in {deadline:.3g} s"
                         raise self.run.lost(what) or error from None
                 else:
+                    if self in self.started:
+                        self.started.remove(self)  # the program waits for the others alone
                     self._attempt(self.run.wait)
         except Exception as error:
             self._fail(error)

@@ -34,16 +34,13 @@ What it relies on, in the words of the CUDA driver API (stream memory operations
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from mpicoll.backend import Batch, Stream, Thunk, Transport, WordOperation
-from mpicoll.execution.plan import Variant
-from mpicoll.execution.runs import NO_MESSAGES, BoundRound
-from mpicoll.execution.shared_memory import Binding
+from mpicoll.backend import Batch, Stream, WordOperation
+from mpicoll.execution.device_table import DeviceTable
 from mpicoll.execution.stream_watch import Awaited, StreamWatch
-from mpicoll.memory.layout import LaidOut
 from mpicoll.memory.slots import Published
-from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.fusing import Fused
 from mpicoll.programs.instructions import (
     Acknowledge,
@@ -65,44 +62,41 @@ class Running(Protocol):
         """The stream of the run that is being put there."""
 
 
-class StreamBinding(Binding):
-    """The one round of a program that waits on the GPU alone."""
+class StreamTable(DeviceTable):
+    """The rows of a program that waits on the GPU alone: callbacks, none of which waits."""
 
-    def __init__(
-        self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str, stream: Running
-    ) -> None:
-        super().__init__(laid_out, dtype, op, what)
-        assert laid_out.layout.words is not None
-        self.gpu_words, self.stream = laid_out.layout.words, stream
-        self.sequence = 0  # every buffer has one slot
-        self.place = self.gpu_words.word(self.memory.rank, *laid_out.layout.progress)
+    def __init__(self, *args: Any, stream: Running, **options: Any) -> None:
+        super().__init__(*args, **options)
+        assert self.laid_out is not None
+        layout = self.laid_out.layout
+        assert layout.words is not None
+        self.gpu_words, self.stream = layout.words, stream
+        self.place = self.gpu_words.word(self.shared.rank, *layout.progress)
         # At each position of a run, what its stream waits for there.
         self.awaited: list[list[Awaited]] = [[]]
         self.operations = [WordOperation(self.place, 0, waits=False)]
         self.batches: list[Batch] = []
         self.here: list[Awaited] = []
 
-    def variants(self, transport: Transport, tag: int) -> list[Variant]:
-        """Return the only variant, which is bound here."""
-        total = max(self.numbers, default=1)
-        actions: list[Thunk] = []
-        for each, number in zip(self.instructions, self.numbers, strict=True):
-            if not self._ordered(each, number, total):
-                actions += [*self._put(), *self._local(each)]  # type: ignore[arg-type]
+    def fill(self) -> None:
+        super().fill()
         self.operations.append(WordOperation(self.place, 0, waits=False))
-        actions += self._put()
-        rounds = [BoundRound(tuple(actions), NO_MESSAGES)]
-        return [lambda: rounds]
+        self._put()
+
+    def call(self, callback: Callable[..., object], *operands: Any) -> None:
+        self._put()
+        super().call(callback, *operands)
 
     def watch(self) -> StreamWatch:
-        """Return the watch over the runs; after `variants`."""
+        """Return the watch over the runs; after `fill`."""
+        assert self.laid_out is not None
         segment, start = self.laid_out.layout.progress
-        words = self.memory.words[self.memory.rank][segment]
+        words = self.shared.words[self.shared.rank][segment]
         begin = self.batches[0].set_first
-        return StreamWatch(self.memory, self.resources, words, start // 8, self.awaited, begin)
+        return StreamWatch(self.shared, self.resources, words, start // 8, self.awaited, begin)
 
-    def _put(self) -> list[Thunk]:
-        """Return a function that puts the words' operations since the last call on the stream."""
+    def _put(self) -> None:
+        """Let a callback put the words' operations since the last one on the stream."""
         operations, self.operations = self.operations, []
         if self.here:
             # Of a run that does not end, the watch must know where it is; its number comes first.
@@ -112,13 +106,12 @@ class StreamBinding(Binding):
             self.awaited.append(self.here)
             self.here = []
         if not operations:
-            return []
+            return
         self.batches.append(self.gpu_words.gpu.batch(operations))
         put, stream = self.batches[-1].put, self.stream
-        return [lambda: put(stream.current.handle)]
+        super().call(lambda: put(stream.current.handle))
 
-    def _ordered(self, each: Instruction | Fused, number: int, total: int) -> bool:
-        """Note the operations of an instruction on words; whether it is one."""
+    def _add(self, each: Instruction | Fused, number: int, total: int) -> None:
         if isinstance(each, Publish):
             where = self.published[each.publication]
             if not where.length:
@@ -126,23 +119,22 @@ class StreamBinding(Binding):
             publication = self.program.publications[each.publication]
             announced = each.tile + 1 if where.flags else publication.tiles
             for word in where.acknowledge.values():
-                self._write(self.memory.rank, where.segment, word, announced)
+                self._write(self.shared.rank, where.segment, word, announced)
         elif isinstance(each, Await):
             where, peer = self.incoming[each.receipt], self.program.receipts[each.receipt].peer
-            word = where.acknowledge[self.memory.rank]
+            word = where.acknowledge[self.shared.rank]
             self._wait_for(peer, where.segment, word, each.tile + 1, peer, number, total)
         elif isinstance(each, Acknowledge):
             where, peer = self.incoming[each.receipt], self.program.receipts[each.receipt].peer
-            self._write(peer, where.segment, where.acknowledge[self.memory.rank], _EMPTY)
+            self._write(peer, where.segment, where.acknowledge[self.shared.rank], _EMPTY)
         elif isinstance(each, WaitForSlot | WaitForReaders):
             self._wait_for_readers(self.published[each.publication], number, total)
         else:
-            return False
-        return True
+            super()._add(each, number, total)
 
     def _wait_for_readers(self, where: Published, number: int, total: int) -> None:
         for reader, word in where.acknowledge.items():
-            self._wait_for(self.memory.rank, where.segment, word, _EMPTY, reader, number, total)
+            self._wait_for(self.shared.rank, where.segment, word, _EMPTY, reader, number, total)
 
     def _write(self, rank: int, segment: int, word: int, value: int) -> None:
         address = self.gpu_words.word(rank, segment, word)
@@ -153,5 +145,5 @@ class StreamBinding(Binding):
     ) -> None:
         address = self.gpu_words.word(rank, segment, word)
         self.operations.append(WordOperation(address, value, waits=True))
-        words = self.memory.words[rank][segment]
+        words = self.shared.words[rank][segment]
         self.here.append(Awaited(words, word // 8, value, self._context(number, total, peer)))

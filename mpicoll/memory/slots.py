@@ -29,7 +29,7 @@ from mpicoll.backend import (
     Store,
     Thunk,
 )
-from mpicoll.errors import RankLost, ScheduleError, Unavailable
+from mpicoll.errors import ScheduleError, Unavailable
 from mpicoll.memory.allocator import LINE, Area, FirstFit, whole_lines
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Post, Publication, SharedProgram
@@ -135,29 +135,23 @@ class SharedResources:
 
     Attributes:
         number: of the plan in its shared memory.
-        sequence: the number of the run that is under way, or was the last.
         under_way: whether a started run is not complete.
         failed: whether a run has failed in its middle.
-        withdraw: tells the other ranks that this one may write what they read in place.
         leave: tells the other ranks that this one has left its runs, and why.
-        inter_node: its messages to other nodes.
+        inter_node: its messages of the library.
         buffers: arrays that other ranks, or calls that know only addresses, read and write.
         deadline: returns the seconds after which a rank gives up.
-        lost: returns the error of a wait in an instruction, given what happened.
         releases: give its shared memory back.
         opened: memory of other processes that it reads.
     """
 
     number: int = 0
-    sequence: list[int] = field(default_factory=lambda: [0])
     under_way: bool = False
     failed: bool = False
-    withdraw: Thunk = lambda: None
     leave: Callable[[int, BaseException], None] = lambda number, error: None
     inter_node: list[Messages] = field(default_factory=list)
     buffers: list[Array] = field(default_factory=list)
     deadline: Callable[[], float] = lambda: inf
-    lost: Callable[[int, str], RankLost | None] = lambda position, what: None
     releases: list[Thunk] = field(default_factory=list)
     opened: list[object] = field(default_factory=list)
     freed: bool = False
@@ -165,7 +159,6 @@ class SharedResources:
     def fail(self, error: BaseException) -> None:
         if not self.failed:
             self.failed = True
-            self.withdraw()
             self.leave(self.number, error)
 
     def free(self) -> None:

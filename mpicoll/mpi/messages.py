@@ -5,14 +5,14 @@ Its counterpart is `torchcoll.messages`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.backend import Array, Message, Messages, Stage, Thunk
+from mpicoll.backend import Array, Message, Messages, Poll, Stage, Thunk
 from mpicoll.gpu.staging import (
     PIECE_BYTES,
     Copies,
@@ -51,80 +51,71 @@ class MpiMessages:
     ) -> Messages:
         """Bind one round to persistent requests."""
         resources, waits = Resources(), Waits(self.peers, stage)
-        before: list[Thunk] = []
-        start: list[Thunk] = []
-        wait: list[Thunk] = []
+        starts: list[Thunk] = []
+        ends: list[Poll | Thunk] = []
         comm = self.plans_comm
+        requests = resources.requests
         for messages, init in ((receives, comm.Recv_init), (sends, comm.Send_init)):
             for peer, data in messages:
                 if self._needs_staging(data):
                     continue
                 # A stream may still be at work on memory that MPI is about to read or write.
                 if not self.arrays.is_on_host(data):
-                    before.append(partial(self.arrays.synchronize, data))
-                request = resources.add(init(as_buffer(data), peer, tag))
-                waits.requests.append((request, peer))
-                start.append(waits.begin(request.Start))
-                wait.append(waits.until(request.Test))
+                    starts.append(partial(self.arrays.synchronize, data))
+                waits.requests.append((resources.add(init(as_buffer(data), peer, tag)), peer))
+        if 0 < len(requests) <= _FEW:
+            starts += [waits.begin(request.Start) for request in requests]
+            ends += [waits.poll(request.Test) for request in requests]
+        elif requests:
+            every = list(requests)
+            starts.append(waits.begin(partial(MPI.Prequest.Startall, every)))
+            ends.append(waits.poll(partial(MPI.Request.Testall, every)))
         by_host = [
             pieces_by_peer([each for each in some if self._needs_staging(each.data)], PIECE_BYTES)
             for some in (receives, sends)
         ]
         if any(by_host):
-            mirror = self.mirrors.for_round(tag, self.copies)
-            found = in_blocks(mirror, *by_host)
-            before.append(mirror.wait)
-            if any(each.is_long for some in found for each in some):
-                test = partial(waits.all_done, list(resources.requests))
-                staged = self._in_turn(*found, mirror, tag, resources, waits)
-                test = partial(_both, waits, staged.test, test)
-                # The next piece of a message may be what another rank waits for.
-                return Messages(
-                    (*before, waits.begin(staged.start), *start), (waits.until(test),), test,
-                    resources.free, waits.lost, waits.look,
-                )  # fmt: skip
-            after = self._at_once(*found, mirror, tag, resources, waits, start, wait)
-        else:
-            after = []
-        requests = resources.requests
-        if len(start) == len(wait) == len(requests) > _FEW:
-            start = [waits.begin(partial(MPI.Prequest.Startall, requests))]
-            wait = [waits.until(partial(MPI.Request.Testall, requests))]
-
-        def test_all() -> bool:
-            done = waits.all_done(requests)
-            if done:
-                for thunk in after:
-                    thunk()
-            return done
-
+            self._stage(by_host, tag, resources, waits, starts, ends)
         return Messages(
-            (*before, *start), tuple(wait), test_all, resources.free, waits.lost, waits.look
+            tuple(starts), tuple(ends), resources.free, waits.lost, waits.look, waits.translated
         )
 
+    def _stage(
+        self, by_host: Sequence[dict[int, list[Array]]], tag: int, resources: Resources,
+        waits: Waits, starts: list[Thunk], ends: list[Poll | Thunk],
+    ) -> None:  # fmt: skip
+        """Bind the messages that travel through the host."""
+        mirror = self.mirrors.for_round(tag, self.copies)
+        receives, sends = in_blocks(mirror, *by_host)
+        starts.insert(0, mirror.wait)
+        if any(pieces.is_long for pieces in (*receives, *sends)):
+            staged = self._in_turn(receives, sends, mirror, tag, resources, waits)
+            starts.insert(1, waits.begin(staged.start))
+            # The next piece of a message may be what another rank waits for.
+            ends.insert(0, waits.poll(staged.test))
+        else:
+            self._at_once(receives, sends, mirror, tag, resources, waits, starts, ends)
+
     def _at_once(
-        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int,
-        resources: Resources, waits: Waits, start: list[Thunk], wait: list[Thunk],
-    ) -> list[Thunk]:  # fmt: skip
-        """Bind pieces that all have a block to requests; return the copies of received data."""
+        self, receives: Sequence[Pieces], sends: Sequence[Pieces], mirror: Mirror, tag: int,
+        resources: Resources, waits: Waits, starts: list[Thunk], ends: list[Poll | Thunk],
+    ) -> None:  # fmt: skip
+        """Bind pieces that all have a block to requests."""
         comm = self.plans_comm
-        after: list[Thunk] = []
         for pieces in receives:
             for gpu, host in zip(pieces.gpu, pieces.host, strict=True):
                 request = resources.add(comm.Recv_init(as_buffer(host), pieces.peer, tag))
                 waits.requests.append((request, pieces.peer))
-                start.append(waits.begin(request.Start))
-                after.append(partial(mirror.copy, gpu, host))
-                wait += [waits.until(request.Test), after[-1]]
+                starts.append(waits.begin(request.Start))
+                ends += [waits.poll(request.Test), partial(mirror.copy, gpu, host)]
         downloads = [Downloads(each, mirror) for each in sends]
-        start += [each.start for each in downloads]
+        starts += [each.start for each in downloads]
         for pieces, of_these in zip(sends, downloads, strict=True):
             for number, host in enumerate(pieces.host):
                 request = resources.add(comm.Send_init(as_buffer(host), pieces.peer, tag))
                 waits.requests.append((request, pieces.peer))
-                start += [partial(of_these.wait, number), waits.begin(request.Start)]
-                wait.append(waits.until(request.Test))
-        return after
+                starts += [partial(of_these.wait, number), waits.begin(request.Start)]
+                ends.append(waits.poll(request.Test))
 
     def _in_turn(
         self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int,
@@ -162,14 +153,6 @@ def _posted(requests: Sequence[MPI.Prequest], number: int) -> Step:
     """Start the request of a piece, and return its test."""
     requests[number].Start()
     return requests[number].Test
-
-
-def _both(waits: Waits, first: Callable[[], bool], then: Callable[[], bool]) -> bool:
-    """Whether two tests hold, each of which advances its messages."""
-    try:
-        return first() & then()
-    except MPI.Exception as error:
-        raise waits.failed(error) from error
 
 
 def as_buffer(data: Array | None) -> Any:

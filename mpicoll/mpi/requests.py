@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from mpi4py import MPI
 
-from mpicoll.backend import Stage, Thunk
+from mpicoll.backend import Poll, Stage, Thunk
 from mpicoll.errors import RankLost
 from mpicoll.execution.background import Background
 from mpicoll.peers.known import Peers
@@ -136,6 +136,11 @@ class Waits:
         """Return the wait for a test."""
         return partial(self.wait, test)
 
+    def poll(self, test: Callable[[], bool]) -> Poll:
+        """Return a test of the rounds of plans."""
+        looks = max(1, self.peers.spins)
+        return Poll(partial(self.peers.inside, test), self.until(test), looks)
+
     def wait(self, test: Callable[[], bool]) -> None:
         """Return when a test holds."""
         inside = self.peers.inside
@@ -143,13 +148,6 @@ class Waits:
             # Ranks that share cores get theirs in turns, each with cold caches: a loop of C.
             if not (inside(test) if self.peers.spins else inside.comes(test, FIRST_YIELDS)):
                 wait_polling(partial(inside, test), self.missing, self.stage, self.peers)
-        except MPI.Exception as error:
-            raise self.failed(error) from error
-
-    def all_done(self, requests: Sequence[MPI.Request]) -> bool:
-        """Whether all requests are complete."""
-        try:
-            return bool(self.peers.inside(MPI.Request.Testall, requests))
         except MPI.Exception as error:
             raise self.failed(error) from error
 
@@ -173,6 +171,10 @@ class Waits:
     def lost(self, what: str) -> RankLost:
         """Return the error of a wait, given the reason as the end of a sentence."""
         return self.peers.lost(self.stage, self.missing(), what)
+
+    def translated(self, error: BaseException) -> BaseException:
+        """Return the error to raise where a poll has raised one."""
+        return self.failed(error) if isinstance(error, MPI.Exception) else error
 
     def failed(self, error: MPI.Exception) -> RankLost:
         """Return the error of a wait in which MPI itself has found one."""

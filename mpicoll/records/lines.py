@@ -83,7 +83,7 @@ class CaseRecord(Struct, kw_only=True):
         algorithm: as asked for; `executed` and `transport`: what ran.
         call: ``plan``; ``method``, as ``c.allreduce(x, out=y)``; ``method, new arrays``, with other
             arrays in every call. The method of ``native`` is the library's own.
-        executor: by what: ``compiled``, ``closures`` of Python, or the library's own (``native``).
+        executor: ``compiled``, or ``native``: the library's own call; once ``closures``, too.
         note: where that is a library's default, its name there and how ours differs.
         bytes_total: S as nccl-tests counts it; `bytes_per_rank`: one vector or one row.
         count: elements of one vector or one row.

@@ -5,35 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
-from typing import TYPE_CHECKING
 
 from mpicoll.algorithms.registry import Algorithm
-from mpicoll.backend import CMA, DIRECT, STAGED, SYMMETRIC, Array, Transport
+from mpicoll.backend import CMA, DIRECT, STAGED, Array, Transport
 from mpicoll.errors import Unavailable
 from mpicoll.execution.compiled import Table
-from mpicoll.execution.messages import bind_messages
-from mpicoll.execution.plan import Plan, Variant, compiled, scheduled
-from mpicoll.execution.runs import NO_MESSAGES, BoundRound, Resources
-from mpicoll.execution.shared_memory import Binding
-from mpicoll.execution.stream_order import StreamBinding
+from mpicoll.execution.device_table import DeviceTable
+from mpicoll.execution.plan import Plan, compiled
+from mpicoll.execution.stream_order import StreamTable
 from mpicoll.gpu.ipc import GpuMemory
 from mpicoll.gpu.streams import PlanStream
 from mpicoll.memory.layout import LaidOut, lay_out
+from mpicoll.memory.notes import GROUP
+from mpicoll.memory.slots import SharedResources
 from mpicoll.notation.elements import itemsize
 from mpicoll.notation.schedule import Block, Round
-from mpicoll.programs.instructions import Reach
-from mpicoll.programs.messages import INPUT, OUTPUT, Buffer, lower
+from mpicoll.programs.instructions import Reach, SharedProgram
+from mpicoll.programs.messages import INPUT, OUTPUT, Buffer
 from mpicoll.programs.parting import in_two_parts
 from mpicoll.programs.shared_memory import share
-from mpicoll.runtime.allocation import Made, empty_like_input, with_memory
+from mpicoll.runtime.allocation import empty_like_input, with_memory
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.mean import divide_mean, is_mean
+from mpicoll.runtime.mean import is_mean
 from mpicoll.runtime.routes import Routes
 from mpicoll.runtime.tags import Tags
 
-if TYPE_CHECKING:
-    from mpicoll.execution._compiled import Program
+_MESSAGES = Reach(frozenset(), frozenset(), least=1 << 62, tile=1 << 62)
+"""The memory of other ranks in a program of messages alone."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,13 @@ class _Call:
 
     Attributes:
         rounds: the schedule of this rank.
-        first: what a run does before them.
+        copies_input: a run first copies the input, which the output overwrites.
     """
 
     arguments: Arguments
     chosen: Algorithm
     rounds: Sequence[Round]
-    first: BoundRound | None = None
+    copies_input: bool = False
 
     @property
     def title(self) -> str:
@@ -94,46 +92,88 @@ class Binder:
 
     def _on_a_copy(self, call: _Call) -> _Call:
         """Have an alltoall in place read a copy of its input."""
-        arguments, arrays = call.arguments, self.transport.arrays
+        arguments = call.arguments
         x = with_memory(self.transport, partial(empty_like_input, self.transport, arguments))
-        copy = arrays.copier(arrays.flat(x), arrays.flat(arguments.x))
         arguments = replace(arguments, x=x, in_place=False)
-        return replace(call, arguments=arguments, first=BoundRound((copy,), NO_MESSAGES))
+        return replace(call, arguments=arguments, copies_input=True)
 
     def _bound(self, call: _Call, route: str, store: GpuMemory | None) -> Plan:
         tag = self.tags.take()
         if route in (self.transport.name, DIRECT, STAGED):
             return self._by_messages(call, route, tag)
-        compiles = self.routes.may_compile(call.arguments) and route in (SYMMETRIC, CMA)
-        laid_out = self._laid_out(call, route, store, compiles=compiles)
-        self.tags.hold(tag, laid_out.resources)
-        if compiles:
-            return self._compiled(call, route, laid_out)
-        return self._by_calls(call, route, store, laid_out, tag)
+        return self._by_memory(call, route, store, tag)
 
     def _buffers(self, call: _Call) -> dict[Buffer, Array]:
         given = {INPUT: call.arguments.x, OUTPUT: call.arguments.out}
         return {name: self.transport.arrays.flat(x) for name, x in given.items() if x is not None}
 
+    def _filled(
+        self, call: _Call, tag: int, program: SharedProgram, buffers: dict[Buffer, Array],
+        resources: SharedResources, laid_out: LaidOut | None = None,
+        stream: PlanStream | None = None,
+    ) -> Table:  # fmt: skip
+        """Return the table of a program, with all its rows."""
+        arguments = call.arguments
+        make: Callable[..., Table] = DeviceTable if arguments.device == "gpu" else Table
+        if stream is not None:
+            make = partial(StreamTable, stream=stream)
+        table = make(
+            self.transport, program, buffers, resources, call.dtype, arguments.op, call.title,
+            tag=tag, laid_out=laid_out,
+        )  # fmt: skip
+        if call.copies_input:
+            table.copy_input(arguments.x)
+        table.fill()
+        if arguments.out is not None and is_mean(arguments):
+            table.divide(arguments.out, self.transport.size)
+        return table
+
     # -- by messages of the library ---------------------------------------------------
 
     def _by_messages(self, call: _Call, route: str, tag: int) -> Plan:
-        arguments = call.arguments
-        program = lower(call.rounds, *call.blocks, in_place=arguments.in_place)
-        given = self._buffers(call), call.dtype, arguments.op, self.transport, tag, call.title
-        resources, variants = with_memory(self.transport, partial(bind_messages, program, *given))
+        transport, arguments = self.transport, call.arguments
+        program = share(call.rounds, *call.blocks, _MESSAGES, in_place=arguments.in_place)
+        buffers = self._buffers(call)
+        resources = SharedResources(
+            GROUP - tag, deadline=lambda: transport.deadline, leave=transport.leave
+        )
+
+        def fill() -> Table:
+            like = next(iter(buffers.values()), None)
+            for name, count in program.scratch.items():
+                buffers[name] = transport.arrays.empty((count,), call.dtype, like)
+            resources.buffers += buffers.values()
+            return self._filled(call, tag, program, buffers, resources)
+
+        table = with_memory(transport, fill)
         self.tags.hold(tag, resources)
-        return self._scheduled(call, route, variants, resources)
+        return self._plan(call, route, table)
 
     # -- over shared memory -------------------------------------------------------------
 
-    def _laid_out(
-        self, call: _Call, route: str, store: GpuMemory | None, *, compiles: bool
-    ) -> LaidOut:
+    def _by_memory(self, call: _Call, route: str, store: GpuMemory | None, tag: int) -> Plan:
+        transport, arguments = self.transport, call.arguments
+        laid_out = self._laid_out(call, route, store)
+        layout, _, resources = laid_out
+        self.tags.hold(tag, resources)
+        stream = None
+        if layout.by_streams:
+            stream = PlanStream(transport.arrays, arguments.array, captures=True)
+        fill = partial(
+            self._filled, call, tag, layout.program, layout.buffers, resources, laid_out, stream
+        )
+        table = self._with_room(route, fill, resources)
+        if stream is not None and isinstance(table, StreamTable):
+            stream.watch = table.watch()
+        if len(layout.memory.intra_node) < transport.size or (store and store.partial):
+            route = f"{route}+{transport.gpu_transport if store else transport.name}"
+        return self._plan(call, route, table, stream)
+
+    def _laid_out(self, call: _Call, route: str, store: GpuMemory | None) -> LaidOut:
         """Lower a schedule to shared memory, and find room for its published blocks; collective."""
         shared, arguments = self.transport.shared, call.arguments
         assert shared is not None
-        unbound = arguments.unbound and compiles
+        unbound = arguments.unbound and not self._is_bound(arguments)
         buffers = {} if unbound else self._buffers(call)
         rounds, (sizes, before, after) = call.rounds, call.blocks
         largest = max(sizes.values(), default=0) * itemsize(call.dtype)
@@ -146,13 +186,13 @@ class Binder:
                 share(rounds, sizes, before, after, reach, in_place=arguments.in_place),
                 shared, dict(buffers), call.dtype, what=call.title,
                 meets=arguments.collective.synchronizes and is_even, store=store,
-                like=call.arguments.array, tile=reach.tile if compiles else 0,
+                like=call.arguments.array, tile=0 if store else reach.tile,
             )  # fmt: skip
 
         if store is None:
             return laid_out_by(
                 shared.reach(
-                    route, buffers, call.dtype, compiled=compiles, unbound=unbound,
+                    route, buffers, call.dtype, compiled=True, unbound=unbound,
                     block=largest, one_way=arguments.collective.one_way,
                 )
             )  # fmt: skip
@@ -162,7 +202,9 @@ class Binder:
             # Some rank cannot share or open private memory: all copy to slots.
             return laid_out_by(store.reach(buffers, call.dtype, private=False))
 
-    def _with_room(self, route: str, make: Callable[[], Made], resources: Resources) -> Made:
+    def _with_room(
+        self, route: str, make: Callable[[], Table], resources: SharedResources
+    ) -> Table:
         """Return the result of `make`, which takes memory for the data it fetches; collective.
 
         Raises:
@@ -176,62 +218,23 @@ class Binder:
             resources.free()
             raise
 
-    def _compiled(self, call: _Call, route: str, laid_out: LaidOut) -> Plan:
-        """Return a plan that the compiled executor runs."""
-        out = call.arguments.out
-
-        def fill() -> Program:
-            table = Table(laid_out, call.dtype, call.arguments.op, call.title)
-            if call.first is not None:
-                table.copy_input(call.arguments.x)
-            table.fill()
-            if out is not None and is_mean(call.arguments):
-                table.divide(prod(out.shape), self.transport.size)
-            return table.made()
-
-        program = self._with_room(route, fill, laid_out.resources)
-        # A program that runs on any arrays keeps none of a caller's.
-        kept = None if call.arguments.unbound else out
-        return compiled(str(call.chosen), route, kept, program, laid_out.resources)
-
-    def _by_calls(
-        self, call: _Call, route: str, store: GpuMemory | None, laid_out: LaidOut, tag: int
+    def _plan(
+        self, call: _Call, route: str, table: Table, stream: PlanStream | None = None
     ) -> Plan:
-        """Return a plan of calls from Python."""
-        transport, shared, resources = self.transport, self.transport.shared, laid_out.resources
-        assert shared is not None
-        given = laid_out, call.dtype, call.arguments.op, call.title
-        stream: PlanStream | None = None
-        if laid_out.layout.by_streams:
-            stream = PlanStream(transport.arrays, call.arguments.array, captures=True)
-            ordered = StreamBinding(*given, stream)
-            variants = ordered.variants(transport, tag)
-            stream.watch = ordered.watch()
-        else:
-            binding = Binding(*given)
-            self._with_room(route, binding.reserve, resources)
-            variants = binding.variants(transport, tag)
-        if len(shared.intra_node) < transport.size or (store and store.partial):
-            route = f"{route}+{transport.gpu_transport if store else transport.name}"
-        return self._scheduled(call, route, variants, resources, stream)
-
-    def _scheduled(
-        self, call: _Call, route: str, variants: list[Variant], resources: Resources,
-        stream: PlanStream | None = None,
-    ) -> Plan:  # fmt: skip
-        transport, arguments, first = self.transport, call.arguments, call.first
-        if first is not None:
-            variants = [_after(first, variant) for variant in variants]
+        transport, arguments = self.transport, call.arguments
         at_once = transport.matches_by_order and DIRECT in route.split("+")
-        if stream is None and arguments.device == "gpu" and call.arguments.array is not None:
-            stream = PlanStream(transport.arrays, call.arguments.array, captures=at_once)
+        if stream is None and arguments.device == "gpu" and arguments.array is not None:
+            stream = PlanStream(transport.arrays, arguments.array, captures=at_once)
         # A user's function is called by no thread but the caller's.
         by_itself = transport.serves_threads and not at_once and arguments.op.function is None
-        return scheduled(
-            str(call.chosen), route, arguments.out, variants, divide_mean(transport, arguments),
-            resources, at_once=at_once, stream=stream, by_itself=by_itself,
+        is_bound = table.laid_out is None or self._is_bound(arguments)
+        # A program that runs on any arrays keeps none of a caller's.
+        out = arguments.out if is_bound or not arguments.unbound else None
+        return compiled(
+            str(call.chosen), route, out, table, at_once=at_once, stream=stream,
+            by_itself=by_itself, is_bound=is_bound,
         )  # fmt: skip
 
-
-def _after(first: BoundRound, variant: Variant) -> Variant:
-    return lambda: [first, *variant()]
+    def _is_bound(self, arguments: Arguments) -> bool:
+        """Whether a program over memory runs on its own arrays alone; the same on all ranks."""
+        return arguments.device == "gpu" or not self.routes.may_compile(arguments)

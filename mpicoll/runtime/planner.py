@@ -53,10 +53,7 @@ class Planner:
         self.transport, self.routes, self.chooser = transport, routes, chooser
         self.tags = Tags(transport.exchange)
         self.binder = Binder(transport, routes, self.tags)
-        # Messages to other nodes are the library's, whose calls are made from Python.
-        on_one_node = transport.shared is not None and len(transport.nodes) == 1
-        if on_one_node:
-            routes.use_executor()
+        routes.use_executor()
         is_fixed = any(transport.exchange(is_asked_for(), bool))
         self.order = FoldOrder(transport, is_fixed=is_fixed)
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}

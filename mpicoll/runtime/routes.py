@@ -50,8 +50,10 @@ class Routes:
         self.has_executor = True
 
     def may_compile(self, arguments: Arguments) -> bool:
-        """Whether it runs a schedule over shared memory of the host, on all ranks alike."""
-        return self.has_executor and arguments.op.function is None
+        """Whether the program of a schedule runs on any arrays; the same on all ranks."""
+        transport = self.transport
+        on_one_node = transport.shared is not None and len(transport.nodes) == 1
+        return self.has_executor and on_one_node and arguments.op.function is None
 
     def fetches_from(self, arguments: Arguments) -> int:
         """Return from how many bytes of a vector or row CMA is the default."""

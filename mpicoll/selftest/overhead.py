@@ -25,7 +25,8 @@ from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import Whole, option
 from mpicoll.collectives import Collectives
 from mpicoll.errors import RankLost
-from mpicoll.execution.compiled import AWAIT, NOWHERE, RAISE, Operand
+from mpicoll.execution.compiled import AWAIT, NOWHERE, RAISE
+from mpicoll.execution.row_waits import Operand
 from mpicoll.machine.waited import Waited
 from mpicoll.measurement.worlds import ALL_BACKENDS, Worlds
 from mpicoll.threads import threads
@@ -139,7 +140,7 @@ def _program(rows: array[int], addresses: list[int]) -> Program:
 
     row_of, waited = -1, Waited()
 
-    def wait(row: int, error: int) -> None:
+    def wait(program: object, row: int, error: int) -> None:
         nonlocal row_of, waited
         if row != row_of:
             row_of, waited = row, Waited()
@@ -149,7 +150,7 @@ def _program(rows: array[int], addresses: list[int]) -> Program:
 
     found: Program = _compiled.Program(
         rows, addresses, None, None, check=0, spins=1000, light=True, heavy=False, wait=wait,
-        look=lambda row: None, keep=None,
+        look=lambda program, row: None, keep=None,
     )  # fmt: skip
     return found
 

@@ -20,6 +20,7 @@ from mpicoll.backend import (
     Messages,
     Native,
     NativeCall,
+    Poll,
     Request,
     Stage,
     Thunk,
@@ -105,7 +106,7 @@ class ThreadTransport(HasDeadline):
             peer = next((each.peer for each in posted if not each.delivery.is_done), None)
             return None if peer is None else rank_lost(stage, self.rank, peer, what)
 
-        return Messages((start,), (wait,), test, posted.clear, lost)
+        return Messages((start,), (Poll(test, wait),), posted.clear, lost)
 
     def _ask(self, x: Array | None, peer: int, tag: Hashable, stage: Stage) -> _Receive:
         return _Receive(self, self.group.receive(x, self.rank, peer, tag), peer, stage)

@@ -1,11 +1,13 @@
 /* Programs of several ranks, which are threads here, for the sanitizers: test_sanitizers.py builds
    and runs it, and plants faults that it has to find.
 
-   sanitize_programs PROGRAM RANKS [given|issued|FAULT]
+   sanitize_programs PROGRAM RANKS [given|issued|called|FAULT]
    sanitize_programs FILE
    PROGRAM: one_shot or ring (allreduce), broadcast
    given: the progress thread runs them, at random times, instead of the ranks in turn
    issued: the same, as calls in a queue, of which every second one has its input in two rows
+   called: the progress thread runs programs that have callbacks between their rows, and their ranks
+   run these
    FAULT: `slot`, one where two are needed; `await`, no rank waits for data; `count`, one element
    too many
    FILE: programs that test_sanitizers.py writes, in 64-bit integers: how many ranks and segments,
@@ -29,7 +31,7 @@ enum { SLOT = COUNT * sizeof(float), SLOTS = 2 };
 enum { PUBLISHED = 0, READ = LINE, DATA = 2 * LINE, SEGMENT = DATA + SLOTS * SLOT };
 
 static int ranks;
-static int given, issued;
+static int given, issued, called;
 static const char *fault = "";
 static char *segments[MOST_SEGMENTS];
 
@@ -68,6 +70,9 @@ static Operand slot(const Rank *me, int of, int64_t tile)
 
 static void row(Rank *me, Instruction given)
 {
+    const int64_t length = me->program.length;
+    if (called && length % 3 == 0)
+        me->rows[me->program.length++] = (Instruction){.code = length % 2 ? CALL : POLL};
     me->rows[me->program.length++] = given;
 }
 
@@ -276,10 +281,19 @@ static void complete_in_turn(Rank *me, int run)
     }
 }
 
+/* A callback is complete at once, or after another look at it. */
 static int advance(Program *program, int64_t yield_ns)
 {
-    program->until = program->length;
-    return program_advance(program, 0, yield_ns) == DONE;
+    static __thread unsigned polls;
+    enum state state;
+    do {
+        program->until = program->length;
+        state = program_advance(program, 0, yield_ns);
+        if (state == CALLING && program->rows[program->position].code == POLL && polls++ % 2)
+            return 0;
+        program->position += state == CALLING;
+    } while (state == CALLING);
+    return state == DONE;
 }
 
 /* Give the program to the progress thread, and wait for it, or ask for it now and then. */
@@ -434,13 +448,14 @@ int main(int argc, char **argv)
     FILE *const file = argc == 2 ? fopen(argv[1], "rb") : NULL;
     ranks = argc > 2 ? atoi(argv[2]) : 0;
     fault = argc > 3 ? argv[3] : "";
-    given = !strcmp(fault, "given"), issued = !strcmp(fault, "issued");
+    called = !strcmp(fault, "called"), issued = !strcmp(fault, "issued");
+    given = called || !strcmp(fault, "given");
     fault = given || issued ? "" : fault;
     while (argc > 1 && chosen < PROGRAM_COUNT && strcmp(PROGRAMS[chosen].name, argv[1]))
         chosen++;
     if (!file && (argc < 3 || chosen == PROGRAM_COUNT || ranks < 2 || ranks > MOST_RANKS)) {
         fprintf(stderr,
-                "usage: %s FILE | one_shot|ring|broadcast RANKS [given|issued|slot|await|count]\n",
+                "usage: %s FILE | one_shot|ring|broadcast RANKS [given|issued|called|slot|await|count]\n",
                 argv[0]);
         return 2;
     }

@@ -12,12 +12,16 @@ from weakref import ref
 
 import pytest
 
-from mpicoll.backend import Messages
+from mpicoll.backend import Messages, Poll, Stage
 from mpicoll.errors import RankLost
 from mpicoll.execution import background
 from mpicoll.execution.background import Background
-from mpicoll.execution.plan import scheduled
-from mpicoll.execution.runs import BoundRound
+from mpicoll.execution.compiled import Table
+from mpicoll.execution.plan import compiled
+from mpicoll.memory.numpy_arrays import NumpyArrays
+from mpicoll.memory.slots import SharedResources
+from mpicoll.notation.elements import reduce_op
+from mpicoll.programs.instructions import Complete, Post, SharedProgram
 
 LONG = 30
 
@@ -29,46 +33,37 @@ def eventually(there: Callable[[], bool]) -> bool:
     return there()
 
 
-class Resources:
-    under_way = failed = False
-
-    def lost(self, position: int, what: str) -> RankLost | None: ...
-
-    def fail(self, error: BaseException) -> None:
-        self.failed = True
-
-    def free(self) -> None: ...
-
-    def deadline(self) -> float:
-        return LONG
-
-
 class Peer:
     """A peer whose messages come when they are let in."""
 
+    arrays, shared = NumpyArrays(), None
+
     def __init__(self, rounds: int, error: Exception | None = None) -> None:
-        self.come = [threading.Event() for _ in range(rounds)]
+        self.come, self.bound = [threading.Event() for _ in range(rounds)], 0
         self.posted: list[tuple[int, str]] = []
         self.error = error
-        rows = [self._round(number) for number in range(rounds)]
-        self.plan = scheduled("a", "b", None, [lambda: rows], [], Resources(), by_itself=True)
+        program = SharedProgram([Post((), ()), Complete()] * rounds, [1, 1] * rounds)
+        self.resources = SharedResources(deadline=lambda: LONG)
+        table = Table(self, program, {}, self.resources, "float32", reduce_op("sum"), "a call")  # type: ignore[arg-type]
+        table.fill()
+        self.plan = compiled("a", "b", None, table, by_itself=True)
 
     def has_posted(self, count: int) -> bool:
         return len(self.posted) == count
 
-    def _round(self, number: int) -> BoundRound:
+    def messages(self, sends: object, receives: object, tag: int, stage: Stage) -> Messages:
+        number, self.bound = self.bound, self.bound + 1
+        come, posted, error = self.come[number], self.posted, self.error
+
         def test() -> bool:
-            if self.error is not None:
-                raise self.error
-            return self.come[number].is_set()
+            if error is not None:
+                raise error
+            return come.is_set()
 
         def post() -> None:
-            self.posted.append((number, threading.current_thread().name))
+            posted.append((number, threading.current_thread().name))
 
-        def wait() -> None:
-            self.come[number].wait()
-
-        return BoundRound((), Messages((post,), (wait,), test, lambda: None))
+        return Messages((post,), (Poll(test, come.wait),), lambda: None)
 
 
 @pytest.mark.parametrize("pause", [0.0, 3 * background._AWAKE])
@@ -103,17 +98,16 @@ def test_an_error_is_raised_where_it_is_waited_for() -> None:
         request.wait()
 
 
-def test_a_run_that_is_through_keeps_nothing_of_its_plan() -> None:
-    """A plan's tag and memory are others' once it is gone, without the garbage collector."""
-    row = BoundRound((), Messages((), (), lambda: False, lambda: None))
-    resources = Resources()
-    plan = scheduled("a", "b", None, [lambda: [row]], [], resources, by_itself=True)
-    plan.start().wait()
-    gone = ref(resources)
+def test_a_run_that_is_complete_keeps_nothing_of_its_plan() -> None:
+    """Other plans take its tag and memory once it is dropped, without the garbage collector."""
+    peer = Peer(1)
+    peer.come[0].set()
+    peer.plan.start().wait()
+    resources = ref(peer.resources)
     gc.disable()
     try:
-        del plan, resources
-        assert gone() is None
+        del peer
+        assert resources() is None
     finally:
         gc.enable()
 

@@ -1,21 +1,18 @@
-"""Shared programs bound to memory: slots that are used again, acknowledgements, fences, layouts."""
+"""Shared programs bound to memory: slots that are used again, acknowledgements, layouts."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import replace
-from threading import current_thread
 from typing import Any
 
 import numpy as np
 import pytest
-from executors import use_closures
 from run_collective import device
 
 from mpicoll import Collectives, ScheduleError
 from mpicoll.algorithms.registry import find
-from mpicoll.memory import segments, slots
+from mpicoll.memory import slots
 from mpicoll.notation.schedule import recv, send
 
 RUNS = 12
@@ -67,49 +64,6 @@ def test_one_slot_is_free_when_all_have_read(
 ) -> None:
     monkeypatch.setattr(slots, "_MOST_BYTES", 600)
     broadcast(c, slow, 500)
-
-
-@pytest.fixture(autouse=True, params=["compiled", "closures"])
-def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run every test by both executors."""
-    if request.param == "closures":
-        use_closures(monkeypatch)
-    return str(request.param)
-
-
-@pytest.fixture
-def fenced(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each rank's thread has called a fence."""
-    found: Counter[str] = Counter()
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    monkeypatch.setattr(
-        segments, "new_fence", lambda: lambda: found.update([current_thread().name])
-    )
-    return found
-
-
-@pytest.mark.ranks(2)
-@pytest.mark.threads_only
-@pytest.mark.parametrize(("fences", "wanted"), [("always", 2), ("", 0)])
-def test_a_fence_stands_beside_every_flag(
-    c: Collectives, fences: str, wanted: int, fenced: Counter[str], executor: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """One before a rank raises its own, one after it has seen the other's.
-
-    The flags of the compiled executor are released and acquired, which is a fence.
-    """
-    if executor == "compiled":
-        wanted = 0
-    monkeypatch.setenv("MPICOLL_FENCES", fences)
-    with (
-        Collectives(type(c.transport)(c.transport.group, c.rank)) as group,
-        group.plan("allreduce", device(c, np.ones(4), "int64"), algorithm="one_shot") as plan,
-    ):
-        before = fenced[current_thread().name]
-        plan.run()
-        assert fenced[current_thread().name] - before == wanted
-        c.barrier()
 
 
 @pytest.mark.ranks(2)

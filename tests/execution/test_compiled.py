@@ -102,9 +102,10 @@ def test_what_is_fetched_to_one_place_is_fetched_at_once(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("table", "error"),
     [
-        (row(99), "no such code or register"), (row(-1), "no such code or register"),
-        (row(COPY, registers=(2, 0, 0)), "no such code or register"),
-        (row(COPY, registers=(0, -1, 0)), "no such code or register"),
+        (row(99), "no such code, register or callback"),
+        (row(-1), "no such code, register or callback"),
+        (row(COPY, registers=(2, 0, 0)), "no such code, register or callback"),
+        (row(COPY, registers=(0, -1, 0)), "no such code, register or callback"),
         (row(FOLD), "needs a kernel"), (row(DIVIDE), "needs a kernel"),
         ([*row(COPY), 1], "rows of"),
     ],
@@ -150,7 +151,7 @@ def test_a_copy_is_exact_however_it_is_written(how: int, nbytes: int) -> None:
 
 
 def test_a_run_that_failed_is_the_last() -> None:
-    def wait(position: int, error: int) -> None:
+    def wait(program: object, position: int, error: int) -> None:
         raise KeyError(position)
 
     word = np.zeros(1, np.int64)

@@ -140,7 +140,7 @@ def test_folds_as_numpy_and_torch(op, dtype, target):
 @pytest.mark.parametrize("op", ["min", "max"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_no_order_of_folds_changes_an_extreme(op, dtype, target):
-    """As IEEE 754-2019 has it, compiled and in closures: -0.0 is less than 0.0, and NaN stays."""
+    """As IEEE 754-2019 has it, in C and in NumPy: -0.0 is less than 0.0, and NaN stays."""
     corners = np.array([-1.0, -0.0, 0.0, 1.0, np.nan], dtype)
     left, right = (each.ravel() for each in np.meshgrid(corners, corners))
     both = np.sort(np.stack([left, right]), axis=0)  # NaN last

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executors import use_closures
 from run_collective import compare, device
 
 from mpicoll import Collectives, RankLost
@@ -19,13 +18,6 @@ from mpicoll import Collectives, RankLost
 pytestmark = pytest.mark.ranks(2, 3)
 COUNT, SOON = 100, 40
 """Elements, and the seconds within which all know: less than the deadline, on a busy machine."""
-
-
-@pytest.fixture(autouse=True, params=["compiled", "closures"])
-def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run every test by both executors."""
-    if request.param == "closures":
-        use_closures(monkeypatch)
 
 
 def ones(c: Collectives) -> Any:

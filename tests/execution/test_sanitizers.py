@@ -109,7 +109,7 @@ def test_programs_are_clean(built, program, ranks):
 
 @both
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("how", ["given", "issued"])
+@pytest.mark.parametrize("how", ["given", "issued", "called"])
 def test_the_progress_thread_is_clean(built, how, program):
     done = run(driver(built), program, 3, how)
     assert (done.returncode, done.stderr) == (0, "")

@@ -11,11 +11,11 @@ from threading import current_thread
 
 import numpy as np
 import pytest
-from executors import use_closures
 from launcher import ranks
 
 from mpicoll import Collectives, Unavailable
-from mpicoll.memory import files
+from mpicoll.memory import files, slots
+from mpicoll.programs import windows
 
 pytestmark = [pytest.mark.ranks(2, 3), pytest.mark.threads_only]
 LARGE = 1 << 20
@@ -30,8 +30,10 @@ def mapped(c: Collectives) -> int:
 
 @pytest.fixture
 def full(c: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node of rank 1 has 4 MiB left; closures need a slot for every message."""
-    use_closures(monkeypatch)
+    """The node of rank 1 has 4 MiB left, and every message needs a slot."""
+    monkeypatch.setattr(windows, "agree", lambda *_: None)
+    monkeypatch.setattr(slots, "_ROOM", 0)
+    monkeypatch.setattr(slots, "_SHARE", 0)
     monkeypatch.setattr(
         files, "available_memory",
         lambda: 4 << 20 if current_thread().name == "rank 1" else 1 << 40,

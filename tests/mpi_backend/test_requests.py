@@ -12,7 +12,7 @@ import pytest
 from launcher import python
 
 from mpicoll import RankLost
-from mpicoll.backend import Message, Stage
+from mpicoll.backend import Message, Messages, Poll, Stage
 from mpicoll.peers.known import Peers
 from mpicoll.peers.survivors import Decision
 
@@ -52,6 +52,10 @@ class _Inside:
         return call(*args)
 
 
+def ends(messages: Messages) -> list[Poll]:
+    return [end for end in messages.ends if isinstance(end, Poll)]
+
+
 def test_every_call_that_may_stay_inside_of_mpi_is_watched() -> None:
     from mpicoll.mpi.transport import MpiTransport
 
@@ -68,8 +72,11 @@ def test_every_call_that_may_stay_inside_of_mpi_is_watched() -> None:
         messages = [Message(0, each) for each in (x, y, x, y)[: 2 * many : 2]]
         received = [Message(0, np.zeros(4)) for _ in messages]
         round = transport.messages(messages, received, 5, Stage("a call"))
-        for each in (*round.start, *round.wait):
-            each()
+        for start in round.starts:
+            start()
+        for poll in ends(round):
+            while not poll.test():
+                pass
         round.free()
         assert {*names()} == ({"Start", "Test"} if many == 1 else {"Startall", "Testall"})
     requests = [transport.irecv(y, 0, 3), transport.isend(x, 0, 3)]
@@ -119,15 +126,16 @@ def test_a_round_of_messages_sees_a_rank_that_has_gone() -> None:
     landing = np.zeros(1, np.int64)
     messages = transport.messages([], [Message(0, landing)], 3, Stage("ring", 1, 2))
     try:
-        for thunk in messages.start:
-            thunk()
+        for start in messages.starts:
+            start()
         peers.gone = True
         messages.look()  # it waits for rank 0, which is there
         transport.peers.have_gone = lambda ranks, operation: True  # type: ignore[method-assign]
         with pytest.raises(RankLost, match="ring, round 1 of 2: rank 0 waits for rank 0"):
             messages.look()
         transport.plans_comm.Send(np.ones(1, np.int64), 0, 3)
-        assert messages.test()
+        [poll] = ends(messages)
+        assert poll.test()
         messages.look()  # what has come before the rank went counts
     finally:
         messages.free()

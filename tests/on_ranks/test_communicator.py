@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executors import use_closures
 
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm  # noqa: E402
@@ -803,15 +802,13 @@ def _summed(numbers: Any) -> float | None:
     return functools.reduce(float.__add__, map(float, numbers)) if len(numbers) else None
 
 
-@pytest.mark.parametrize("placed", ["one node", "nodes", "no executor"])
+@pytest.mark.parametrize("placed", ["one node", "nodes"])
 def test_one_order_has_the_same_bits_wherever_the_ranks_lie(
     monkeypatch: pytest.MonkeyPatch, comm: Any, placed: str
 ) -> None:
     monkeypatch.setenv(REPRODUCIBLE, "1")
     if placed == "nodes":
         monkeypatch.setenv(RANKS_PER_NODE, "1")
-    if placed == "no executor":
-        use_closures(monkeypatch)
     for step, (found, expected) in enumerate(_one_order(comm)):
         if isinstance(expected, np.ndarray):
             assert found.tobytes() == expected.tobytes(), step

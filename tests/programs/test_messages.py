@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import recv, reduce, send
+from mpicoll.programs.instructions import Complete, Post, Reach
 from mpicoll.programs.messages import (
     INPUT,
     OUTPUT,
     SCRATCH,
     STAGING,
     Combine,
+    Move,
     Piece,
     Program,
     Step,
@@ -31,6 +34,7 @@ from mpicoll.programs.messages import (
     lower,
     overlappable,
 )
+from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import Arguments, check_arguments
 from mpicoll.simulator import is_ordered
 
@@ -82,9 +86,25 @@ class Rank:
         return moved
 
 
+def shared(*given: Any, in_place: bool) -> Program:
+    """Lower to the program that runs where no ranks share memory, as steps."""
+    alone = Reach(frozenset(), frozenset(), least=1 << 62, tile=1 << 62)
+    program, steps = share(*given, alone, in_place=in_place), [Step()]
+    for instruction in program.instructions:
+        if isinstance(instruction, Post):
+            sends, receives = map(list, instruction)
+            steps.append(Step(sends=sends, receives=receives))
+        elif isinstance(instruction, Move | Combine):
+            steps[-1].after.append(instruction)
+        else:
+            assert isinstance(instruction, Complete)
+    return Program(steps, program.scratch)
+
+
 def run_all(
-    algorithm: Algorithm, size: int, root: int, row: tuple[int, ...], counts: Any, in_place: bool
-) -> None:
+    algorithm: Algorithm, size: int, root: int, row: tuple[int, ...], counts: Any, in_place: bool,
+    lower: Callable[..., Program],
+) -> None:  # fmt: skip
     name, op = algorithm.collective.name, user_op(affine)
     if algorithm.collective.reduces and not is_ordered(algorithm, size, root, None):
         op = user_op(np.bitwise_xor, commutative=True)
@@ -135,6 +155,7 @@ def run_all(
 @given(data=st.data())
 @settings(max_examples=settings().max_examples // 5)
 def test_programs_keep_the_contract(algorithm: Algorithm, data: st.DataObject) -> None:
+    lowered = data.draw(st.sampled_from([lower, shared]), "lowered by")
     size = data.draw(st.integers(1, 9), "size")
     root = data.draw(st.integers(0, size - 1), "root") if algorithm.collective.rooted else 0
     row: tuple[int, ...] = (data.draw(st.integers(0, 20), "length"),)
@@ -150,7 +171,7 @@ def test_programs_keep_the_contract(algorithm: Algorithm, data: st.DataObject) -
         algorithm.serve(size)
     except Unsupported:
         return
-    run_all(algorithm, size, root, row, counts, in_place)
+    run_all(algorithm, size, root, row, counts, in_place, lowered)
 
 
 @given(st.integers(0, 1000), st.integers(1, 50))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executors import use_closures
 from expect import input_shape
 from layouts import Layout
 from run_collective import REDUCING, carried, device
@@ -22,14 +21,12 @@ COUNTS = (1, 7, 601)
 """One element, less than a rank's share each, and several windows of a few slots."""
 
 
-@pytest.fixture(autouse=True, params=["compiled", "closures", "messages"])
+@pytest.fixture(autouse=True, params=["memory", "messages"])
 def reproducible(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Ask for one order, by each executor, with windows of 512 bytes."""
+    """Ask for one order, over memory and over messages, with windows of 512 bytes."""
     monkeypatch.setenv(REPRODUCIBLE, "1")
     monkeypatch.setattr(segments, "TILE", 64)
     monkeypatch.setattr(segments, "TILE_OF_WINDOW", 64)
-    if request.param != "compiled":
-        use_closures(monkeypatch)
     if request.param == "messages":
         monkeypatch.setenv(segments.SWITCH, "0")
     return str(request.param)
@@ -99,7 +96,7 @@ def check_auto(fixed: Collectives, dtype: str) -> None:
 def test_auto_folds_rank_by_rank(c: Collectives, group: Any, dtype: str, reproducible: str) -> None:
     carried(c, dtype)
     if reproducible == "messages" and dtype != "float32":
-        pytest.skip("closures fold messages as they fold memory")
+        pytest.skip("one dtype is enough for the order of messages")
     with group(c) as fixed:
         check_auto(fixed, dtype)
 

@@ -32,7 +32,7 @@ class Fault(NamedTuple):
 
 SHARED, EVERY = "tests/execution/test_shared_memory.py", "tests/test_collectives.py"
 BINDING, PLANS = "tests/execution/test_binding.py", "tests/execution/test_plan.py"
-EXECUTOR, SLOTS = "mpicoll/execution/shared_memory.py", "mpicoll/memory/slots.py"
+SLOTS, CALLBACKS = "mpicoll/memory/slots.py", "tests/execution/test_callbacks.py"
 SANITIZED = "tests/execution/test_sanitizers.py"
 COMPILED = "mpicoll/execution/compiled.py"
 KEYS, TYPES = "mpicoll/execution/call_key.c", "tests/execution/test_compiled.py"
@@ -42,30 +42,16 @@ METHODS, MAILBOX = "mpicoll/runtime/method_calls.py", "mpicoll/memory/mailbox.py
 
 FAULTS = {
     # -- execution ---------------------------------------------------------------------------
-    "an acknowledgement is not sent": Fault(
-        EXECUTOR, "return self._raised(words, word // 8, receipt.length)",
-        "return []", BINDING,
-    ),
-    "a slot is written a run too early": Fault(
-        EXECUTOR, "word // 8, -behind,", "word // 8, -behind - 1,", BINDING,
-    ),
     "nobody waits for readers": Fault(
         LOWERED, "        wait_for_readers(made)\n", "",
         "tests/programs/test_shared_memory.py -k any_order",
     ),
     "all slots are one": Fault(
-        EXECUTOR, "start += data.start + (self.sequence % where.depth) * data.stride",
-        "start += data.start", BINDING,
-    ),
-    "no fence after a flag is seen": Fault(
-        EXECUTOR, "return (wait_and_fence if fence else wait), test",
-        "return wait, test", BINDING,
-    ),
-    "no fence before a flag is raised": Fault(
-        EXECUTOR, "return fence_and_raise if fence else raise_flag", "return raise_flag", BINDING,
+        COMPILED, "offset, stride), where, tile)", "offset, 0), where, tile)", BINDING,
     ),
     "cma reads from the start of a buffer": Fault(
-        EXECUTOR, "address + piece.start * self.width", "address", f"{SHARED} -k large_messages",
+        COMPILED, "start = Operand(INPUT, piece.start * self.width)", "start = Operand(INPUT, 0)",
+        f"{SHARED} -k large_messages",
     ),
     "a wait for one started plan advances no other": Fault(
         "mpicoll/memory/waiting.py", "for each in list(started):", "for each in started[-1:]:",
@@ -76,6 +62,22 @@ FAULTS = {
         "resources.under_way = False", f"{PLANS} -k kept_run",
     ),
     # -- the compiled executor ---------------------------------------------------------------
+    "compiled: a poll is complete at once": Fault(
+        "mpicoll/execution/program_type.c", "row->code == CALL ? 1 : PyObject_IsTrue(result)",
+        "1", CALLBACKS,
+    ),
+    "compiled: a callback gets the first of the slots": Fault(
+        "mpicoll/execution/program.c", "    return address(program, operand);",
+        "    return program->registers[operand->reg] + operand->offset;", CALLBACKS,
+    ),
+    "compiled: a callback may run a call of its group": Fault(
+        "mpicoll/execution/active.c", "(call->program && call->program->calling))", "0)",
+        CALLBACKS,
+    ),
+    "compiled: messages are not waited for": Fault(
+        COMPILED, "self._row(POLL, NOWHERE, count=len(self.callbacks), extra=end.looks)",
+        "pass", "tests/execution/test_background.py",
+    ),
     "compiled: a digest is not compared": Fault(
         "mpicoll/execution/digests.h", "line[DIGEST] != comparison->digest", "0", DIFFERENT,
     ),
