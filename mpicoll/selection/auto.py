@@ -30,8 +30,8 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
 }
 """The schedules that may be the fastest where all ranks share memory."""
 
-_FETCHABLE = 64 * 1024
-"""Bytes from which `adaptive` measures schedules over CMA, too."""
+FETCHABLE = 1 << 20
+"""Total bytes from which `adaptive` and `mpicoll.tune` measure schedules over CMA, too."""
 _BY_NODES = {
     "barrier": ("two_level", "recexch(radix=4)"),
     "broadcast": ("two_level", "chain(segments=64)", "pipelined_circulant(segments=16)"),
@@ -133,7 +133,7 @@ class AutoChooser:
         if not place.shares_memory:
             return list(dict.fromkeys((*measured, *usual, "native", *between(name))))
         assert self.transport.shared is not None
-        fetches = arguments.nbytes >= _FETCHABLE and not self.transport.shared.no_cma
+        fetches = arguments.nbytes >= FETCHABLE and not self.transport.shared.no_cma
         transports = (SYMMETRIC, CMA) if fetches else (SYMMETRIC,)
         schedules = dict.fromkeys((*usual, *CANDIDATES[name]))
         placed = (f"{text}@{route}" for text in schedules for route in transports)

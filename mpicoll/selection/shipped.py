@@ -85,6 +85,8 @@ SHARED_CORES: Table = OWN_CORES | {
         (ANY, ANY, "two_shot"),
     ),
     "scatter": ((ANY, ANY, "naive"),),
+    "scan": ((2, ANY, "one_shot"), (ANY, ANY, "linear")),
+    "exscan": ((3, ANY, "one_shot"), (ANY, ANY, "linear")),
 }
 """All ranks are on one node that has fewer cores, where the work of all ranks counts."""
 

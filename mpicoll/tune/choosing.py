@@ -23,9 +23,6 @@ from mpicoll.text.names import with_all
 _MARGIN, _UNSURE_MARGIN = 1.03, 1.06
 """Largest ratio to the fastest that is good enough: always, and if it is not significant."""
 
-_CMA_FROM = 8 << 20
-"""Smallest payload of CMA candidates: for smaller arrays the time depends on the kernel's pages."""
-
 
 def candidates(
     world: Collectives, name: str, nbytes: int, more: Sequence[str], *, on_gpu: bool = False
@@ -43,7 +40,7 @@ def candidates(
         transports = [
             transport for transport in world.transports if transport != world.transport.name
         ]
-        transports = transports if nbytes >= _CMA_FROM else transports[:1]
+        transports = transports if nbytes >= auto.FETCHABLE else transports[:1]
     usual = [f"{algorithm}@{way}" for algorithm in auto.CANDIDATES[name] for way in transports]
     known_names = world.algorithms(name)
     extra = (

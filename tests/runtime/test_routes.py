@@ -54,13 +54,13 @@ def test_nothing_is_fetched_where_the_kernel_does_not_allow_it() -> None:
 @pytest.mark.parametrize(
     ("name", "size", "route", "shares_cores", "nbytes", "in_part"),
     [
-        ("scatter", 2, CMA, False, 2 << 20, True),
-        ("scatter", 2, CMA, False, (2 << 20) - 1, False),
-        ("scatter", 2, CMA, True, 2 << 20, False),
-        ("scatter", 3, CMA, False, 2 << 20, False),
-        ("scatter", 2, SYMMETRIC, False, 2 << 20, False),
-        ("gather", 2, CMA, False, 2 << 20, False),
-        ("broadcast", 2, CMA, False, 2 << 20, False),
+        ("scatter", 2, CMA, False, 1 << 20, True),
+        ("scatter", 2, CMA, False, (1 << 20) - 1, False),
+        ("scatter", 2, CMA, True, 1 << 20, False),
+        ("scatter", 3, CMA, False, 1 << 20, False),
+        ("scatter", 2, SYMMETRIC, False, 1 << 20, False),
+        ("gather", 2, CMA, False, 1 << 20, False),
+        ("broadcast", 2, CMA, False, 1 << 20, False),
     ],
 )
 def test_a_row_that_one_rank_waits_for_is_fetched_in_part(
