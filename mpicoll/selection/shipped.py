@@ -41,7 +41,7 @@ OWN_CORES: Table = {
     ),
     "gather": (
         (3, ANY, "naive"),
-        (ANY, 256 * KIB, "binomial"),
+        (ANY, 64 * KIB, "binomial"),
         (ANY, ANY, "naive"),
     ),
     "allgather": ((ANY, ANY, "direct"),),
