@@ -23,11 +23,6 @@ def test_items_of_any_length(c: Collectives, length: int) -> None:
     assert found == [bytes([rank]) * (length * rank) for rank in range(c.size)]
 
 
-def test_whether_all_agree(c: Collectives) -> None:
-    assert mailbox(c).agree(b"12345678")
-    assert not mailbox(c).agree(b"12345678" if c.rank else b"12345679")
-
-
 def test_a_rank_that_runs_ahead_waits(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has read an item before the next but one takes its place."""
     box = mailbox(c)

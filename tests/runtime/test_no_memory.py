@@ -62,9 +62,8 @@ def short_for_folds(monkeypatch: pytest.MonkeyPatch) -> None:
             raise MemoryError("cannot allocate 1 TiB")
         take(bound)
 
-    fill, reserve = binding.Table.fill, binding.Binding.reserve
+    fill = binding.Table.fill
     monkeypatch.setattr(binding.Table, "fill", lambda bound: refuse(bound, fill))
-    monkeypatch.setattr(binding.Binding, "reserve", lambda bound: refuse(bound, reserve))
 
 
 @pytest.mark.usefixtures("short_for_folds")
