@@ -224,8 +224,6 @@ class PlanTable:
         log: of the flight recorder; without one nothing is recorded.
         in_place, datatype: with these an array may stand in a list or tuple, beside counts and
             objects of the type `datatype`, and `in_place` instead of an input.
-        in_method: methods of this package, one frame of Python each, make all calls. The flight
-            recorder then begins at the caller of the method to look for the user's line.
 
     Raises:
         ValueError: this version of NumPy or of DLPack is not known.
@@ -239,7 +237,6 @@ class PlanTable:
         calls: Buffer | None = ..., agree: Callable[[int, str | None], bool] | None = ...,
         describe: Callable[[Any], tuple[int, int, int, tuple[int, ...]] | None] | None = ...,
         log: Log | None = ..., in_place: object = ..., datatype: object = ...,
-        in_method: bool = ...,
     ) -> None: ...  # fmt: skip
     def __call__(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
@@ -337,7 +334,7 @@ class Queue:
         self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
         rows: int, /,
     ) -> bool:  # fmt: skip
-        """Run a call; False where Python has to, as it is not known or others are to run before."""
+        """Run a call; False where Python has to: it is not known, or others are under way."""
 
     def issue(
         self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,

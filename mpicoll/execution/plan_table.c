@@ -14,6 +14,9 @@
 
 enum { PLACES = 512, PROBES = 8 };
 
+/* A method of this package calls the table, one frame of Python above the user's. */
+enum { BELOW_LIBRARY = 1 };
+
 /* The places in `Calls.numbers`, as mpicoll/peers/calls.py has them. */
 enum { CALLS_BEGUN, CALL_ENDED, CALL_PLAN, CALL_NUMBERS };
 
@@ -125,9 +128,7 @@ int plan_give_up(PlanTableObject *self, PyObject *plan)
     return 1;
 }
 
-/* Compare a call with all ranks, and run its program if it has one: 1; 0 where the ranks differ, -1
-   where Python has raised. */
-static int run_compared(PlanTableObject *self, ProgramObject *program, int64_t digest, PyObject *name)
+int plan_run(PlanTableObject *self, ProgramObject *program, int64_t digest, PyObject *name)
 {
     ComparedCall compared = {
         .call = {.under_way = under_way(self), .program = program, .advance = advance_compared},
@@ -141,11 +142,11 @@ static int run_compared(PlanTableObject *self, ProgramObject *program, int64_t d
     return PyErr_Occurred() ? -1 : !compared.comparison.differs;
 }
 
-/* Compare a call that Python runs with all ranks, as `run_compared` does. */
+/* Compare a call that Python runs with all ranks, as `plan_run` does. */
 static int agree(PlanTableObject *self, int64_t digest, PyObject *name)
 {
     if (self->digests.size)
-        return run_compared(self, NULL, digest, name);
+        return plan_run(self, NULL, digest, name);
     PyObject *const same = PyObject_CallFunction(self->agree, "LO", (long long)digest, name);
     const int truth = same ? PyObject_IsTrue(same) : -1;
     Py_XDECREF(same);
@@ -211,8 +212,8 @@ static PyObject *run_program(
     }
     program->program.registers[INPUT] = input;
     program->program.registers[OUTPUT] = address + out_shift;
-    const uint64_t row = log_begin_below(program->log, program->call, self->in_method);
-    const int same = run_compared(self, program, digest, args[0]);
+    const uint64_t row = log_begin_below(program->log, program->call, BELOW_LIBRARY);
+    const int same = plan_run(self, program, digest, args[0]);
     if (same < 0)
         Py_CLEAR(out);
     else if (!same)
@@ -246,7 +247,7 @@ static PyObject *run_tallied(
 /* Compare a call, and return True for its caller to make the library's own call. */
 static PyObject *run_library(PlanTableObject *self, const Entry *entry, PyObject *const *args)
 {
-    const uint64_t row = log_begin_below(self->log, entry->place, self->in_method);
+    const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
     const int same = agree(self, entry->digest, args[0]);
     PyObject *const result = same < 0 ? NULL : same ? Py_NewRef(Py_True)
                                                     : serve_difference(self, args, Py_True);
@@ -269,7 +270,7 @@ static int begin_function(PlanTableObject *self, int64_t digest, PyObject *name)
 static PyObject *run_function(PlanTableObject *self, const Entry *entry, PyObject *const *args)
 {
     PyObject *const function = Py_NewRef(entry->function); /* the entry may go meanwhile */
-    const uint64_t row = log_begin_below(self->log, entry->place, self->in_method);
+    const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
     int64_t *const calls = self->calls.buf;
     int same = begin_function(self, entry->digest, args[0]);
     PyObject *result = same > 0 ? call_python(self, function, args + 1, 2) : NULL;
@@ -533,15 +534,15 @@ static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"probe", "exchange", "numbers", "slow", "give_up", "lines",
                             "stride", "rank", "spins", "wait", "keep", "calls", "agree",
-                            "describe", "log", "in_place", "datatype", "in_method", NULL};
+                            "describe", "log", "in_place", "datatype", NULL};
     PyObject *probe, *exchange, *numbers, *slow, *give_up, *lines, *wait = Py_None;
     PyObject *keep = Py_None, *calls = Py_None, *agree = Py_None, *describe = Py_None;
     PyObject *log = Py_None, *in_place = NULL, *datatype = NULL;
     long long stride = 1, rank = 0, spins = 0;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "OOOOO|$OLLLOOOOOOOOp", names, &probe, &exchange, &numbers, &slow,
+            args, kwargs, "OOOOO|$OLLLOOOOOOOO", names, &probe, &exchange, &numbers, &slow,
             &give_up, &lines, &stride, &rank, &spins, &wait, &keep, &calls, &agree, &describe, &log,
-            &in_place, &datatype, &self->in_method))
+            &in_place, &datatype))
         return -1;
     if (self->entries) {
         PyErr_SetString(PyExc_TypeError, "it is made once");

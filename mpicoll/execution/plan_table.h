@@ -42,12 +42,15 @@ typedef struct {
     PyObject *agree;     /* agree(digest, name): compares calls of ranks that share no memory */
     PyObject *keep;
     LogObject *log;
-    int in_method;       /* methods of Python call it, one frame above the user's */
     Entry *entries;
 } PlanTableObject;
 
 /* Return the plan of a call; NULL where there is none. */
 Entry *find_plan(const PlanTableObject *self, const CallKey *key);
+
+/* Compare a call with all ranks, and run its program, unless it is NULL: 1; 0 where the ranks differ,
+   -1 where Python has raised. */
+int plan_run(PlanTableObject *self, ProgramObject *program, int64_t digest, PyObject *name);
 
 /* Hand over a plan that has failed, with the error that Python has raised, which stays as it is: 0; or
    Python keeps the error, and the call goes on: 1. */

@@ -101,11 +101,9 @@ static void keep_little(Room *room)
     room->memory = NULL, room->nbytes = 0;
 }
 
-/* Begin the call: publish its digest; 0 where its program cannot run. */
-static int begin(Queue *queue, Call *call)
+int queue_prepare(Queue *queue, Call *call)
 {
     Program *const program = call->program;
-    queue->comparison.differs = 0;
     if (program->retired || program->position < program->length || queue->digests.number[1])
         return 0;
     if (call->inputs.rows && !(call->input = make_room(&queue->inputs, &call->inputs)))
@@ -120,12 +118,21 @@ static int begin(Queue *queue, Call *call)
                    call->inputs.nbytes, 0);
     program->registers[INPUT] = call->input;
     program->registers[OUTPUT] = call->output;
-    queue->comparison = digest_publish(&queue->digests, call->digest);
-    program_begin(program);
     return 1;
 }
 
-static void end(Queue *queue, const Call *call)
+/* Begin the call: publish its digest; 0 where its program cannot run. */
+static int begin(Queue *queue, Call *call)
+{
+    queue->comparison.differs = 0;
+    if (!queue_prepare(queue, call))
+        return 0;
+    queue->comparison = digest_publish(&queue->digests, call->digest);
+    program_begin(call->program);
+    return 1;
+}
+
+void queue_finish(Queue *queue, const Call *call)
 {
     for (int64_t each = 0; !call->program->apart && each < call->outputs.many; each++)
         copy_bytes(call->outputs.rows[each], call->output + (size_t)each * call->outputs.nbytes,
@@ -133,7 +140,6 @@ static void end(Queue *queue, const Call *call)
     call->program->apart = NULL;
     keep_little(&queue->inputs);
     keep_little(&queue->outputs);
-    queue_skip(queue);
 }
 
 enum state queue_advance(Queue *queue, int64_t rows, int64_t spins, int64_t yield_ns)
@@ -153,7 +159,8 @@ enum state queue_advance(Queue *queue, int64_t rows, int64_t spins, int64_t yiel
         if (state != DONE || program->position < target)
             return state == DONE ? WAITING : state;
         if (queue->phase == LAST_ROWS) {
-            end(queue, call);
+            queue_finish(queue, call);
+            queue_skip(queue);
             return DONE;
         }
         queue->phase = AGREEMENT;

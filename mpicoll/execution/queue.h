@@ -60,6 +60,12 @@ Call *queue_call(int64_t inputs, int64_t outputs);
 
 void queue_append(Queue *queue, Call *call);
 
+/* Lay the input side by side and set the program's arrays; 0 where it cannot run. */
+int queue_prepare(Queue *queue, Call *call);
+
+/* Hand out the output of a call that is complete, or has failed. */
+void queue_finish(Queue *queue, const Call *call);
+
 /* How many calls are complete. */
 int64_t queue_completed(const Queue *queue);
 

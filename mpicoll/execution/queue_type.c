@@ -3,6 +3,7 @@
    A call that no program of the PlanTable serves is left to Python. Calls are counted, and complete in the
    order of issue, so a number stands for each. */
 
+#include "active.h"
 #include "plan_table.h"
 
 #include <errno.h>
@@ -142,7 +143,8 @@ static Call *call_of_key(const PlanTableObject *table, CallKey *key, const Side 
 static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many)
 {
     PlanTableObject *const table = self->table;
-    if (many != 8 || !table->entries || self->held || table->digests.number[1])
+    const int64_t *const numbers = table->digests.number;
+    if (many != 8 || !table->entries || self->held || numbers[HAS_ENDED] || numbers[UNDER_WAY])
         return NULL;
     const long root = PyLong_AsLong(args[4]), rows = PyLong_AsLong(args[7]);
     CallKey key = {.objects = {args[0], args[3], args[5], args[6]}, .root = root};
@@ -241,7 +243,16 @@ static int wait_for(QueueObject *self, enum state state)
     return done ? 0 : -1;
 }
 
-/* Leave the call to Python: 0; -1 where it has raised. A program that has begun alone runs no more. */
+/* Have Python drop a program that only this rank has begun: 0; -1 where it has raised. */
+static int drop_begun(QueueObject *self, ProgramObject *program)
+{
+    PyObject *const done = PyObject_CallFunctionObjArgs(
+        self->table->give_up, (PyObject *)program, Py_None, NULL);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+/* Leave the call to Python: 0; -1 where it has raised. */
 static int refuse(QueueObject *self)
 {
     Queue *const queue = &self->queue;
@@ -251,14 +262,10 @@ static int refuse(QueueObject *self)
     if (!queue->comparison.differs)
         return 0;
     queue->comparison.differs = 0;
-    PyObject *const done = PyObject_CallFunctionObjArgs(
-        self->table->give_up, (PyObject *)queue_head(queue)->owner, Py_None, NULL);
-    if (!done) {
+    const int done = drop_begun(self, owner(call));
+    if (done < 0)
         fail(self);
-        return -1;
-    }
-    Py_DECREF(done);
-    return 0;
+    return done;
 }
 
 /* Complete the calls up to a number: 1; 0 where Python has to run the next one, -1 where it raised. */
@@ -296,26 +303,24 @@ static void end_driving(QueueObject *self, unsigned long outer)
 static PyObject *queue_run(QueueObject *self, PyObject *const *args, Py_ssize_t many)
 {
     Queue *const queue = &self->queue;
-    const unsigned long outer = self->driver, me = PyThread_get_thread_ident();
-    if ((outer && (outer != me || self->looks)) || queue_completed(queue) < queue->issued)
-        Py_RETURN_FALSE;
-    Call *const call = make_call(self, args, many);
+    Call *const call =
+        queue_completed(queue) == queue->issued ? make_call(self, args, many) : NULL;
     if (!call)
         Py_RETURN_FALSE;
-    self->driver = me;
-    take(self);
-    call->row = log_start(owner(call)->log, owner(call)->call);
-    queue_append(queue, call);
-    const int64_t number = queue->issued;
-    int done = drive(self, number);
-    if (!done)
-        queue_skip(queue);
-    if (done > 0 && self->failed == number) {
-        PyErr_SetString(PyExc_RuntimeError, "the call has failed in code that ran while it waited");
-        done = -1;
+    ProgramObject *const program = owner(call);
+    int same = 0;
+    if (queue_prepare(queue, call)) {
+        const uint64_t row = log_start(program->log, program->call);
+        same = plan_run(self->table, program, call->digest, args[0]);
+        if (same > 0)
+            queue_finish(queue, call);
+        else if (!same)
+            log_withdraw(program->log, row), same = drop_begun(self, program);
+        log_end(program->log, row, same < 0);
     }
-    end_driving(self, outer);
-    return done < 0 ? NULL : PyBool_FromLong(done);
+    free(call);
+    Py_DECREF(program);
+    return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
 /* issue(name, x, out, op, root, counts, algorithm, rows): the number of the call, 0 where Python has

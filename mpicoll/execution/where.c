@@ -19,7 +19,7 @@ void sites_free(Sites *sites)
         Py_CLEAR(sites->cache[i].code);
     PyMem_Free(sites->cache);
     sites->cache = NULL;
-    memset(sites->recent, 0, sizeof sites->recent);
+    memset(sites->ways, 0, sizeof sites->ways);
     Py_CLEAR(sites->locate);
 }
 
@@ -35,7 +35,8 @@ static uint32_t locate(Sites *sites, PyCodeObject *code, int instruction, Site *
     Py_XDECREF(place);
     if (sites->cache) {
         PyCodeObject *evicted = site->code;
-        memset(sites->recent, 0, sizeof sites->recent);
+        if (evicted)
+            memset(sites->ways, 0, sizeof sites->ways), sites->evictions++;
         *site = (Site){(PyCodeObject *)Py_NewRef(code), instruction, (uint32_t)line};
         Py_XDECREF(evicted);
     }
@@ -57,50 +58,102 @@ static uint32_t look_up(Sites *sites, PyCodeObject *code, int instruction)
     return locate(sites, code, instruction, free_site);
 }
 
-/* Return the place of a frame's line. `recent` is the last site at this depth, or NULL. */
-static uint32_t line_of(Sites *sites, PyFrameObject *frame, Site *recent)
+/* The site of a frame, without its line. */
+static Site site_of(PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
-    int instruction = PyFrame_GetLasti(frame);
-    uint32_t line;
-    if (recent && recent->code == code && recent->instruction == instruction) {
-        line = recent->line;
-    } else {
-        line = look_up(sites, code, instruction);
-        if (recent && sites->cache)
-            *recent = (Site){code, instruction, line};
-    }
-    Py_DECREF(code);
-    return line;
+    const Site site = {code, PyFrame_GetLasti(frame), 0};
+    Py_DECREF(code); /* the frame has a reference, too */
+    return site;
 }
 
-/* sys._getframe, and its argument for the caller of the innermost frame. */
-static PyObject *get_frame, *one;
+static int is_site(const Site *site, const Site *other)
+{
+    return site->code == other->code && site->instruction == other->instruction;
+}
+
+/* sys._getframe */
+static PyObject *get_frame;
 
 int sites_import(void)
 {
     get_frame = Py_XNewRef(PySys_GetObject("_getframe"));
-    one = PyLong_FromLong(1);
     if (!get_frame && !PyErr_Occurred())
         PyErr_SetString(PyExc_RuntimeError, "this Python has no sys._getframe");
-    return get_frame && one ? 0 : -1;
+    return get_frame ? 0 : -1;
+}
+
+/* Return a frame of this thread; NULL, without an error, where there is none. PyFrame_GetBack would make
+   the objects of those between, too. */
+static PyFrameObject *frame_at(int depth)
+{
+    if (!depth)
+        return (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
+    PyObject *number = PyLong_FromLong(depth);
+    PyObject *frame = number ? PyObject_CallOneArg(get_frame, number) : NULL;
+    Py_XDECREF(number);
+    if (!frame)
+        PyErr_Clear();
+    return (PyFrameObject *)frame;
+}
+
+/* Return the line of a way that begins at `inner`, 0 where none is remembered. */
+static uint32_t follow(Sites *sites, const Site *inner, int first)
+{
+    Site user = *inner;
+    int depth = 0; /* of `user` */
+    for (int index = 0; index < WAYS; index++) {
+        const Way *way = sites->ways + index;
+        if (!is_site(&way->inner, inner))
+            continue;
+        if (way->depth != depth) {
+            PyFrameObject *frame = frame_at(first + way->depth);
+            if (!frame)
+                continue;
+            user = site_of(frame), depth = way->depth;
+            Py_DECREF(frame);
+        }
+        if (is_site(&way->user, &user))
+            return way->user.line;
+    }
+    return 0;
+}
+
+/* Look at all frames from the first one on, and remember the way. */
+static uint32_t walk(Sites *sites, PyFrameObject *frame, const Site *inner)
+{
+    const unsigned int evictions = sites->evictions;
+    for (int depth = 0; frame && depth < MAX_DEPTH; depth++) {
+        Site site = site_of(frame);
+        site.line = look_up(sites, site.code, site.instruction);
+        PyFrameObject *caller = site.line ? NULL : PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = caller;
+        if (site.line) {
+            if (sites->evictions == evictions)
+                sites->ways[sites->next++ % WAYS] = (Way){*inner, site, depth};
+            Py_XDECREF(frame);
+            return site.line;
+        }
+        if (!sites->cache)
+            break;
+    }
+    Py_XDECREF(frame);
+    PyErr_Clear(); /* there was no memory for the object of a frame */
+    return 0;
 }
 
 uint32_t sites_find(Sites *sites, int below_library)
 {
-    /* PyFrame_GetBack(PyEval_GetFrame()) would make an object of the library's frame, too. */
-    PyFrameObject *frame = below_library
-                               ? (PyFrameObject *)PyObject_CallOneArg(get_frame, one)
-                               : (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
-    uint32_t line = 0;
-    for (int depth = 0; frame && depth < MAX_DEPTH && sites->cache; depth++) {
-        line = line_of(sites, frame, depth < 2 ? sites->recent + depth : NULL);
-        PyFrameObject *caller = line ? NULL : PyFrame_GetBack(frame);
-        Py_DECREF(frame);
-        frame = caller;
+    PyFrameObject *frame = frame_at(below_library);
+    if (!frame || !sites->cache) {
+        Py_XDECREF(frame);
+        return 0;
     }
-    Py_XDECREF(frame);
+    const Site inner = site_of(frame);
+    const uint32_t line = follow(sites, &inner, below_library);
     if (!line)
-        PyErr_Clear(); /* there was no memory for the object of a frame */
+        return walk(sites, frame, &inner);
+    Py_DECREF(frame);
     return line;
 }

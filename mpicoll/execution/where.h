@@ -1,7 +1,8 @@
 /* The line of the user's source that a call comes from, by Python's public frame functions.
 
-   A frame object costs about 45 ns, once for each time that a function of Python is entered. A loop
-   that makes many calls pays for it once. */
+   Making the object of a frame costs about 45 ns. So the last ways from a line of a library to one of
+   the user are remembered: a call looks at both ends of such a way, and makes no object of the frames
+   between. A way with the same ends and another frame of the user between is taken for the same. */
 
 #ifndef MPICOLL_WHERE_H
 #define MPICOLL_WHERE_H
@@ -17,10 +18,21 @@ typedef struct {
     uint32_t line; /* 0 for a line of a library */
 } Site;
 
+/* From the innermost frame that is looked at to the innermost one of the user, which is `depth` frames
+   farther out. Copies of sites, without references. */
+typedef struct {
+    Site inner, user;
+    int depth;
+} Way;
+
+enum { WAYS = 16 };
+
 typedef struct {
     Site *cache;
-    Site recent[2];   /* copies of the last sites of the two innermost frames, without references */
-    PyObject *locate; /* locate(code, instruction): the place of its line, 0 for a library's */
+    Way ways[WAYS];
+    unsigned int next;      /* the way to be replaced */
+    unsigned int evictions; /* sites whose code has no reference here any more */
+    PyObject *locate;  /* locate(code, instruction): the place of its line, 0 for a library's */
 } Sites;
 
 #pragma GCC visibility push(hidden)

@@ -57,9 +57,7 @@ class MethodCalls(PlanCache[CachedPlan]):
         self.calls = transport.calls
         if self.calls is not None:
             self.calls.drop = self.set_aside
-        self.table = extension.plan_table(
-            transport, slow, self._give_up, log=flight and flight.log, in_method=True
-        )
+        self.table = extension.plan_table(transport, slow, self._give_up, log=flight and flight.log)
 
     def agree(
         self, checked: Arguments | CollectiveError, what: str = "calls a method"

@@ -128,10 +128,10 @@ def tell(
     if operator.copies and not is_copied:
         for tensor in outputs:
             increment_version(tensor)
-    if operator.warns and torch.is_grad_enabled():
+    if operator.warns:
         inputs = inputs if operator.follows_inputs else ()
         for tensor in outputs if inputs is outputs else (*outputs, *inputs):
-            if tensor.requires_grad:
+            if tensor.requires_grad and torch.is_grad_enabled():
                 getattr(torch.ops.torchcoll, operator.name)(outputs, inputs)
                 return
 
