@@ -66,7 +66,7 @@ def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert all(entry.start <= entry.end for entry in completed)
     assert last.outcome is Outcome.UNDER_WAY
     assert last.call == Call("allreduce", "float32 (8), sum", "ring", "symmetric")
-    assert last.location is not None and last.location.function == "made"
+    assert last.location is not None and last.location.function == "write_file"
     assert last.group == Group("1234", "world", 0, "0-1")
 
 

@@ -842,4 +842,4 @@ def test_our_calls_and_mpis_own_are_recorded_in_the_same_order(comm: Comm) -> No
     assert ("reduce", "native") in [(each.call.collective, each.call.algorithm) for each in entries]
     issued = [each for each in entries if each.outcome is Outcome.ISSUED]
     assert [each.call.collective for each in issued] == ["iallreduce", "barrier_init"]
-    assert {each.location.file for each in entries if each.condition} == {__file__}
+    assert {each.location.file for each in entries if each.location} == {__file__}
