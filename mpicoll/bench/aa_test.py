@@ -34,7 +34,7 @@ _SIZES = (16384, 65536, 262144, 1048576)
 """Sizes whose calls take tens of microseconds: a few per cent of shorter calls cannot be waited."""
 
 
-def _delayed(plan: Runnable, wait: int) -> Call:
+def _add_delay(plan: Runnable, wait: int) -> Call:
     """Return a call that polls the clock for `wait` nanoseconds before each run of a plan."""
 
     def run() -> None:
@@ -60,7 +60,9 @@ class _AABench(Bench):
         for candidate in candidates:
             native = Case(candidate.case.group, candidate.case.backend, "native")
             plan = benches[candidate.case.backend].bind(native)
-            candidate.plan = _delayed(plan, self.wait if candidate.case.algorithm == _AGAIN else 0)
+            candidate.plan = _add_delay(
+                plan, self.wait if candidate.case.algorithm == _AGAIN else 0
+            )
 
 
 @click.command("twins", cls=RanksCommand, help=__doc__)
@@ -87,7 +89,7 @@ def main(makers: Worlds, /, comparisons: int, delay: float, seconds: float, back
     run = describe_run(settings.seed, ranks)
     full = full_description(run, ranks.processes, settings, bench.synchroniser.sync_error)
     compared = (
-        _compared(bench, group, backend, delay, seconds)
+        _compare(bench, group, backend, delay, seconds)
         for group in islice(cycle(groups), comparisons)
     )
     for record in chain([RunRecord(run=full)], *compared):
@@ -95,7 +97,7 @@ def main(makers: Worlds, /, comparisons: int, delay: float, seconds: float, back
     return 0
 
 
-def _compared(
+def _compare(
     bench: _AABench, group: Group, backend: str, delay: float, seconds: float
 ) -> Iterator[AARecord]:
     """Yield the comparison without a delay, then the one with it."""

@@ -107,11 +107,11 @@ def _bandwidths(candidate: Candidate, median: float | None, size: int) -> Fields
 def _speedups(candidate: Candidate, candidates: Sequence[Candidate], confidence: float) -> Fields:
     case = candidate.case
     alike = [peer for peer in candidates if peer.case.call == case.call]
-    native = _named(alike, case.backend, ("native",))
+    native = _find_named(alike, case.backend, ("native",))
     rivals = [peer for peer in alike if peer.case.backend != case.backend]
     rival = None
     if rivals:
-        rival = _named(alike, rivals[0].case.backend, (case.algorithm, "native"))
+        rival = _find_named(alike, rivals[0].case.backend, (case.algorithm, "native"))
     vs_native, vs_rival = (
         _ratio(reference, candidate, confidence) for reference in (native, rival)
     )
@@ -122,7 +122,9 @@ def _speedups(candidate: Candidate, candidates: Sequence[Candidate], confidence:
     }
 
 
-def _named(candidates: Sequence[Candidate], backend: str, names: Sequence[str]) -> Candidate | None:
+def _find_named(
+    candidates: Sequence[Candidate], backend: str, names: Sequence[str]
+) -> Candidate | None:
     """Return the first candidate of the backend with one of these names and with samples."""
     for name in names:
         for candidate in candidates:

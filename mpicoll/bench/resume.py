@@ -121,13 +121,13 @@ def unlike(records: Sequence[Record], run: FullRun) -> list[str]:
         was, is_ = described[name].git, run.git
         if was != is_:
             remarks.append(
-                f"existing records of this file come from other source code: {_shown(was)}, now "
-                f"{_shown(is_)}"
+                "existing records of this file come from other source code: "
+                f"{_source_text(was)}, now {_source_text(is_)}"
             )
     return remarks
 
 
-def _shown(source: Git | None) -> str:
+def _source_text(source: Git | None) -> str:
     if source is None:
         return "of no known commit"
     return source.commit[:12] + (" with changes" if source.dirty else "")

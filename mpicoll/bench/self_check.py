@@ -125,7 +125,7 @@ def over_launches(launches: Sequence[Sequence[AARecord]]) -> list[Claim]:
     return _of_delays(verdicts, "over launches, ")
 
 
-def _added(results: Iterable[Claim]) -> list[Claim]:
+def _add_up(results: Iterable[Claim]) -> list[Claim]:
     """Return one claim for each name."""
     added: dict[str, Claim] = {}
     for claim in results:
@@ -206,7 +206,7 @@ def claims(paths: Sequence[Path], launches: int | None = None) -> list[Claim]:
     results = of_aa_test(comparison for launch in twins for comparison in launch)
     step = launches or max(len(twins), 1)
     sets = [twins[start : start + step] for start in range(0, len(twins), step)]
-    results += _added(
+    results += _add_up(
         claim for launch in sets if len(launch) > 1 for claim in over_launches(launch)
     )
     runs = [load(path) for path, file_records in records.items() if only(CaseRecord, file_records)]

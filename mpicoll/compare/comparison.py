@@ -38,7 +38,7 @@ _LOCAL_CONDITIONS = ("versions.mpicoll", "environment.MPICOLL_", "settings", "tr
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedCase:
     """A case of two runs.
 
     Attributes:
@@ -72,7 +72,7 @@ class Comparison:
         remarks: the differences between the conditions of the runs.
     """
 
-    rows: list[Compared]
+    rows: list[ComparedCase]
     factor: float
     controls: int
     remarks: list[str]
@@ -114,7 +114,7 @@ def compare(
 ) -> Comparison:
     """Return every case of either run, with its verdict."""
     paired = [
-        _paired(case, first.get(case), second.get(case), confidence)
+        _pair(case, first.get(case), second.get(case), confidence)
         for case in dict.fromkeys([*first, *second])
     ]
     comparable = [row for row in paired if not row.reason]
@@ -140,15 +140,15 @@ def _verdict(ratio: Shift, is_real: bool) -> Verdict:
     return "faster" if ratio.ratio > 1 else "slower"
 
 
-def _shift(row: Compared, margin: float, confidence: float) -> Shift:
+def _shift(row: ComparedCase, margin: float, confidence: float) -> Shift:
     assert row.first and row.second
     return shift(row.first.samples_us, row.second.samples_us, margin, confidence)
 
 
-def _paired(
+def _pair(
     case: Key, first: CaseRecord | None, second: CaseRecord | None, confidence: float
-) -> Compared:
-    row = Compared(case, first, second)
+) -> ComparedCase:
+    row = ComparedCase(case, first, second)
     if first is None or second is None:
         return replace(row, reason=f"only in {'B' if first is None else 'A'}")
     reason = _unusable("A", first) or _unusable("B", second)
@@ -171,7 +171,7 @@ def _unusable(name: str, record: CaseRecord) -> str:
     return ""
 
 
-def _changes(rows: Iterable[Compared]) -> dict[tuple[str, str], list[str]]:
+def _changes(rows: Iterable[ComparedCase]) -> dict[tuple[str, str], list[str]]:
     """Return the differences between the conditions of each pair of runs, in words, by run ids."""
     runs = {
         (row.first.run.id, row.second.run.id): (row.first.run, row.second.run)
@@ -180,7 +180,7 @@ def _changes(rows: Iterable[Compared]) -> dict[tuple[str, str], list[str]]:
     return {names: differences(*map(reading.full, pair)) for names, pair in runs.items()}
 
 
-def _is_control(row: Compared, changed: Mapping[tuple[str, str], list[str]]) -> bool:
+def _is_control(row: ComparedCase, changed: Mapping[tuple[str, str], list[str]]) -> bool:
     """Whether a case is a native call under unchanged conditions."""
     assert row.first and row.second
     texts = changed[row.first.run.id, row.second.run.id]

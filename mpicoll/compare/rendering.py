@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mpicoll.cli.tables import print_on, print_plain, print_whole
-from mpicoll.compare.comparison import Compared, Comparison
+from mpicoll.compare.comparison import ComparedCase, Comparison
 from mpicoll.records.flat import write_rows
 from mpicoll.records.identity import FIELDS, variant
 from mpicoll.records.lines import CaseRecord
@@ -49,7 +49,7 @@ def summary(comparison: Comparison, margin: float) -> list[str]:
     return lines + [f"# warning: {remark}" for remark in comparison.remarks]
 
 
-def print_table(rows: Sequence[Compared], out: TextIO) -> None:
+def print_table(rows: Sequence[ComparedCase], out: TextIO) -> None:
     """Print a table, coloured on a terminal."""
 
     def draw(console: Console, unicode: bool) -> None:
@@ -58,7 +58,7 @@ def print_table(rows: Sequence[Compared], out: TextIO) -> None:
     print_on(out, _WIDTH, draw)
 
 
-def _table(rows: Sequence[Compared], box: Box) -> Table:
+def _table(rows: Sequence[ComparedCase], box: Box) -> Table:
     table = Table(box=box, pad_edge=box is MARKDOWN, show_edge=box is MARKDOWN)
     for name in _COLUMNS:
         table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=True)
@@ -68,7 +68,7 @@ def _table(rows: Sequence[Compared], box: Box) -> Table:
     return table
 
 
-def _cells(row: Compared) -> list[str]:
+def _cells(row: ComparedCase) -> list[str]:
     record, ratio = row.either, row.shift
     return [
         record.collective, " ".join(variant(record)) or "-", str(record.ranks),
@@ -80,16 +80,16 @@ def _cells(row: Compared) -> list[str]:
     ]  # fmt: skip
 
 
-def _algorithm(row: Compared) -> str:
+def _algorithm(row: ComparedCase) -> str:
     """Return the requested algorithm, and what ran if a chooser decided or it has changed."""
     name = row.either.algorithm
-    ran = [_executed(side) for side in (row.first, row.second) if side]
+    ran = [_executed_text(side) for side in (row.first, row.second) if side]
     shown = " -> ".join(dict.fromkeys(filter(None, ran)))
     is_open = len(set(ran)) > 1 or name.partition("@")[0] in CHOOSERS
     return f"{name}: {shown}" if shown and is_open else name
 
 
-def _executed(record: CaseRecord) -> str:
+def _executed_text(record: CaseRecord) -> str:
     executed, transport = record.executed, record.transport
     return f"{executed}@{transport}" if transport not in (None, "native") else executed or ""
 
@@ -98,11 +98,11 @@ def _median(record: CaseRecord | None) -> str:
     return number(record.time_us.median) if record and record.time_us else "-"
 
 
-def _markdown(rows: Sequence[Compared], out: TextIO) -> None:
+def _markdown(rows: Sequence[ComparedCase], out: TextIO) -> None:
     print_plain(out, _WIDTH, lambda console, _: print_whole(_table(rows, MARKDOWN), console))
 
 
-def flat(row: Compared) -> dict[str, Any]:
+def flat(row: ComparedCase) -> dict[str, Any]:
     """Return a case of the comparison as one level of names and values."""
     ratios = row.shift._asdict() if row.shift else dict.fromkeys(("ratio", "low", "high", "p"))
     return {
@@ -121,15 +121,15 @@ def _side(name: str, record: CaseRecord | None) -> dict[str, Any]:
     }
 
 
-def _comma_separated(rows: Sequence[Compared], out: TextIO) -> None:
+def _comma_separated(rows: Sequence[ComparedCase], out: TextIO) -> None:
     write_rows([flat(row) for row in rows], out)
 
 
-def _json_lines(rows: Sequence[Compared], out: TextIO) -> None:
+def _json_lines(rows: Sequence[ComparedCase], out: TextIO) -> None:
     for row in rows:
         print(json.dumps({"schema": 1, "kind": "comparison", **flat(row)}), file=out)
 
 
-LAYOUTS: dict[str, Callable[[Sequence[Compared], TextIO], None]] = {
+LAYOUTS: dict[str, Callable[[Sequence[ComparedCase], TextIO], None]] = {
     "table": print_table, "markdown": _markdown, "csv": _comma_separated, "jsonl": _json_lines,
 }  # fmt: skip

@@ -54,7 +54,7 @@ def shift(
     (2.0, True)
     """
     spread = sqrt(_inflation(first, second))
-    first, second = _thinned(first), _thinned(second)
+    first, second = _thin(first), _thin(second)
     pairs = len(first) * len(second)
     ratios = np.sort(np.divide.outer(first, second), axis=None)
     # U: the pairs of samples that contradict a difference in the likelier direction.
@@ -65,7 +65,7 @@ def shift(
     return Shift(float(np.median(ratios)), float(low), float(high), min(1.0, p))
 
 
-def _thinned(samples: Sequence[float]) -> Sequence[float]:
+def _thin(samples: Sequence[float]) -> Sequence[float]:
     """Return evenly spaced quantiles of many samples, to limit the number of their ratios."""
     if len(samples) <= _MAX_SAMPLES:
         return samples

@@ -158,12 +158,12 @@ def _classes(pairs: Sequence[PairRecord], fits: Sequence[FitRecord], unicode: bo
     models = {(record.backend, record.transport, record.link): record for record in fits}
     for key, medians in typical(pairs, largest).items():
         shown = [number(medians.get(quantity)) for quantity in _UNITS]
-        shown += _fitted(models.get(key))
+        shown += _fit_cells(models.get(key))
         table.add_row(*key, *shown)
     return table
 
 
-def _fitted(model: FitRecord | None) -> list[str]:
+def _fit_cells(model: FitRecord | None) -> list[str]:
     if model is None:
         return ["-"] * 3
     error = f"{100 * model.error:.0f} %"

@@ -29,7 +29,7 @@ _KEYS = ("backend", "transport", "quantity", "bytes")
 
 def mark(pairs: Sequence[PairRecord]) -> None:
     """Set in each record the median of its class, and whether it is an outlier."""
-    for rows in _grouped(pairs, *_KEYS, "link"):
+    for rows in _group(pairs, *_KEYS, "link"):
         values = [known_value(record) for record in rows]
         middle = median(values)
         limit = _limit(values, middle)
@@ -62,7 +62,7 @@ def outlier_lines(pairs: Sequence[PairRecord]) -> list[str]:
     An outlier at several sizes gets one sentence, for the size with the largest distance.
     """
     outliers = [record for record in pairs if record.outlier]
-    groups = _grouped(outliers, "backend", "transport", "quantity", "source", "target")
+    groups = _group(outliers, "backend", "transport", "quantity", "source", "target")
     return [_outlier_line(rows, pairs) for rows in groups]
 
 
@@ -85,18 +85,22 @@ def rank_lines(pairs: Sequence[PairRecord]) -> list[str]:
         f"{_title(rows[0])}: rank {getattr(rows[0], side)} stands out {word} every other rank: "
         "look at that rank rather than at its links"
         for side, word in (("source", "to"), ("target", "from"))
-        for rows in _grouped(one_way, *_KEYS, side)
+        for rows in _group(one_way, *_KEYS, side)
         if len(rows) == rows[0].ranks - 1 > 1
     ]
 
 
 def class_lines(pairs: Sequence[PairRecord]) -> list[str]:
     """Return a sentence for each class that is far from the best one, with an example pair."""
-    return [line for rows in _grouped(_judged(pairs), *_KEYS) for line in _compared(rows, pairs)]
+    return [
+        line
+        for rows in _group(_class_records(pairs), *_KEYS)
+        for line in _compare_classes(rows, pairs)
+    ]
 
 
-def _compared(rows: Sequence[PairRecord], pairs: Sequence[PairRecord]) -> Iterator[str]:
-    classes = {group[0].link: group for group in _grouped(rows, "link")}
+def _compare_classes(rows: Sequence[PairRecord], pairs: Sequence[PairRecord]) -> Iterator[str]:
+    classes = {group[0].link: group for group in _group(rows, "link")}
     middles = {name: median(map(known_value, group)) for name, group in classes.items()}
     is_less_better = rows[0].quantity == LATENCY
     best = (min if is_less_better else max)(middles, key=middles.__getitem__)
@@ -120,7 +124,7 @@ def _details(rows: Sequence[PairRecord]) -> str:
     )
 
 
-def _judged(pairs: Sequence[PairRecord]) -> list[PairRecord]:
+def _class_records(pairs: Sequence[PairRecord]) -> list[PairRecord]:
     """Return the records that compare classes: latency, and bandwidth of the largest size."""
     largest = max((record.bytes for record in pairs), default=0)
     return [
@@ -129,7 +133,7 @@ def _judged(pairs: Sequence[PairRecord]) -> list[PairRecord]:
     ]  # fmt: skip
 
 
-def _grouped(pairs: Sequence[PairRecord], *names: str) -> list[list[PairRecord]]:
+def _group(pairs: Sequence[PairRecord], *names: str) -> list[list[PairRecord]]:
     """Return the records with numbers, grouped by some fields, in order of appearance."""
     key, groups = attrgetter(*names), dict[object, list[PairRecord]]()
     for record in pairs:

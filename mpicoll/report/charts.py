@@ -93,7 +93,7 @@ def _hover(record: CaseRecord, compared: ModelComparison | None) -> str:
         _time(record),
         _bandwidths(record),
         _verdict(record),
-        _expected(compared),
+        _model_text(compared),
         "WRONG RESULT" if record.correct is False else "",
     ]
     return "<br>".join(escape(line) for line in lines if line)
@@ -123,7 +123,7 @@ def _verdict(record: CaseRecord) -> str:
     return f"{number(speedup.ratio)} times native ({interval}): {speedup.verdict}"
 
 
-def _expected(compared: ModelComparison | None) -> str:
+def _model_text(compared: ModelComparison | None) -> str:
     if compared is None:
         return ""
     ratios = {"bound": compared.over_bound, "model": compared.over_model}

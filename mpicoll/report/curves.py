@@ -137,7 +137,7 @@ def panels(records: Records, setups: Sequence[Setup]) -> list[Panel]:
     )
 
 
-def repeated(records: Records, setups: Sequence[Setup]) -> list[CaseRecord]:
+def find_repeated(records: Records, setups: Sequence[Setup]) -> list[CaseRecord]:
     """Return the records that a later record of the same case and conditions replaces."""
     latest = {id(record) for record in _latest(records, by_run(setups))}
     return [record for record in records.cases if id(record) not in latest]

@@ -9,7 +9,7 @@ from typing import Any
 from mpicoll.p2p.matrix import matrices, measured_transports
 from mpicoll.records.lines import PairRecord
 from mpicoll.report.data import Report
-from mpicoll.report.model_comparison import placed
+from mpicoll.report.model_comparison import ranks_by_node
 from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style
 from mpicoll.report.winners import Winner, WinnerMap
 from mpicoll.text.numbers import number
@@ -65,7 +65,7 @@ def _cells(axis: Any, winner_map: WinnerMap) -> None:
 def pair_maps(report: Report) -> Iterator[tuple[str, Callable[[Any], None]]]:
     """Yield the heat maps of each run, backend and transport, with a name."""
     for name, ranks, rows in report.records.mapped_pairs():
-        nodes = placed(report.records.runs[name], ranks, rows[0].nodes) or (range(ranks),)
+        nodes = ranks_by_node(report.records.runs[name], ranks, rows[0].nodes) or (range(ranks),)
         for backend, transport in measured_transports(rows):
             shown = list(matrices(rows, backend, transport))
             label = f"{backend} {transport} {ranks} ranks {name[:8]}"

@@ -92,7 +92,7 @@ def _ratios(curve: Curve) -> Points:
     ]  # fmt: skip
 
 
-def _shown(panel: Panel) -> list[Curve]:
+def _default_curves(panel: Panel) -> list[Curve]:
     shown = panel.shown()
     return [curve for curve in panel.curves if curve.name in shown]
 
@@ -104,7 +104,7 @@ def _backends(panel: Panel) -> list[str]:
 def _over_sizes(
     axis: Any, panel: Panel, style: Style, points: Callable[[Curve], Points], label: str
 ) -> None:
-    for curve in _shown(panel):
+    for curve in _default_curves(panel):
         rows = [row for row in points(curve) if row[0]]
         if rows:
             x, y, low, high, enough = zip(*rows, strict=True)
@@ -141,7 +141,7 @@ def _dots(
 ) -> None:
     axis = figure.subplots()
     names: list[str] = []
-    for curve in _shown(panel):
+    for curve in _default_curves(panel):
         for _, value, low, high, enough in points(curve):
             look = style.of(curve, _backends(panel)) | {"linestyle": "none"}
             look["alpha"] = 1 if enough else _FAINT
@@ -162,7 +162,7 @@ def _legend(
     """Put a legend of algorithms and one of backends below, since their combinations do not fit."""
     from matplotlib.lines import Line2D
 
-    drawn = [curve for curve in _shown(panel) if points(curve)]
+    drawn = [curve for curve in _default_curves(panel) if points(curve)]
     looks = {curve.name: style.of(curve, _backends(panel)) for curve in drawn}
     handles = [Line2D([], [], **{**looks[name], "linestyle": "-", "label": name}) for name in looks]
     handles += [

@@ -47,7 +47,7 @@ def figures(report: Report, folder: Path) -> list[Path]:
             figure = Figure(layout="constrained")
             draw(figure)
             for kind in KINDS:
-                path = folder / f"{_unused(name, kind, folder, written)}.{kind}"
+                path = folder / f"{_free_name(name, kind, folder, written)}.{kind}"
                 _save(figure, path, kind)
                 written[path] = None
     return list(written)
@@ -90,7 +90,7 @@ def slug(*parts: str) -> str:
     return "-".join(filter(None, plain))[:120]
 
 
-def _unused(name: str, kind: str, folder: Path, written: Container[Path]) -> str:
+def _free_name(name: str, kind: str, folder: Path, written: Container[Path]) -> str:
     """Return a name that no other figure of this report uses."""
     unused, count = name, 2
     while folder / f"{unused}.{kind}" in written:

@@ -62,15 +62,15 @@ class ModelComparison:
 
 def model_comparisons(panel: Panel, records: Records) -> list[ModelComparison]:
     """Return the comparison of each record of a panel with known alpha and beta."""
-    candidates = (_compared(record, records) for record in panel.records() if record.ranks > 1)
+    candidates = (_compare_model(record, records) for record in panel.records() if record.ranks > 1)
     return [candidate for candidate in candidates if candidate is not None]
 
 
-def _compared(record: CaseRecord, records: Records) -> ModelComparison | None:
+def _compare_model(record: CaseRecord, records: Records) -> ModelComparison | None:
     rows = [fit for fit in records.fits if _fits(fit, record, records)]
     links = _transport(record, {fit.transport for fit in rows})
     rows = [fit for fit in rows if fit.transport == links]
-    nodes = placed(records.run_of(record), record.ranks, record.nodes)
+    nodes = ranks_by_node(records.run_of(record), record.ranks, record.nodes)
     if links is None or nodes is None:
         return None
     try:
@@ -79,7 +79,7 @@ def _compared(record: CaseRecord, records: Records) -> ModelComparison | None:
         return None
     fastest = _fastest(rows, network)
     bound = lower_bound(record.collective, record.ranks, record.bytes_total, fastest, nodes)
-    return ModelComparison(record, links, _priced(record, network, nodes), bound.seconds * 1e6)
+    return ModelComparison(record, links, _price(record, network, nodes), bound.seconds * 1e6)
 
 
 def _fits(fit: FitRecord, record: CaseRecord, records: Records) -> bool:
@@ -116,7 +116,7 @@ def _fastest(rows: Sequence[FitRecord], network: Network) -> Network:
     return Network(network.between if len(within) < len(rows) else best, best)
 
 
-def placed(run: FullRun, ranks: int, count: int) -> Nodes | None:
+def ranks_by_node(run: FullRun, ranks: int, count: int) -> Nodes | None:
     """Return the ranks of each of `count` nodes, None if the records do not have them."""
     if count == 1:
         return (tuple(range(ranks)),)
@@ -128,7 +128,7 @@ def placed(run: FullRun, ranks: int, count: int) -> Nodes | None:
     return None if ranks % count else in_order(ranks, ranks // count)
 
 
-def _priced(record: CaseRecord, network: Network, nodes: Nodes) -> float | None:
+def _price(record: CaseRecord, network: Network, nodes: Nodes) -> float | None:
     """Return the microseconds of the schedule that ran; None for a native call."""
     executed = record.executed
     if not executed or executed.startswith("native") or record.ranks > MOST_RANKS:

@@ -11,7 +11,7 @@ from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
 from mpicoll.records.description import FullRun
 from mpicoll.records.identity import variant
 from mpicoll.records.lines import CaseRecord
-from mpicoll.report.curves import median_of, repeated, times_of
+from mpicoll.report.curves import find_repeated, median_of, times_of
 from mpicoll.report.loading import MOST_MAPPED, Records
 from mpicoll.report.setups import Setup
 from mpicoll.text.numbers import count_text
@@ -171,7 +171,7 @@ def _about_times(records: Records) -> Iterator[Notice]:
         (
             f"in which more than {LATE_SHARE:.0%} of the samples were preempted",
             "A rank lost its core. Such samples are left out if others suffice.",
-            lambda record: _preempted(record) > LATE_SHARE,
+            lambda record: _preempted_share(record) > LATE_SHARE,
         ),
         (
             f"that the clocks' error could change by more than {UNSURE:.0%}",
@@ -189,7 +189,7 @@ def _about_times(records: Records) -> Iterator[Notice]:
             yield _cases("warning", title, why, matches)
 
 
-def _preempted(record: CaseRecord) -> float:
+def _preempted_share(record: CaseRecord) -> float:
     """Return the share of samples during which a rank lost its core."""
     # Preempted samples do not count, unless there are too few other samples.
     taken = record.samples + (record.preempted if record.undisturbed else 0)
@@ -244,7 +244,7 @@ def _about_mixing(records: Records, setups: Sequence[Setup]) -> Iterator[Notice]
             "warning", f"The runs are of {len(commits)} commits",
             "The code may cause differences between them.", tuple(sorted(commits)),
         )  # fmt: skip
-    if again := repeated(records, setups):
+    if again := find_repeated(records, setups):
         yield _cases(
             "note", "measured more than once under the same conditions",
             "The latest run is shown.", again,

@@ -72,9 +72,9 @@ class Faults:
         self.ranks.tell(fault.survivors)
         endings = [each for _, each in sorted(by_rank.items())]
         starved = max((each.starved for each in endings), default=0.0)
-        endings = [self.judged(each, starved) for each in endings]
+        endings = [self.mark_hung(each, starved) for each in endings]
         endings = [each for each in endings if _counts(each, each.rank in stopped)]
-        return [self.excused(each) for each in endings] if self.ranks.paused else endings
+        return [self.mark_paused(each) for each in endings] if self.ranks.paused else endings
 
     def _begin(self, fault: Fault, by_rank: dict[int, Ending]) -> None:
         """Let the ranks form the group, and continue when all of them have it.
@@ -94,7 +94,7 @@ class Faults:
                 come.add(rank)
             self._take(fault, rank, message, by_rank)
 
-    def judged(self, ending: Ending, starved: float) -> Ending:
+    def mark_hung(self, ending: Ending, starved: float) -> Ending:
         """Return an ending as HUNG if its call has taken too long.
 
         Args:
@@ -103,7 +103,7 @@ class Faults:
         is_late = ending.seconds - starved > 2 * self.ranks.deadline + _GRACE
         return ending._replace(how=HUNG) if is_late else ending
 
-    def excused(self, ending: Ending) -> Ending:
+    def mark_paused(self, ending: Ending) -> Ending:
         """Return an ending as PAUSED if the machine stood still meanwhile.
 
         A rank that was silent for its whole time limit still counts as hung.

@@ -187,7 +187,7 @@ class Ranks:
                 if not self.processes and launcher is not None and launcher.poll() is not None:
                     raise self._cannot_start()
                 if waited.look() > _START:
-                    return self._absent(f"{len(arrivals.get_map()) - 1} more say nothing")
+                    return self._describe_absence(f"{len(arrivals.get_map()) - 1} more say nothing")
                 for key, _ in arrivals.select(_LOOK):
                     if key.fileobj is self.listener:
                         arrivals.register(self.listener.accept()[0], selectors.EVENT_READ)
@@ -196,10 +196,10 @@ class Ranks:
                     try:
                         self._accept(cast(socket.socket, key.fileobj))
                     except (OSError, ValueError) as error:
-                        return self._absent(repr(error))
+                        return self._describe_absence(repr(error))
         return ""
 
-    def _absent(self, why: str) -> str:
+    def _describe_absence(self, why: str) -> str:
         come = f"{len(self.processes)} of {self.launch.ranks} ranks have come"
         return f"{come}: {why}: {self.last_words()}"
 
@@ -246,11 +246,13 @@ class Ranks:
         """Return the stacks of a silent rank."""
         stacks.ask(self.processes[rank])
         time.sleep(1)
-        every = [file.read_text(errors="replace") for file in self._written(self.processes[rank])]
+        every = [
+            file.read_text(errors="replace") for file in self._stack_files(self.processes[rank])
+        ]
         tracebacks = [frames for text in every for frames in last_stacks(text)]
         return "\n".join(" < ".join(map(str, frames)) for frames in reversed(tracebacks))
 
-    def _written(self, process: int | str = "*") -> list[Path]:
+    def _stack_files(self, process: int | str = "*") -> list[Path]:
         """Return the files with the stacks of a rank's process, or of all."""
         return sorted(self.flight.glob(f"*.{process}.stacks"))
 
@@ -260,7 +262,7 @@ class Ranks:
         output = ""
         with suppress(OSError):
             output = self.log.read_text(errors="replace")[-1000:]
-        for path in self._written():
+        for path in self._stack_files():
             fatal = path.read_text(errors="replace").partition("Fatal Python error")[2]
             output += fatal.partition("Current thread")[2][:1500] or fatal[:1500]
         return output

@@ -68,7 +68,7 @@ def main(
     study = _study(files, folder)
     study.launches = launches or study.launches
     study.minutes = minutes or study.minutes
-    study_plan = _planned(study)
+    study_plan = _make_plan(study)
     if dry or folder is None:
         print_plan(study_plan)
         return 0
@@ -79,11 +79,11 @@ def _study(files: Sequence[Path], folder: Path | None) -> Description:
     """Return the study of a file, else the unfinished study of the folder, else the default."""
     if files:
         return load(files[0])
-    folder_study = running.stored(folder) if folder is not None else None
+    folder_study = running.load_study(folder) if folder is not None else None
     return folder_study or default_study()
 
 
-def _planned(study: Description) -> Plan:
+def _make_plan(study: Description) -> Plan:
     environments, remarks = find(study)
     study_plan = plan(study, environments)
     study_plan.remarks[:0] = remarks
@@ -91,7 +91,7 @@ def _planned(study: Description) -> Plan:
 
 
 def _run(study_plan: Plan, folder: Path) -> int:
-    with running.taken(folder):
+    with running.lock_folder(folder):
         check_folder(folder)
         running.store(study_plan.study, folder)
         for remark in study_plan.remarks:

@@ -77,7 +77,7 @@ class Name:
         return PROJECTS.get(self.backend, "mpicoll")
 
     @property
-    def owned(self) -> str:
+    def with_owner(self) -> str:
         """The algorithm alone; a schedule of this project is called ours."""
         return f"our {self.algorithm}" if self.is_ours else self.algorithm
 
@@ -253,9 +253,11 @@ class Cell:
         return min(self.schedules(), key=lambda contestant: contestant.us, default=None)
 
 
-def compared(contestant: Contestant, reference: Contestant, confidence: float = 0.95) -> Ratio:
+def compare_contestants(
+    contestant: Contestant, reference: Contestant, confidence: float = 0.95
+) -> Ratio:
     """Return how many times as fast `contestant` is as `reference`."""
-    paired = _paired(contestant, reference)
+    paired = _paired_ratios(contestant, reference)
     if len(paired) >= min(ENOUGH, contestant.launches, reference.launches) and len(paired) > 1:
         ratio = ratio_of(paired, confidence)
         assert ratio is not None
@@ -268,12 +270,14 @@ def compared(contestant: Contestant, reference: Contestant, confidence: float = 
         )
         if not (samples and reference_samples):
             return _of_intervals(contestant, reference)
-        of_samples = _unpaired(samples, reference_samples, confidence)
+        of_samples = _compare_unpaired(samples, reference_samples, confidence)
         return replace(of_samples, launches=1, agreeing=1, is_single=True)
-    return _unpaired(list(contestant.times.values()), list(reference.times.values()), confidence)
+    return _compare_unpaired(
+        list(contestant.times.values()), list(reference.times.values()), confidence
+    )
 
 
-def _paired(contestant: Contestant, reference: Contestant) -> list[float]:
+def _paired_ratios(contestant: Contestant, reference: Contestant) -> list[float]:
     """Return the ratio of each launch with both contestants, if possible from paired samples."""
     if reference.name.algorithm == "native" and _same_place(contestant.name, reference.name):
         side_by_side = contestant.to_native
@@ -293,7 +297,7 @@ def _same_place(first: Name, second: Name) -> bool:
     return (first.environment, first.backend) == (second.environment, second.backend)
 
 
-def _unpaired(
+def _compare_unpaired(
     values: Sequence[float], reference_values: Sequence[float], confidence: float
 ) -> Ratio:
     estimate = shift(reference_values, values, 0.0, confidence)
@@ -402,7 +406,7 @@ def study_of(records: Iterable[Record]) -> Study:
     for cell in cells.values():
         cell.missing = list(_missing(cell, left_out, groups))
     runs = [record.run for record in only(RunRecord, all_records)]
-    return Study(cells, launches, _forced(launches), libraries, runs, measured, left_out)
+    return Study(cells, launches, _group_forced(launches), libraries, runs, measured, left_out)
 
 
 def _missing(
@@ -458,7 +462,7 @@ def _add(contestant: Contestant, record: CaseRecord) -> None:
         place.setdefault(key, {})[run] = speedup.ratio
 
 
-def _forced(launches: Sequence[LaunchRecord]) -> dict[tuple[str, str, str], list[Forced]]:
+def _group_forced(launches: Sequence[LaunchRecord]) -> dict[tuple[str, str, str], list[Forced]]:
     forced: dict[tuple[str, str, str], list[Forced]] = {}
     for launch in launches:
         for collective, how in launch.forced.items():

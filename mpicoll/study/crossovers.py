@@ -16,9 +16,9 @@ from mpicoll.costs.models import DEFAULT
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.records.lines import FitRecord, Record
 from mpicoll.records.reading import only
-from mpicoll.study.cells import Cell, Name, Panel, Study, compared
+from mpicoll.study.cells import Cell, Name, Panel, Study, compare_contestants
 from mpicoll.study.questions import QUESTIONS
-from mpicoll.study.sentences import listed
+from mpicoll.study.sentences import join_names
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import bytes_text, rounded_size_text
 
@@ -27,7 +27,7 @@ _STEPS = 8
 """Number of sizes between two powers of two at which the model is evaluated."""
 
 
-class Measured(NamedTuple):
+class SizeVerdicts(NamedTuple):
     """The sizes with a verdict: those where `first` is faster, and those where it is slower."""
 
     faster: list[int]
@@ -68,7 +68,7 @@ class Crossings:
                         if text := self._sentence(study, panel, environment, *names):
                             shared.setdefault(text, []).append(environment)
                     for text, environments in shared.items():
-                        place = f", in {listed(environments)}" if any(environments) else ""
+                        place = f", in {join_names(environments)}" if any(environments) else ""
                         yield panel, f"{panel}{place}: {text}"
 
     def _sentence(
@@ -78,7 +78,7 @@ class Crossings:
         cells = [
             cell for cell in study.of(panel) if all(name in cell.contestants for name in names)
         ]
-        measured = _measured(cells, *names)
+        measured = _size_verdicts(cells, *names)
         if not (measured.faster or measured.slower):
             return None
         transport = _transport(cells, names[0])
@@ -88,7 +88,7 @@ class Crossings:
         model = _model(panel, network, first, second, sizes) if network else None
         if measured.crossing is None and (model is None or model.crossing is None):
             return None
-        text = _as_measured(measured, sizes, *(name.owned for name in names))
+        text = _as_measured(measured, sizes, *(name.with_owner for name in names))
         if not is_priced:
             return f"{text}; the cost model does not know what the library's call runs."
         if model is None:
@@ -119,7 +119,7 @@ class Crossings:
             return None
 
 
-def _as_measured(measured: Measured, sizes: Sequence[int], first: str, second: str) -> str:
+def _as_measured(measured: SizeVerdicts, sizes: Sequence[int], first: str, second: str) -> str:
     """Return in words the sizes between which the faster algorithm changes."""
     if measured.crossing is not None:
         low, high = measured.crossing
@@ -136,10 +136,10 @@ def _as_measured(measured: Measured, sizes: Sequence[int], first: str, second: s
     return f"{text}: {always} is faster at {decided} of {len(sizes)} sizes"
 
 
-def _measured(cells: Sequence[Cell], first: Name, second: Name) -> Measured:
-    measured = Measured([], [])
+def _size_verdicts(cells: Sequence[Cell], first: Name, second: Name) -> SizeVerdicts:
+    measured = SizeVerdicts([], [])
     for cell in cells:
-        ratio = compared(cell.contestants[first], cell.contestants[second])
+        ratio = compare_contestants(cell.contestants[first], cell.contestants[second])
         if ratio.verdict != "tie" and not ratio.has_few:
             (measured.faster if ratio.verdict == "faster" else measured.slower).append(cell.size)
     return measured
@@ -151,7 +151,7 @@ def _transport(cells: Sequence[Cell], name: Name) -> str:
     return max(dict.fromkeys(ran), key=ran.count) or "point-to-point"
 
 
-class _Priced(NamedTuple):
+class _ModelCrossing(NamedTuple):
     """The bytes at which prices cross, or else the algorithm with the lower price everywhere."""
 
     crossing: float | None
@@ -160,7 +160,7 @@ class _Priced(NamedTuple):
 
 def _model(
     panel: Panel, network: Network, first: str, second: str, sizes: Sequence[int]
-) -> _Priced | None:
+) -> _ModelCrossing | None:
     """Return the crossing of the prices between the smallest and the largest size."""
     if panel.ranks > _MOST_RANKS or panel.nodes > 1:
         return None
@@ -175,7 +175,7 @@ def _model(
     differences = [(size, value) for size, value in signs if value]
     crossings = (size for (_, was), (size, is_) in pairwise(differences) if (was > 0) != (is_ > 0))
     ahead = (first if differences[0][1] < 0 else second) if differences else None
-    return _Priced(next(crossings, None), ahead)
+    return _ModelCrossing(next(crossings, None), ahead)
 
 
 def _difference(panel: Panel, network: Network, first: str, second: str) -> Callable[[int], float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mpicoll.machine.cores import own_cores
 from mpicoll.study.description import Description, Factors
-from mpicoll.study.environments import candidates, named
+from mpicoll.study.environments import candidates, launchable_environments
 
 _MINUTES = 14.0
 """Minutes for launches; the rest of a quarter of an hour is for writing the findings."""
@@ -26,6 +26,6 @@ def default_study() -> Description:
     """Return the study of this machine: every available environment, within 15 minutes."""
     return Description(
         minutes=_MINUTES,
-        environments=named(candidates()),
+        environments=launchable_environments(candidates()),
         factors=Factors(ranks=[usual_ranks()], collectives=list(_COLLECTIVES), sizes=list(_SIZES)),
     )

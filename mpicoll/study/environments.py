@@ -84,7 +84,7 @@ class LaunchEnvironment:
 
     def starting(self, ranks: int, program: Sequence[str]) -> list[str]:
         """Return the command that starts a program on some ranks."""
-        return loaded(self.settings, [*self._launcher(ranks), *program])
+        return with_modules(self.settings, [*self._launcher(ranks), *program])
 
     def _launcher(self, ranks: int) -> list[str]:
         bind, name = self.settings.bind, launcher_of(self.settings, self.vendor)
@@ -148,7 +148,7 @@ def launcher_of(settings: Environment, vendor: str) -> str:
     return mpirun(python_of(settings)) or "mpirun"
 
 
-def loaded(settings: Environment, command: Sequence[str]) -> list[str]:
+def with_modules(settings: Environment, command: Sequence[str]) -> list[str]:
     """Return a command that loads an environment's modules before it."""
     if not settings.modules:
         return list(command)
@@ -180,7 +180,7 @@ def find(description: Description) -> tuple[list[LaunchEnvironment], list[str]]:
     Raises:
         ArgumentError: no environment can be launched.
     """
-    wanted = description.environments or named(candidates())
+    wanted = description.environments or launchable_environments(candidates())
     environments: list[LaunchEnvironment] = []
     remarks: list[str] = []
     for settings in wanted:
@@ -216,7 +216,7 @@ def _levels(settings: Environment, facts: Facts) -> Iterator[LaunchEnvironment]:
             )
 
 
-def named(environments: Iterable[Environment]) -> list[Environment]:
+def launchable_environments(environments: Iterable[Environment]) -> list[Environment]:
     """Return the environments that can be launched, one for each library and thread level.
 
     The name is that of the library, with the level unless it is mpi4py's default.
@@ -318,7 +318,7 @@ def check_start(environment: LaunchEnvironment, ranks: int) -> None:
 
 def _ask(settings: Environment, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     variables = {**variables_of(settings), **settings.variables}
-    return _output(tuple(loaded(settings, command)), tuple(variables.items()))
+    return _output(tuple(with_modules(settings, command)), tuple(variables.items()))
 
 
 @cache

@@ -17,8 +17,8 @@ from mpicoll.study.sentences import (
     Pair,
     describe,
     describe_places,
+    join_names,
     launches,
-    listed,
     pairs,
     place,
     place_of,
@@ -68,11 +68,11 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
         results += _backends(study, panel)
     results = without_few(results)
     if all(finding.section == OPEN for finding in results):
-        results = [*_measured(study), *results]
+        results = [*_list_times(study), *results]
     results += [*_refusals(study), *_failures(study)]
     undecided = [finding for finding in results if finding.section == OPEN]
     decided = [finding for finding in results if finding.section != OPEN]
-    first = [*_unmeasured(study), *_wrong(study), *_not_compared(study)]
+    first = [*_list_failed(study), *_wrong(study), *_not_compared(study)]
     return [*first, *_in_short(study, len(undecided)), *decided, *undecided]
 
 
@@ -135,7 +135,7 @@ def _not_compared(study: Study) -> Iterator[Finding]:
         verb = "has" if len(cells) == 1 else "have"
         yield Finding(
             SHORT,
-            f"{count} of {len(study.cells)} {verb} no winner: {listed([*map(str, names)])} was "
+            f"{count} of {len(study.cells)} {verb} no winner: {join_names([*map(str, names)])} was "
             f"not measured there ({'; '.join(by_panel)}).",
         )
 
@@ -201,7 +201,7 @@ def _natives(group: Sequence[Pair]) -> tuple[str, str]:
     return (f"{_STRONGEST} ({label})" if label else _STRONGEST), "the strongest there"
 
 
-def _measured(study: Study) -> Iterator[Finding]:
+def _list_times(study: Study) -> Iterator[Finding]:
     """Yield the times of records, for records without any comparison."""
     for panel in study.panels():
         cells = study.of(panel)
@@ -223,7 +223,7 @@ def _beaten(study: Study, panel: Panel, environment: str) -> Iterator[Finding]:
     def choose(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
         choice = cell.contestants.get(Name(environment, "mpi4py", "native"))
         return min(
-            _forced(cell, environment), key=lambda contestant: contestant.us, default=None
+            _forced_natives(cell, environment), key=lambda contestant: contestant.us, default=None
         ), choice
 
     count = len({name for cell in study.of(panel) for name in cell.contestants if name.is_native})
@@ -236,7 +236,7 @@ def _beaten(study: Study, panel: Panel, environment: str) -> Iterator[Finding]:
             names = {
                 contestant.name.algorithm
                 for pair in group
-                for contestant in _forced(pair.cell, environment)
+                for contestant in _forced_natives(pair.cell, environment)
             }
             text = (
                 f"none of {len(names)} other algorithms of {environment} beats its choice; the best"
@@ -250,7 +250,7 @@ def _beaten(study: Study, panel: Panel, environment: str) -> Iterator[Finding]:
             )
 
 
-def _forced(cell: Cell, environment: str) -> list[Contestant]:
+def _forced_natives(cell: Cell, environment: str) -> list[Contestant]:
     return [
         contestant
         for contestant in cell.natives(environment)
@@ -341,7 +341,7 @@ def _sizes(records: Sequence[CaseRecord]) -> str:
     return f", {', '.join(map(bytes_text, sizes))}" if sizes != [0] else ""
 
 
-def _unmeasured(study: Study) -> Iterator[Finding]:
+def _list_failed(study: Study) -> Iterator[Finding]:
     """Yield the configurations without a successful launch, one sentence for each reason."""
     by_reason: dict[str, list[str]] = {}
     for name, records in study.configurations().items():
@@ -349,7 +349,7 @@ def _unmeasured(study: Study) -> Iterator[Finding]:
             reasons = dict.fromkeys(str(launch.message) for launch in records)
             by_reason.setdefault("; ".join(reasons), []).append(name)
     for reason, names in by_reason.items():
-        yield Finding(SHORT, f"Every launch of {listed(names)} failed: {reason}")
+        yield Finding(SHORT, f"Every launch of {join_names(names)} failed: {reason}")
 
 
 def _failures(study: Study) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.hockney import Fit, fit
-from mpicoll.study.cells import Cell, Contestant, Name, Panel, Ratio, Study, compared
+from mpicoll.study.cells import Cell, Contestant, Name, Panel, Ratio, Study, compare_contestants
 from mpicoll.study.sentences import place_of
 from mpicoll.text.files import write_whole
 from mpicoll.text.numbers import number
@@ -84,7 +84,7 @@ def _cell(form: str, times: Mapping[str, Contestant]) -> str:
     star = " *" if unbeaten(times) == [form] else ""
     if form == ONE_CALL:
         return f"{number(contestant.us)}{star}"
-    tie = "" if _is_sure(compared(contestant, times[ONE_CALL])) else " ="
+    tie = "" if _is_sure(compare_contestants(contestant, times[ONE_CALL])) else " ="
     return f"{number(contestant.us)} ({number(contestant.us / times[ONE_CALL].us)}x{tie}){star}"
 
 
@@ -96,7 +96,11 @@ def unbeaten(times: Mapping[str, Contestant]) -> list[str]:
     """Return the forms that no form beats significantly, in the order of their times."""
     order = sorted(times, key=lambda form: times[form].us)
     best = times[order[0]]
-    return [form for form in order if form == order[0] or not _is_sure(compared(best, times[form]))]
+    return [
+        form
+        for form in order
+        if form == order[0] or not _is_sure(compare_contestants(best, times[form]))
+    ]
 
 
 def ranges(forms: Forms) -> list[tuple[str, int, int]]:
@@ -137,7 +141,8 @@ def crossing(first: Fit, second: Fit) -> float | None:
 def sentences(forms: Forms) -> Iterator[str]:
     """Yield sentences on the unbeaten form of each range, the costs, and the crossings."""
     ratios = [
-        compared(contestant, times[ONE_CALL]) for times in forms.times.values() if ONE_CALL in times
+        compare_contestants(contestant, times[ONE_CALL])
+        for times in forms.times.values() if ONE_CALL in times
         for form, contestant in times.items() if form != ONE_CALL
     ]  # fmt: skip
     if not ratios:

@@ -70,7 +70,7 @@ class _Rig:
         paths = [str(library), self.variables.get("LD_LIBRARY_PATH")]
         self.variables["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
 
-    def printed(self, command: Sequence[str]) -> str:
+    def output_of(self, command: Sequence[str]) -> str:
         """Return the output of a command.
 
         Raises:
@@ -86,7 +86,7 @@ class _Rig:
         """Return the times of OSU's programs."""
         times: Times = {}
         for collective, program in osu_commands(folder, self.sizes):
-            text = self.printed(self.place.starting(self.ranks, program))
+            text = self.output_of(self.place.starting(self.ranks, program))
             times |= osu_times(text, collective, self.ranks)
         return times
 
@@ -95,7 +95,7 @@ class _Rig:
         lengths = self.scratch / "lengths"
         lengths.write_text("".join(f"{size}\n" for size in self.sizes))
         command = self.place.starting(self.ranks, imb_command(program, self.ranks, lengths))
-        return imb_times(self.printed(command), self.ranks)
+        return imb_times(self.output_of(command), self.ranks)
 
     def launch(
         self, instrument: Instrument, run_instrument: Callable[[], Times], order: random.Random
@@ -128,7 +128,7 @@ class _Rig:
                 "--calls", "plans", "--threads", "single", *sizes,
                 "--time", f"{self.seconds / 2:.1f}", "--format", "jsonl", "-J", str(records),
             ]  # fmt: skip
-            self.printed(self.place.command(self.ranks, program))
+            self.output_of(self.place.command(self.ranks, program))
             times |= {
                 (record.collective, record.bytes_total): record.time_us.median
                 for record in only(CaseRecord, reading.load(records))
@@ -141,7 +141,7 @@ class _Rig:
         times: Times = {}
         for names, sizes in self._arguments(instrument):
             program = ["-m", "mpicoll.study.single_calls", *names, *sizes, "--threads", "single"]
-            lines = self.printed(self.place.command(self.ranks, program)).splitlines()
+            lines = self.output_of(self.place.command(self.ranks, program)).splitlines()
             for row in (json.loads(line) for line in lines if line.startswith("{")):
                 times[row["collective"], row["bytes_total"]] = row["us"]
                 calls.setdefault(row["collective"], []).append(row["call_us"])

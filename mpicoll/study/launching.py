@@ -85,7 +85,7 @@ def launch(
     records: list[Record] = []
     if output.exists():
         try:
-            records = list(labelled(reading.load(output), record))
+            records = list(label_records(reading.load(output), record))
         except ArgumentError as error:
             record.message = record.message or str(error)
     if not records and record.message is None:
@@ -159,7 +159,7 @@ def _save(path: Path, record: LaunchRecord, records: Iterable[Record]) -> None:
 # -- records ------------------------------------------------------------------------------
 
 
-def labelled(records: Iterable[Record], launched: LaunchRecord) -> Iterator[Record]:
+def label_records(records: Iterable[Record], launched: LaunchRecord) -> Iterator[Record]:
     """Yield the records of a launch with its environment and number.
 
     If the library's algorithm was forced, the native call gets the name of that algorithm, and
@@ -173,10 +173,10 @@ def labelled(records: Iterable[Record], launched: LaunchRecord) -> Iterator[Reco
             continue
         record.environment, record.launch = launched.environment, launched.launch
         forced = launched.forced.get(record.collective)
-        yield _forced(record, forced) if forced else record
+        yield _rename_native(record, forced) if forced else record
 
 
-def _forced(record: CaseRecord, forced: Forced) -> CaseRecord:
+def _rename_native(record: CaseRecord, forced: Forced) -> CaseRecord:
     name = native_name(forced.algorithm)
     if record.algorithm in BASELINES:
         record.algorithm = record.executed = name

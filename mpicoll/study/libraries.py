@@ -4,12 +4,13 @@ The facts are in ``libraries.toml``. Variables hold for a whole launch, so sever
 launches: one launch forces the first algorithm of each collective, the next one the second, and so
 on.
 
->>> how = forced("MPICH", "allreduce", "ring")
+>>> how = force_algorithm("MPICH", "allreduce", "ring")
 >>> how.ours, how.variables["MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM"]
 ('ring', 'ring')
->>> forced("Open MPI", "broadcast", "han_simple").variables["OMPI_MCA_coll_han_use_bcast_algorithm"]
+>>> variables = force_algorithm("Open MPI", "broadcast", "han_simple").variables
+>>> variables["OMPI_MCA_coll_han_use_bcast_algorithm"]
 'simple'
->>> forced("NCCL", "allreduce", "tree_ll").variables
+>>> force_algorithm("NCCL", "allreduce", "tree_ll").variables
 {'NCCL_ALGO': 'allreduce:tree', 'NCCL_PROTO': 'allreduce:ll'}
 >>> [sorted(variant) for variant in variants("MPICH", ["reduce", "gather"], ["all"])]
 [['gather', 'reduce'], ['reduce']]
@@ -118,7 +119,7 @@ def algorithms_of(vendor: str, name: str) -> dict[str, str]:
     }
 
 
-def forced(vendor: str, name: str, algorithm: str) -> Forced:
+def force_algorithm(vendor: str, name: str, algorithm: str) -> Forced:
     """Return the variables that force one of a library's algorithms.
 
     Raises:
@@ -182,7 +183,7 @@ def variants(
             )
         wanted.setdefault(collective(name).name, []).append(algorithm)
     columns = [
-        [(name, forced(vendor, name, choice)) for choice in dict.fromkeys(choices)]
+        [(name, force_algorithm(vendor, name, choice)) for choice in dict.fromkeys(choices)]
         for name, choices in wanted.items() if name in collectives
     ]  # fmt: skip
     return [dict(filter(None, row)) for row in zip_longest(*columns)]

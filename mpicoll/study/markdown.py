@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from mpicoll.report.figures import slug
-from mpicoll.study.apart import short_name
 from mpicoll.study.cells import Panel, Study
 from mpicoll.study.findings import SHORT
 from mpicoll.study.forms import COLUMNS, LEGEND, Forms, forms_of, rows
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
+from mpicoll.study.run_environments import short_name
 from mpicoll.study.sentences import Finding
 from mpicoll.text.numbers import count_text, number, span
 from mpicoll.text.printable import plain_markdown

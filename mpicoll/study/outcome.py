@@ -12,13 +12,13 @@ from mpicoll.records import reading
 from mpicoll.records.journal import check_ours
 from mpicoll.records.lines import CaseRecord, Record, RunRecord, SpeedupVsStrongest
 from mpicoll.records.reading import only
-from mpicoll.study.apart import environments_of, tell_apart
-from mpicoll.study.cells import Study, compared, name_of, panel_of, study_of
+from mpicoll.study.cells import Study, compare_contestants, name_of, panel_of, study_of
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.findings import findings
 from mpicoll.study.forms import write_times
 from mpicoll.study.markdown import PAGE, markdown
 from mpicoll.study.page import page
+from mpicoll.study.run_environments import environments_of, set_environments
 from mpicoll.study.sentences import Finding
 from mpicoll.text.files import write_whole
 from mpicoll.text.numbers import count_text
@@ -87,7 +87,7 @@ def _against_strongest(record: CaseRecord, study: Study) -> None:
     strongest = cell.strongest_native() if cell else None
     if contestant is None or strongest is None or contestant is strongest:
         return
-    ratio, name = compared(contestant, strongest), strongest.name
+    ratio, name = compare_contestants(contestant, strongest), strongest.name
     record.speedup_vs_strongest = SpeedupVsStrongest(
         ratio.ratio, ratio.low, ratio.high, "tie" if ratio.has_few else ratio.verdict,
         against=f"{name.backend} {name.algorithm}", environment=name.environment or None,
@@ -103,7 +103,7 @@ def found_in(records: Sequence[Record]) -> tuple[Study, list[Finding]]:
         ArgumentError: there are no cases with a time.
     """
     environments = environments_of(records)
-    tell_apart(records, environments)
+    set_environments(records, environments)
     study = study_of(records)
     if not study.cells:
         raise ArgumentError("no case in these records has a time: there are no findings")

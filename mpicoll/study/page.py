@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mpicoll.report.page import POLICY, asset, finite, plotly
-from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compared
+from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compare_contestants
 from mpicoll.study.forms import COLUMNS, LEGEND, forms_of, rows
 from mpicoll.study.markdown import TEXTS, anchor, facts
 from mpicoll.study.questions import ONE_OR_TWO
@@ -88,7 +88,7 @@ def _share(value: float) -> str:
 def _against(contestant: Contestant, reference: Contestant | None) -> str:
     if reference is None or contestant is reference:
         return "-"
-    return ratio_text(compared(contestant, reference))
+    return ratio_text(compare_contestants(contestant, reference))
 
 
 def ratio_text(ratio: Ratio) -> str:

@@ -184,10 +184,10 @@ class Plan:
         return [
             launch
             for index, launches in enumerate(rounds)
-            for launch in self.mixed(launches, f"first {index}")
+            for launch in self.shuffle(launches, f"first {index}")
         ]
 
-    def mixed(
+    def shuffle(
         self, launches: Iterable[tuple[Configuration, int]], salt: str
     ) -> list[tuple[Configuration, int]]:
         """Return launches in an order that depends only on the seed and on `salt`."""
@@ -225,7 +225,7 @@ def plan(study: Description, environments: Sequence[LaunchEnvironment]) -> Plan:
     """
     remarks: list[str] = []
     configurations = list(_configurations(study, environments, remarks))
-    remarks += _unserved(study, configurations)
+    remarks += _remark_unserved(study, configurations)
     names = [configuration.name.lower() for configuration in configurations]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ArgumentError(
@@ -235,7 +235,7 @@ def plan(study: Description, environments: Sequence[LaunchEnvironment]) -> Plan:
     return Plan(study, configurations, _seconds(study, configurations), remarks)
 
 
-def _unserved(study: Description, configurations: Sequence[Configuration]) -> Iterator[str]:
+def _remark_unserved(study: Description, configurations: Sequence[Configuration]) -> Iterator[str]:
     """Yield a remark on each algorithm of the description that no launch can run."""
     choices = [
         configuration

@@ -29,14 +29,14 @@ def reason_of(printed: str) -> str:
         paragraph = " ".join(takewhile(bool, lines))
         reasons = [paragraph, lines[-1]] if lines and lines[-1] not in paragraph else [paragraph]
     # The beginning of an error says what is wrong. The rest may be long.
-    text = " | ".join(_headed(reason, _MAX_LENGTH // len(reasons)) for reason in reasons)
+    text = " | ".join(_head(reason, _MAX_LENGTH // len(reasons)) for reason in reasons)
     return text or "it printed nothing"
 
 
-def _headed(text: str, max_length: int) -> str:
+def _head(text: str, max_length: int) -> str:
     """Return the head of a text, at most `max_length` characters.
 
-    >>> _headed("Error: no such name", 12)
+    >>> _head("Error: no such name", 12)
     'Error: no...'
     """
     return text if len(text) <= max_length else f"{text[: max_length - 3].rstrip()}..."

@@ -49,12 +49,12 @@ class Runner:
             for index in range(plan.study.max_launches):
                 path = file_of(folder, configuration, index)
                 if path.exists():
-                    self.records[configuration.name, index] = _ended(path)
+                    self.records[configuration.name, index] = _read_ending(path)
         self.start = time.monotonic() - sum(record.seconds for record in self.records.values())
 
     def run(self) -> None:
         """Run the first launches of every configuration, then more for undecided verdicts."""
-        with _Shown(self) as shown:
+        with _ProgressBar(self) as shown:
             order = self.plan.first()
             for number in range(self.plan.study.max_launches):
                 shown.expect(order)
@@ -72,7 +72,7 @@ class Runner:
                         self.plan.measuring(configuration),
                     )
                     shown.end(self.records[configuration.name, index])
-                order = self.plan.mixed(self._more(), str(number))
+                order = self.plan.shuffle(self._more(), str(number))
                 if not order:
                     return
 
@@ -116,9 +116,9 @@ class Runner:
     def is_over(self) -> bool:
         """Whether the time of the study is over."""
         minutes = self.plan.study.minutes
-        return minutes is not None and self.used() >= 60 * minutes
+        return minutes is not None and self.seconds_used() >= 60 * minutes
 
-    def used(self) -> float:
+    def seconds_used(self) -> float:
         """Return the seconds that the study has taken, including earlier runs of the command."""
         return time.monotonic() - self.start
 
@@ -148,7 +148,7 @@ def has_open_verdicts(files: Sequence[Path]) -> bool:
     return any(is_undecided(ratio) for ratio in ratios if ratio is not None)
 
 
-def _ended(path: Path) -> LaunchRecord:
+def _read_ending(path: Path) -> LaunchRecord:
     records = reading.only(LaunchRecord, reading.load(path))
     if not records:
         raise ArgumentError(f"{path} does not say how its launch ended: remove it")
@@ -159,7 +159,7 @@ def _ended(path: Path) -> LaunchRecord:
 
 
 @contextmanager
-def taken(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Make the folder of a study, and lock it against other studies.
 
     Raises:
@@ -177,7 +177,7 @@ def taken(folder: Path) -> Iterator[None]:
         os.close(file)
 
 
-def stored(folder: Path) -> Description | None:
+def load_study(folder: Path) -> Description | None:
     """Return the study of a folder, None if it has none."""
     path = folder / _NAME
     if not path.exists():
@@ -196,7 +196,7 @@ def store(study: Description, folder: Path) -> None:
     Raises:
         ArgumentError: the folder has another study.
     """
-    stored_study = stored(folder)
+    stored_study = load_study(folder)
     if (
         stored_study is not None
         and replace(stored_study, minutes=study.minutes, launches=study.launches) != study
@@ -211,7 +211,7 @@ def store(study: Description, folder: Path) -> None:
 # -- progress -----------------------------------------------------------------------------
 
 
-class _Shown:
+class _ProgressBar:
     """Progress on standard error: a bar on a terminal, else a line for each launch."""
 
     def __init__(self, runner: Runner) -> None:
@@ -225,7 +225,7 @@ class _Shown:
         self.task: TaskID | None = None
         self.remaining = 0
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> _ProgressBar:
         self.bar.start()
         return self
 
@@ -253,7 +253,7 @@ class _Shown:
         mean = self._mean()
         seconds = mean * max(1, self.total - count)
         if (minutes := self.runner.plan.study.minutes) is not None:
-            seconds = min(seconds, max(0.0, 60 * minutes - self.runner.used()))
+            seconds = min(seconds, max(0.0, 60 * minutes - self.runner.seconds_used()))
         text = f"about {span(seconds)} left"
         name = f"{configuration.name}, launch {index + 1}"
         if self.task is not None:

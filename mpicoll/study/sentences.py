@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mpicoll.study.cells import ENOUGH, Cell, Contestant, Panel, Ratio, Study, compared
+from mpicoll.study.cells import ENOUGH, Cell, Contestant, Panel, Ratio, Study, compare_contestants
 from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import bytes_text
 
@@ -73,7 +73,9 @@ Called = Callable[[Sequence[Pair]], tuple[str, str]]
 def _algorithms(group: Sequence[Pair]) -> tuple[str, str]:
     """Return the algorithms of both sides; a schedule of this project is called ours."""
     sides = ([pair.contestant.name for pair in group], [pair.reference.name for pair in group])
-    first, second = (listed(list(dict.fromkeys(name.owned for name in names))) for names in sides)
+    first, second = (
+        join_names(list(dict.fromkeys(name.with_owner for name in names))) for names in sides
+    )
     return first, second
 
 
@@ -85,7 +87,13 @@ def pairs(study: Study, panel: Panel, choose: Choose, confidence: float = 0.95) 
         if contestant is None or reference is None or contestant is reference:
             continue
         result.append(
-            Pair(index, cell, contestant, reference, compared(contestant, reference, confidence))
+            Pair(
+                index,
+                cell,
+                contestant,
+                reference,
+                compare_contestants(contestant, reference, confidence),
+            )
         )
     return result
 
@@ -120,7 +128,7 @@ def describe(
             kind,
             [group],
             section,
-            _Sides(contestant or _named(group, 0), reference or _named(group, 1), environment),
+            _Sides(contestant or _labels(group, 0), reference or _labels(group, 1), environment),
         )
         for kind, group in ranges(series)
     ]
@@ -141,7 +149,7 @@ def describe_places(
             sizes = tuple(pair.cell.size for pair in group)
             shared.setdefault((kind, sizes, called(group)), {})[place] = group
     for (kind, _, names), groups in shared.items():
-        yield _finding(kind, [*groups.values()], section, _Sides(*names, listed(list(groups))))
+        yield _finding(kind, [*groups.values()], section, _Sides(*names, join_names(list(groups))))
 
 
 def without_few(findings: Sequence[Finding]) -> list[Finding]:
@@ -203,7 +211,7 @@ def _times_of(group: Sequence[Pair], sides: _Sides, is_slower: bool) -> str:
     parts = []
     for pair in shown:
         texts = [
-            f"{number(us)} us{_called(contestant, called, sides)}"
+            f"{number(us)} us{_name_beside_time(contestant, called, sides)}"
             for us, contestant, called in zip(
                 pair.us,
                 (pair.contestant, pair.reference),
@@ -229,13 +237,13 @@ def _bimodal_bounds(pair: Pair, is_slower: bool) -> str:
     return f" (launches differ: {number(low)} to {number(high)} times)"
 
 
-def _called(contestant: Contestant, called: str, sides: _Sides) -> str:
+def _name_beside_time(contestant: Contestant, called: str, sides: _Sides) -> str:
     """Return the name of a contestant, "" if the sentence already has it."""
     algorithm = contestant.name.algorithm
     if f"({contestant.label})" in called or called in (
         contestant.label,
         algorithm,
-        contestant.name.owned,
+        contestant.name.with_owner,
     ):
         return ""
     name = contestant.name
@@ -253,7 +261,7 @@ def place(group: Sequence[Pair]) -> str:
     return f"{panel}, {bytes_text(sizes[0])} to {bytes_text(sizes[-1])}"
 
 
-def _named(group: Sequence[Pair], side: int) -> str:
+def _labels(group: Sequence[Pair], side: int) -> str:
     """Return the contestants in the order of sizes, each once."""
     labels = [(pair.contestant, pair.reference)[side].label for pair in group]
     return ", then ".join(dict.fromkeys(labels))
@@ -298,10 +306,10 @@ def place_of(environment: str, backend: str) -> str:
     return environment if backend == "mpi4py" else f"{environment} ({backend})"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return names as a list in a sentence.
 
-    >>> listed(["a"]), listed(["a", "b", "c"])
+    >>> join_names(["a"]), join_names(["a", "b", "c"])
     ('a', 'a, b and c')
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

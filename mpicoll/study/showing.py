@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.table import Table
 
 from mpicoll.cli.tables import print_table
-from mpicoll.study.apart import short_name
 from mpicoll.study.planning import Plan
+from mpicoll.study.run_environments import short_name
 from mpicoll.text.numbers import count_text, span
 from mpicoll.text.printable import printable
 

@@ -53,7 +53,9 @@ def run(options: Options, makers: Worlds) -> int:
     bench = Bench(worlds, _PRECISE, ranks.watchdog, bool(ranks.oversubscribed))
     spent = everyone.exchange(time.monotonic() - began)[0]
     until = bench.synchroniser.time + int((options.budget - spent) * 1e9)
-    decided = everyone.exchange(_decided(worlds, options) if is_root else None, set[str] | None)[0]
+    decided = everyone.exchange(
+        _tuned_collectives(worlds, options) if is_root else None, set[str] | None
+    )[0]
     groups = [
         group
         for group in cases.groups(options.wanted, bench.size)
@@ -103,7 +105,7 @@ def _is_saved(path: Path, entries: list[dict[str, Any]]) -> bool:
     return True
 
 
-def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
+def _tuned_collectives(worlds: dict[str, Collectives], options: Options) -> set[str]:
     """Return the collectives that the table already has for all backends."""
     if not options.resume or not options.output.exists():
         return set()
@@ -174,11 +176,11 @@ def _entries(ranks: Ranks, name: str, measured: Measured, wanted: Wanted) -> lis
             "fingerprint": tables.fingerprint(world.library, gpu),
             "ranges": ranges(by_size),
         })  # fmt: skip
-        ranks.print(f"{backend} {name}: {_listed(entries[-1]['ranges'])}")
+        ranks.print(f"{backend} {name}: {_ranges_text(entries[-1]['ranges'])}")
     return entries
 
 
-def _listed(entries: Sequence[dict[str, Any]]) -> str:
+def _ranges_text(entries: Sequence[dict[str, Any]]) -> str:
     return ", ".join(
         part["algorithm"] + ("" if part["upto"] is None else f" to {part['upto']} B")
         for part in entries

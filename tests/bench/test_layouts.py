@@ -34,7 +34,7 @@ def halves(**changes: Any) -> list[CaseRecord]:
     return [record(**changes), record(**{**fast, **changes, "in_place": True})]
 
 
-def printed(layout: str, *records: CaseRecord) -> str:
+def layout_text(layout: str, *records: CaseRecord) -> str:
     stream = io.StringIO()
     LAYOUTS[layout](records, stream)
     return stream.getvalue()
@@ -106,7 +106,7 @@ def imb(text: str) -> Iterator[tuple[str, int, list[str], list[list[float]]]]:
 
 
 def test_readers_of_nccl_tests_find_both_halves() -> None:
-    text = printed("nccl", *halves(), *halves(bytes_total=64, count=16))
+    text = layout_text("nccl", *halves(), *halves(bytes_total=64, count=16))
     assert superbench(text, in_place=False) == {4096: (10.5, 0.41, 0.61), 64: (10.5, 0.41, 0.61)}
     assert superbench(text, in_place=True) == {4096: (5.25, 0.41, 1.2), 64: (5.25, 0.41, 1.2)}
     assert flagperf(text) == [pytest.approx((4.096 * 1.5 / 10 + 1.2) / 2, rel=1e-5)]
@@ -114,7 +114,7 @@ def test_readers_of_nccl_tests_find_both_halves() -> None:
 
 
 def test_an_output_is_nccl_tests_line_by_line() -> None:
-    text = printed("nccl", *halves(dtype="float64", root=None))
+    text = layout_text("nccl", *halves(dtype="float64", root=None))
     lines = [line for line in text.splitlines() if "mpicoll" not in line and "averages" not in line]
     assert lines[0] == "# Collective test starting: all_reduce_perf"
     assert lines[2].split() == ["#", "out-of-place", "in-place"]
@@ -128,13 +128,13 @@ def test_an_output_is_nccl_tests_line_by_line() -> None:
 def test_a_refused_half_is_not_available() -> None:
     out_of_place, in_place = halves()
     in_place.time_us = None
-    text = printed("nccl", out_of_place, in_place)
+    text = layout_text("nccl", out_of_place, in_place)
     assert superbench(text, in_place=False) == {4096: (10.5, 0.41, 0.61)}
     assert text.count("N/A") == 4 and not cloudai(text)
 
 
 def test_each_algorithm_has_an_output_of_its_own() -> None:
-    text = printed("nccl", *halves(), *halves(algorithm="bruck", wrong=3, correct=False))
+    text = layout_text("nccl", *halves(), *halves(algorithm="bruck", wrong=3, correct=False))
     assert len(flagperf(text)) == 2
     assert text.index("0 OK") < text.index("mpi4py bruck") < text.index("6 FAILED")
 
@@ -173,7 +173,7 @@ def test_a_run_measures_both_halves(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_title_of_osu_comes_first(collective: str, title: str) -> None:
-    text = printed("osu", record(collective=collective))
+    text = layout_text("osu", record(collective=collective))
     name, rows = omb(text)
     assert name == f"# OSU MPI {title} Latency Test"
     assert rows == [[4096, 10.5, 8.25, 20.0, 27]]
@@ -184,14 +184,14 @@ def test_the_title_of_osu_comes_first(collective: str, title: str) -> None:
 
 def test_a_barrier_has_no_column_of_sizes() -> None:
     barrier = record(collective="barrier", count=0, bytes_total=0, bytes_per_rank=0, dtype=None)
-    assert omb(printed("osu", barrier))[1] == [[10.5, 8.25, 20.0, 27]]
+    assert omb(layout_text("osu", barrier))[1] == [[10.5, 8.25, 20.0, 27]]
     heads = ["#repetitions", "t_min[usec]", "t_max[usec]", "t_avg[usec]"]
-    assert [*imb(printed("imb", barrier))] == [("Barrier", 4, heads, [[27, 8.25, 20.0, 10.5]])]
+    assert [*imb(layout_text("imb", barrier))] == [("Barrier", 4, heads, [[27, 8.25, 20.0, 10.5]])]
 
 
 def test_blocks_of_imb_are_read_line_by_line() -> None:
     heads = ["#bytes", "#repetitions", "t_min[usec]", "t_max[usec]", "t_avg[usec]"]
-    text = printed("imb", record(), record(algorithm="bruck"), record(collective="broadcast"))
+    text = layout_text("imb", record(), record(algorithm="bruck"), record(collective="broadcast"))
     row = [4096, 27, 8.25, 20.0, 10.5]
     assert [*imb(text)] == [(name, 4, heads, [row]) for name in ("Allreduce", "Allreduce", "Bcast")]
 
@@ -204,20 +204,20 @@ def test_sizes_are_those_of_the_suite(collective: str) -> None:
     row = record(
         collective=collective, bytes_total=size, bytes_per_rank=size // rows, count=size // 4
     )
-    assert osu_times(printed("osu", row), collective, 4) == {(collective, size): 20.0}
-    assert imb_times(printed("imb", row), 4) == {(collective, size): 20.0}
+    assert osu_times(layout_text("osu", row), collective, 4) == {(collective, size): 20.0}
+    assert imb_times(layout_text("imb", row), 4) == {(collective, size): 20.0}
     assert collective in IMB.programs
 
 
 @pytest.mark.parametrize("layout", ["nccl", "osu", "imb"])
 def test_comments_tell_methods_from_plans(layout: str) -> None:
-    text = printed(layout, record(), record(call="method"))
+    text = layout_text(layout, record(), record(call="method"))
     titles = [line for line in text.splitlines() if line.startswith("# mpicoll.bench")]
     assert [", method: mpi4py ring" in line for line in titles] == [False, True]
     assert all(line.endswith(": mpi4py ring") for line in titles)
 
 
 def test_rows_of_csv_have_one_header() -> None:
-    lines = printed("csv", *halves()).splitlines()
+    lines = layout_text("csv", *halves()).splitlines()
     assert len(lines) == 3 and "samples_us" not in lines[0] and "blocks" not in lines[0]
     assert len({line.count(",") for line in lines}) == 1

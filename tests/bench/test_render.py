@@ -120,7 +120,7 @@ def test_methods_alone_are_rows_that_say_so() -> None:
 # -- the last column ----------------------------------------------------------------------
 
 
-def timed(samples: list[float], **changes: Any) -> CaseRecord:
+def timed_record(samples: list[float], **changes: Any) -> CaseRecord:
     """Return a record of samples that were taken in the blocks 0, 1, ..."""
     return record(
         samples_us=samples, samples=len(samples), blocks=list(range(len(samples))),
@@ -128,7 +128,7 @@ def timed(samples: list[float], **changes: Any) -> CaseRecord:
     )  # fmt: skip
 
 
-def printed(*rows: CaseRecord) -> list[str]:
+def table_text(*rows: CaseRecord) -> list[str]:
     """Return the lines of the rows in the table."""
     mark_best(rows)
     stream = io.TextIOWrapper(io.BytesIO(), "utf-8")
@@ -139,34 +139,37 @@ def printed(*rows: CaseRecord) -> list[str]:
 
 def marks(*rows: CaseRecord) -> list[str]:
     """Return the last word of each row: a mark, or `yes` where there is none."""
-    return [line.split()[-1] for line in printed(*rows)]
+    return [line.split()[-1] for line in table_text(*rows)]
 
 
 def test_a_star_marks_the_surely_fastest() -> None:
-    assert marks(timed([10.0] * 9), timed([12.0] * 9, algorithm="bruck")) == ["★", "yes"]
+    assert marks(timed_record([10.0] * 9), timed_record([12.0] * 9, algorithm="bruck")) == [
+        "★",
+        "yes",
+    ]
 
 
 @pytest.mark.parametrize(("count", "mark"), [(1, "yes"), (5, "yes"), (6, "★")])
 def test_too_few_samples_never_win(count: int, mark: str) -> None:
-    candidate = timed([1.0] * count)
-    assert marks(candidate, timed([12.0] * count, algorithm="bruck")) == [mark, "yes"]
+    candidate = timed_record([1.0] * count)
+    assert marks(candidate, timed_record([12.0] * count, algorithm="bruck")) == [mark, "yes"]
 
 
 @pytest.mark.parametrize(("count", "sign"), [(1, "1.50x ?"), (5, "1.50x ?"), (6, "1.50x +")])
 def test_a_ratio_of_too_few_samples_is_marked(count: int, sign: str) -> None:
-    assert sign in printed(timed([1.0] * count))[0]
+    assert sign in table_text(timed_record([1.0] * count))[0]
 
 
 def test_leaders_that_none_is_surely_faster_than_share_the_lead() -> None:
-    faster_at_times = timed([9.0, 11.0] * 5, algorithm="bruck")
-    slow = timed([30.0] * 10, algorithm="swing")
-    assert marks(timed([10.0] * 10), faster_at_times, slow) == ["=", "=", "yes"]
+    faster_at_times = timed_record([9.0, 11.0] * 5, algorithm="bruck")
+    slow = timed_record([30.0] * 10, algorithm="swing")
+    assert marks(timed_record([10.0] * 10), faster_at_times, slow) == ["=", "=", "yes"]
 
 
 def test_no_star_where_ratios_within_blocks_disagree_with_medians() -> None:
     """A machine with two speeds: ring has the shorter median, and native is no slower."""
-    native = timed([85.0, 802.0, 84.0, 810.0, 83.0, 820.0, 815.0], algorithm="native")
-    ring = timed([330.0, 310.0, 328.0, 3300.0, 320.0, 3190.0, 312.0])
+    native = timed_record([85.0, 802.0, 84.0, 810.0, 83.0, 820.0, 815.0], algorithm="native")
+    ring = timed_record([330.0, 310.0, 328.0, 3300.0, 320.0, 3190.0, 312.0])
     ratio = speedup(*(dict(enumerate(row.samples_us)) for row in (native, ring)))
     assert native.time_us and ring.time_us and ratio
     assert ring.time_us.median < native.time_us.median / 2 and ratio.ratio < 0.3
@@ -174,13 +177,17 @@ def test_no_star_where_ratios_within_blocks_disagree_with_medians() -> None:
 
 
 def test_auto_shares_the_star_of_the_algorithm_that_it_chose() -> None:
-    auto = timed([10.1] * 9, algorithm="auto", executed="ring")
-    assert marks(timed([10.0] * 9), auto, timed([12.0] * 9, algorithm="bruck")) == ["★", "★", "yes"]
+    auto = timed_record([10.1] * 9, algorithm="auto", executed="ring")
+    assert marks(timed_record([10.0] * 9), auto, timed_record([12.0] * 9, algorithm="bruck")) == [
+        "★",
+        "★",
+        "yes",
+    ]
 
 
 def test_a_wrong_result_neither_wins_nor_beats() -> None:
-    wrong = timed([1.0] * 9, algorithm="bruck", correct=False, wrong=2)
-    assert marks(timed([10.0] * 9), wrong) == ["★", "WRONG"]
+    wrong = timed_record([1.0] * 9, algorithm="bruck", correct=False, wrong=2)
+    assert marks(timed_record([10.0] * 9), wrong) == ["★", "WRONG"]
 
 
 def test_the_legend_says_whose_algorithms_these_are() -> None:

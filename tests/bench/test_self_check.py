@@ -72,7 +72,7 @@ def comparisons(delay: float, verdicts: Sequence[str]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def written(path: Path, lines: Sequence[Any]) -> Path:
+def write_lines(path: Path, lines: Sequence[Any]) -> Path:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -81,7 +81,7 @@ def test_verdicts_are_counted(tmp_path: Path) -> None:
     lines = comparisons(0.0, ["tie"] * 19 + ["faster"]) + comparisons(
         5.0, ["slower"] * 18 + ["tie", "faster"]
     )
-    ties, delays = claims([written(tmp_path / "twins", lines)])
+    ties, delays = claims([write_lines(tmp_path / "twins", lines)])
     assert (ties.right, ties.trials, ties.holds) == (19, 20, True)
     assert (delays.right, delays.trials, delays.holds) == (18, 20, False)
 
@@ -102,7 +102,7 @@ def run(us: float, count: int = 10) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("us", "right"), [(2.0, 10), (2.001, 10), (2.5, 0), (1.6, 0)])
 def test_runs_agree_where_they_tie(us: float, right: int, tmp_path: Path) -> None:
-    files = [written(tmp_path / "a", run(2.0)), written(tmp_path / "b", run(us, 12))]
+    files = [write_lines(tmp_path / "a", run(2.0)), write_lines(tmp_path / "b", run(us, 12))]
     compared, overlapping = claims(files)
     assert (compared.right, compared.trials, compared.holds) == (right, 10, right > 0)
     assert (overlapping.right, overlapping.trials, overlapping.holds) == (right, 10, True)
@@ -117,14 +117,14 @@ def test_a_share_has_an_interval(right: int) -> None:
 @pytest.mark.parametrize("lines", [[], run(1.0)], ids=["empty", "one run"])
 def test_files_that_say_nothing_are_refused(lines: Any, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"mpicoll\.bench\.twins"):
-        claims([written(tmp_path / "file", lines)])
+        claims([write_lines(tmp_path / "file", lines)])
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("right", "status"), [(20, 0), (18, 1)])
 def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: Path) -> None:
     lines = comparisons(0.0, ["tie"] * right + ["slower"] * (20 - right))
-    path = written(tmp_path / "twins.jsonl", lines)
+    path = write_lines(tmp_path / "twins.jsonl", lines)
     result = python("-m", "mpicoll.bench.trust", str(path))
     assert result.returncode == status and f"{right / 20:.1%}" in result.stdout
 

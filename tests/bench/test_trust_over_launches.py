@@ -24,7 +24,7 @@ def write(path: Path, records: Sequence[Record]) -> Path:
     return path
 
 
-def named(paths: Sequence[Path]) -> dict[str, Claim]:
+def claims_by_name(paths: Sequence[Path]) -> dict[str, Claim]:
     return {claim.name: claim for claim in claims(paths)}
 
 
@@ -57,7 +57,7 @@ def test_a_tie_and_five_per_cent_are_found_over_launches(tmp_path: Path) -> None
         )
         for launch in range(LAUNCHES)
     ]
-    results = named(paths)
+    results = claims_by_name(paths)
     assert not results["a call ties with itself"].holds
     for name in (
         "over launches, a call ties with itself",
@@ -81,7 +81,7 @@ def test_a_few_launches_claim_nothing(tmp_path: Path) -> None:
         write(tmp_path / f"{launch}.jsonl", twins(Random(launch), 1.0, 0.0, 0.02))
         for launch in range(5)
     ]
-    assert [name for name in named(paths) if "over launches" in name] == []
+    assert [name for name in claims_by_name(paths) if "over launches" in name] == []
 
 
 def study(random: Random, truths: Sequence[float], flips: float = 0.0) -> list[CaseRecord]:
@@ -110,7 +110,7 @@ def test_two_studies_agree(flips: float, holds: bool, tmp_path: Path) -> None:
     truths = [truth if flips == 0 else 1.2 for truth in truths]
     paths = [write(tmp_path / f"{name}.jsonl", study(random, truths, flips)) for name in ("a", "b")]
     name = "two studies agree: against native"
-    results = named(paths)
+    results = claims_by_name(paths)
     differing = disagreements(*map(load, paths))
     assert len(differing) == (results[name].trials - results[name].right if name in results else 0)
     if holds:

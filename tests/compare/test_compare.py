@@ -56,7 +56,7 @@ def write(path: Path, records: Sequence[dict[str, Any]], run: dict[str, Any] = R
     return path
 
 
-def compared(tmp_path: Path, a: Sequence[Any], b: Sequence[Any], **run: Any) -> Comparison:
+def compare_files(tmp_path: Path, a: Sequence[Any], b: Sequence[Any], **run: Any) -> Comparison:
     files = write(tmp_path / "a", a), write(tmp_path / "b", b, RUN | {"id": "b"} | run)
     return compare(*map(load, files))
 
@@ -154,7 +154,9 @@ def test_equals_that_differ_give_the_scatter() -> None:
     ("us", "verdict"), [(2.0, "faster"), (4.0, "tie"), (3.95, "tie"), (8.0, "slower")]
 )
 def test_verdicts(us: float, verdict: str, tmp_path: Path) -> None:
-    comparison = compared(tmp_path, [record("ring", times(4.0))], [record("ring", times(us, 1))])
+    comparison = compare_files(
+        tmp_path, [record("ring", times(4.0))], [record("ring", times(us, 1))]
+    )
     assert [row.verdict for row in comparison.rows] == [verdict]
 
 
@@ -174,7 +176,7 @@ def test_verdicts(us: float, verdict: str, tmp_path: Path) -> None:
 def test_cases_that_cannot_be_compared_have_no_verdict(
     change: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    comparison = compared(
+    comparison = compare_files(
         tmp_path, [record("ring", times(4.0))], [record("ring", times(1.0)) | change]
     )
     assert [(row.verdict, row.reason) for row in comparison.rows] == [("no verdict", reason)]
@@ -182,7 +184,7 @@ def test_cases_that_cannot_be_compared_have_no_verdict(
 
 def test_a_case_of_one_run_has_no_verdict(tmp_path: Path) -> None:
     a, b = record("ring", times(4.0)), record("bruck", times(4.0))
-    comparison = compared(tmp_path, [a], [b])
+    comparison = compare_files(tmp_path, [a], [b])
     assert [row.reason for row in comparison.rows] == ["only in A", "only in B"]
 
 
@@ -196,13 +198,15 @@ def test_a_slower_machine_does_not_make_a_schedule_slower(tmp_path: Path) -> Non
     """All native calls are slower by a third, and so is the schedule: it is not called slower."""
     a = [*natives(1.0), record("ring", times(4.0, 90))]
     b = [*natives(1.33), record("ring", times(5.3, 91))]
-    comparison = compared(tmp_path, a, b)
+    comparison = compare_files(tmp_path, a, b)
     assert comparison.controls == 12 and 1.25 < comparison.factor < 1.4
     assert not comparison.counts()["slower"]
 
 
 def test_natives_of_another_library_are_no_controls(tmp_path: Path) -> None:
-    comparison = compared(tmp_path, natives(1.0), natives(1.33), libraries={"mpi4py": "Open MPI"})
+    comparison = compare_files(
+        tmp_path, natives(1.0), natives(1.33), libraries={"mpi4py": "Open MPI"}
+    )
     assert (comparison.controls, comparison.factor) == (0, 1.0)
     assert comparison.counts()["slower"] == 12
     assert any("libraries.mpi4py was 'MPICH 5'" in remark for remark in comparison.remarks)

@@ -13,7 +13,7 @@ from mpicoll.p2p import matrix
 from mpicoll.p2p.record import fit_records
 
 
-def printed(size: int, encoding: str = "utf-8") -> str:
+def print_matrices(size: int, encoding: str = "utf-8") -> str:
     pairs = records(size, findings(size, lambda a, b, n: usual(a, b, n) * (9 if a == 1 < n else 1)))
     raw = BytesIO()
     stream = TextIOWrapper(raw, encoding)
@@ -25,7 +25,7 @@ def printed(size: int, encoding: str = "utf-8") -> str:
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("size", [2, 4, 9, 16])
 def test_matrices_fit_the_terminal(size: int, encoding: str) -> None:
-    text = printed(size, encoding)
+    text = print_matrices(size, encoding)
     assert "\x1b" not in text and "\N{HORIZONTAL ELLIPSIS}" not in text and "..." not in text
     assert max(map(len, text.splitlines())) <= 120
     for name in ("latency of 8 B, us", "one way of 1M, GB/s", "both ways of 1M, GB/s"):
@@ -43,7 +43,7 @@ def test_cells_are_where_they_belong() -> None:
 
 
 def test_many_ranks_are_summarised() -> None:
-    text = printed(17)
+    text = print_matrices(17)
     assert "--plot" in text and "latency of 8 B" not in text
     assert "same node" in text
 

@@ -10,7 +10,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.p2p.options import Options, parse
 
 
-def parsed(**flags: Any) -> Options:
+def parse_options(**flags: Any) -> Options:
     plain = dict.fromkeys(("backends", "transports", "sizes", "output", "plot", "interface")) | {
         "device": "cpu", "budget": 30.0, "layout": "table", "seed": 0, "timeout": 60.0,
         "dry": False, "threads": None,
@@ -20,7 +20,7 @@ def parsed(**flags: Any) -> Options:
 
 
 def test_sizes_are_sorted_and_unique() -> None:
-    assert parsed(sizes=(4096, 8, 4096)).sizes == (8, 4096)
+    assert parse_options(sizes=(4096, 8, 4096)).sizes == (8, 4096)
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_sizes_are_sorted_and_unique() -> None:
 )  # fmt: skip
 def test_bad_flags_are_refused(flags: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
-        parsed(**flags)
+        parse_options(**flags)

@@ -15,7 +15,7 @@ from mpicoll.records.lines import RunRecord
 from mpicoll.records.reading import load, only
 
 
-def published(path: Path, layout: str, plot: Path | None = None) -> tuple[bool, Results]:
+def publish_results(path: Path, layout: str, plot: Path | None = None) -> tuple[bool, Results]:
     """Publish made-up results to a file."""
     options = Options(
         ("mpi4py",), (), (8, 65536), "cpu", 1.0, path, plot, layout, False, 0, 0.0, None
@@ -33,7 +33,7 @@ def test_records_that_cannot_be_written_are_printed(
     layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The folder was there when the run began."""
-    is_written, results = published(tmp_path / "gone" / "pairs.jsonl", layout)
+    is_written, results = publish_results(tmp_path / "gone" / "pairs.jsonl", layout)
     assert not is_written
     output, errors = capsys.readouterr()
     assert re.search("^Error: .*cannot write .* is not a folder", errors, re.MULTILINE)
@@ -46,7 +46,7 @@ def test_a_plot_that_cannot_be_drawn_loses_no_records(
 ) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "pairs.jsonl"
-    is_written, results = published(path, "table", tmp_path / "gone" / "pairs.png")
+    is_written, results = publish_results(path, "table", tmp_path / "gone" / "pairs.png")
     assert not is_written
     assert re.search(r"^Error: .*pairs\.png", capsys.readouterr().err, re.MULTILINE)
     assert only(type(results.pairs[0]), load(path)) == results.pairs

@@ -131,7 +131,7 @@ def test_what_a_rank_misses_while_the_machine_stands_still_is_told_apart(ranks: 
         Ending(0, rank, how, 9.0, "")
         for rank, how in enumerate((chaos.HUNG, chaos.OTHER, chaos.WRONG, chaos.RIGHT))
     ]
-    told = [Faults(ranks).excused(each).how for each in endings]
+    told = [Faults(ranks).mark_paused(each).how for each in endings]
     assert told == [chaos.PAUSED, chaos.OTHER, chaos.WRONG, chaos.RIGHT]
 
 
@@ -146,7 +146,9 @@ def test_a_rank_that_is_late_between_two_calls_has_not_hung(
     faults = Faults(ranks)
     faults._hear(Fault(0, kind, 1, 0.0, (0, 1), (1,)), {0}, found)
     assert found[0].how == how
-    assert faults.excused(found[0]).how == how  # it had the time, though the machine stood still
+    assert (
+        faults.mark_paused(found[0]).how == how
+    )  # it had the time, though the machine stood still
 
 
 @pytest.mark.parametrize(("starved", "how"), [(6.0, chaos.LOST), (1.0, chaos.HUNG)])

@@ -21,9 +21,9 @@ from mpicoll.study.asking import read_answers
 from mpicoll.study.description import Description, Environment, Factors, parse
 from mpicoll.study.environments import Facts, LaunchEnvironment, find
 from mpicoll.study.launching import variables as launched_with
-from mpicoll.study.libraries import forced, libraries, variants
+from mpicoll.study.libraries import force_algorithm, libraries, variants
 from mpicoll.study.planning import plan
-from mpicoll.study.running import store, stored, taken
+from mpicoll.study.running import load_study, lock_folder, store
 from mpicoll.study.showing import print_plan
 
 COLLECTIVES = [*CONTRACTS]
@@ -262,7 +262,7 @@ def test_every_library_has_a_variable_for_each_algorithm(vendor: str) -> None:
         for rule in rules:
             for algorithm in rule.names:
                 value = str(rule.values.get(algorithm, algorithm.removeprefix("preset_")))
-                texts = ";".join(forced(vendor, name, algorithm).variables.values())
+                texts = ";".join(force_algorithm(vendor, name, algorithm).variables.values())
                 assert "{" not in texts
                 assert all(part in texts for part in value.split("_"))
         names = [algorithm_name for rule in rules for algorithm_name in rule.names]
@@ -272,8 +272,8 @@ def test_every_library_has_a_variable_for_each_algorithm(vendor: str) -> None:
 def test_on_several_nodes_a_forced_algorithm_is_not_left_to_han() -> None:
     """A name of HAN's has no counterpart here, so that only who asks for it gets it."""
     module = "OMPI_MCA_coll_han_bcast_dynamic_global_communicator_module"
-    assert forced("Open MPI", "broadcast", "binomial").variables[module] == "3"
-    assert forced("Open MPI", "broadcast", "han_intra").variables[module] == "6"
+    assert force_algorithm("Open MPI", "broadcast", "binomial").variables[module] == "3"
+    assert force_algorithm("Open MPI", "broadcast", "han_intra").variables[module] == "6"
     counterparts, every = (
         variants("Open MPI", ["broadcast"], [choice]) for choice in ("all", "every")
     )
@@ -293,7 +293,7 @@ def test_an_unknown_algorithm_of_a_library_is_refused(names: list[str], message:
 
 
 def test_what_the_library_says_is_heard_by_collective_and_size() -> None:
-    forcing = {"allreduce": forced("MPICH", "allreduce", "ring")}
+    forcing = {"allreduce": force_algorithm("MPICH", "allreduce", "ring")}
     text = (
         "Allreduce ring cannot be applied.\n\nmpicoll asks: allreduce 4\n"
         "Allreduce ring cannot be applied.\n\nmpicoll asks: allreduce 64\n"
@@ -315,7 +315,9 @@ def test_what_the_library_says_is_heard_by_collective_and_size() -> None:
 
 def test_intel_mpi_says_as_it_starts_that_it_has_no_such_number() -> None:
     """Of the others it does not say whether it ran them."""
-    forcing = {name: forced("Intel MPI", name, "binomial") for name in ("broadcast", "reduce")}
+    forcing = {
+        name: force_algorithm("Intel MPI", name, "binomial") for name in ("broadcast", "reduce")
+    }
     text = (
         "[0] MPI startup(): Incorrect algorithm: BCAST=1, will be ignored\n"
         "mpicoll asks: broadcast 4\n\nmpicoll asks: reduce 4\n"
@@ -326,9 +328,9 @@ def test_intel_mpi_says_as_it_starts_that_it_has_no_such_number() -> None:
 
 def test_nccl_says_what_it_ran() -> None:
     forcing = {
-        "allreduce": forced("NCCL", "allreduce", "nvlstree_simple"),
-        "reduce_scatter": forced("NCCL", "reduce_scatter", "ring_ll"),
-        "allgather": forced("NCCL", "allgather", "ring_ll"),
+        "allreduce": force_algorithm("NCCL", "allreduce", "nvlstree_simple"),
+        "reduce_scatter": force_algorithm("NCCL", "reduce_scatter", "ring_ll"),
+        "allgather": force_algorithm("NCCL", "allgather", "ring_ll"),
     }
     line = "\nNCCL INFO {}: 4096 Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..1}}\n"
     text = (
@@ -346,10 +348,10 @@ def test_nccl_says_what_it_ran() -> None:
 
 def test_open_mpi_says_where_han_runs() -> None:
     forcing = {
-        "allreduce": forced("Open MPI", "allreduce", "han_simple"),
-        "broadcast": forced("Open MPI", "broadcast", "binomial"),
-        "gather": forced("Open MPI", "gather", "binomial"),
-        "reduce": forced("Open MPI", "reduce", "han_intra"),
+        "allreduce": force_algorithm("Open MPI", "allreduce", "han_simple"),
+        "broadcast": force_algorithm("Open MPI", "broadcast", "binomial"),
+        "gather": force_algorithm("Open MPI", "gather", "binomial"),
+        "reduce": force_algorithm("Open MPI", "reduce", "han_intra"),
     }
     line = "\n[host0:7] coll:han:get_algorithm {} size:4 algorithm:2 {}\n"
     text = (
@@ -365,10 +367,10 @@ def test_open_mpi_says_where_han_runs() -> None:
 
 def test_a_folder_keeps_one_study(tmp_path: Path) -> None:
     folder = tmp_path / "made"
-    with taken(folder):
+    with lock_folder(folder):
         store(Description(seed=3), folder)
         store(Description(seed=3), folder)
-        assert stored(folder) == Description(seed=3)
+        assert load_study(folder) == Description(seed=3)
         with pytest.raises(ArgumentError, match="has another study"):
             store(Description(seed=4), folder)
 
@@ -376,7 +378,7 @@ def test_a_folder_keeps_one_study(tmp_path: Path) -> None:
 def test_a_study_that_has_begun_takes_more_minutes(tmp_path: Path) -> None:
     store(Description(seed=3, minutes=1.0), tmp_path)
     store(Description(seed=3, minutes=20.0), tmp_path)
-    assert stored(tmp_path) == Description(seed=3, minutes=20.0)
+    assert load_study(tmp_path) == Description(seed=3, minutes=20.0)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +387,7 @@ def test_a_study_that_has_begun_takes_more_minutes(tmp_path: Path) -> None:
 def test_a_damaged_study_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(text)
     with pytest.raises(ArgumentError, match=r"study.json: .*: remove it"):
-        stored(tmp_path)
+        load_study(tmp_path)
 
 
 def test_a_launch_gets_the_time_that_its_cases_need() -> None:
@@ -453,7 +455,7 @@ def test_an_interpreter_is_asked_once(tmp_path: Path) -> None:
         Environment(name=level, python=str(python), threads=[level])
         for level in ("single", "multiple")
     ]
-    find(Description(environments=environments.named(levels)))
+    find(Description(environments=environments.launchable_environments(levels)))
     assert len(starts.read_text()) == 1
     environments.probe(replace(levels[0], variables={"A": "1"}))
     assert len(starts.read_text()) == 2

@@ -33,7 +33,6 @@ from mpicoll.records.reading import encoded, only
 from mpicoll.records.reading import load as load_records
 from mpicoll.report.data import report
 from mpicoll.report.loading import load as load_report
-from mpicoll.study.apart import environments_of
 from mpicoll.study.cells import study_of
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.findings import (
@@ -54,6 +53,7 @@ from mpicoll.study.markdown import facts
 from mpicoll.study.outcome import found_in, write_outcome
 from mpicoll.study.page import page
 from mpicoll.study.questions import ONE_OR_TWO
+from mpicoll.study.run_environments import environments_of
 from mpicoll.study.sentences import OPEN
 
 SIZES = (64, 4096, 65536, 1048576)
@@ -78,7 +78,7 @@ def case(
     return CaseRecord(**{**fields, **more})  # type: ignore[arg-type]
 
 
-def launched(
+def make_launches(
     truth: Truth, algorithms: Iterable[str], environment: str = "mpich", count: int = 10,
     forced: str = "", seed: int = 0,
 ) -> list[Record]:  # fmt: skip
@@ -133,7 +133,7 @@ def constant(**us: float) -> Truth:
 
 
 def test_a_winner_is_told_with_sizes_factor_and_launches() -> None:
-    records = launched(constant(native=10.0, ring=5.0), ["ring"])
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"])
     sentences = section_text(records, WINNERS)
     assert sentences.startswith("allreduce on 4 ranks, 64 B to 1M: mpicoll's ring in mpich is 2.0")
     assert "times as fast as the strongest native (native of mpich), in 40 of 40" in sentences
@@ -142,7 +142,7 @@ def test_a_winner_is_told_with_sizes_factor_and_launches() -> None:
 
 
 def test_a_tie_is_called_one() -> None:
-    records = launched(constant(native=10.0, ring=10.0), ["ring"])
+    records = make_launches(constant(native=10.0, ring=10.0), ["ring"])
     assert "64 B to 1M: mpicoll's ring in mpich ties with the strongest native" in section_text(
         records, WINNERS
     )
@@ -157,8 +157,10 @@ def test_a_lie_of_one_launch_changes_no_verdict(factor: float, factor_text: str)
         us = {"native": 10.0, "ring": 9.0, "bruck": 10.0}[algorithm]
         return us * factor if launch == 3 and algorithm != "native" else us
 
-    assert "mpicoll's ring in mpich is 1.11" in section_text(launched(truth, ["ring"]), WINNERS)
-    sentences = section_text(launched(truth, ["bruck"]), WINNERS)
+    assert "mpicoll's ring in mpich is 1.11" in section_text(
+        make_launches(truth, ["ring"]), WINNERS
+    )
+    sentences = section_text(make_launches(truth, ["bruck"]), WINNERS)
     assert "ties with" in sentences and factor_text not in sentences
 
 
@@ -172,9 +174,9 @@ def test_one_launch_of_ten_decides_nothing_anywhere(liar: str, factor: float) ->
 
     over = "native:reduce+broadcast"
     records = [
-        *launched(truth, ["ring", over]),
-        *launched(truth, ["ring"], forced="ring"),
-        *launched(constant(native=1e5), [], "slow"),
+        *make_launches(truth, ["ring", over]),
+        *make_launches(truth, ["ring"], forced="ring"),
+        *make_launches(constant(native=1e5), [], "slow"),
     ]
     for record in [item for item in records if isinstance(item, CaseRecord)]:
         if record.environment == "mpich" and record.algorithm == "ring" and record.time_us:
@@ -204,7 +206,7 @@ def test_the_best_of_twenty_that_are_level_is_seldom_called_a_winner() -> None:
         def truth(*_: object, random: Random = random) -> float:
             return 10 * random.gauss(1, 0.05)
 
-        records = launched(truth, [f"ring_{number}" for number in range(20)], seed=seed)
+        records = make_launches(truth, [f"ring_{number}" for number in range(20)], seed=seed)
         wins += section_text(records, WINNERS).count("times as fast as the strongest")
     assert wins <= 0.05 * 15 * len(SIZES)
 
@@ -217,8 +219,8 @@ def test_a_clock_that_runs_at_another_rate_makes_no_winner(factor: float) -> Non
         records: list[Record] = []
         for name, scale in ("mpich", 1.0), ("openmpi", rate):
             truth = lines(scale, native=(9, 9e-3), ring=(9, 9e-3), recursive_doubling=(2, 2e-2))
-            records += launched(truth, ["ring", "recursive_doubling"], name)
-            records += launched(truth, ["ring"], name, forced="ring")
+            records += make_launches(truth, ["ring", "recursive_doubling"], name)
+            records += make_launches(truth, ["ring"], name, forced="ring")
         return records
 
     true, false = study(1.0), study(factor)
@@ -237,14 +239,14 @@ def test_a_crossover_of_one_environment_is_told_of_it_alone() -> None:
     crossing = lines(native=(9, 9e-3), ring=(6, 1e-3), recursive_doubling=(2, 4e-3))
     level = lines(native=(9, 9e-3), ring=(6, 1e-3), recursive_doubling=(8, 2e-3))
     later = lines(native=(9, 9e-3), ring=(400, 1e-3), recursive_doubling=(2, 4e-3))
-    records = [*launched(crossing, algorithms), *launched(level, algorithms, "openmpi")]
+    records = [*make_launches(crossing, algorithms), *make_launches(level, algorithms, "openmpi")]
     (sentence,) = section_text(records, CROSSOVERS).splitlines()
     assert "in mpich: our ring overtakes our recursive_doubling between 64 B and 4K;" in sentence
     questions = section_text(records, "Ring or tree").splitlines()
     assert len(questions) == 3 and "mpich and openmpi" not in "".join(questions)
     assert any("64 B to 1M, in openmpi: our ring is" in line for line in questions)
     first, second = section_text(
-        [*records, *launched(later, algorithms, "intel")], CROSSOVERS
+        [*records, *make_launches(later, algorithms, "intel")], CROSSOVERS
     ).splitlines()
     assert first == sentence
     assert "in intel: our ring overtakes our recursive_doubling between 64K and 1M;" in second
@@ -268,7 +270,7 @@ def lines(rate: float = 1.0, **costs: tuple[float, float]) -> Truth:
 
 def test_a_reversal_with_size_is_two_sentences_and_a_crossover() -> None:
     truth = lines(native=(9.0, 9e-3), ring=(6.0, 1e-3), recursive_doubling=(2.0, 4e-3))
-    records = launched(truth, ["ring", "recursive_doubling"])
+    records = make_launches(truth, ["ring", "recursive_doubling"])
     sentences = section_text(records, "Ring or tree")
     assert "64 B, in mpich: our recursive_doubling is 2.6" in sentences
     assert "4K to 1M, in mpich: our ring is" in sentences
@@ -286,9 +288,9 @@ def test_a_reversal_with_size_is_two_sentences_and_a_crossover() -> None:
 
 def test_the_strongest_native_is_of_any_environment_and_algorithm() -> None:
     records = [
-        *launched(constant(native=10.0, ring=9.0), ["ring"]),
-        *launched(constant(native=5.0, ring=9.0), ["ring"], "openmpi"),
-        *launched(constant(native=4.0, ring=9.0), ["ring"], "openmpi", forced="ring"),
+        *make_launches(constant(native=10.0, ring=9.0), ["ring"]),
+        *make_launches(constant(native=5.0, ring=9.0), ["ring"], "openmpi"),
+        *make_launches(constant(native=4.0, ring=9.0), ["ring"], "openmpi", forced="ring"),
     ]
     sentences = section_text(records, WINNERS)
     assert "the strongest native (native(algorithm=ring) of openmpi) is 2.2" in sentences
@@ -308,9 +310,9 @@ def test_the_strongest_native_is_of_any_environment_and_algorithm() -> None:
 def test_no_more_launches_agree_than_there_are() -> None:
     """Ours run in more launches than the native call that they are compared with."""
     records = [
-        *launched(constant(native=5.0, ring=10.0), ["ring"], count=9),
-        *launched(constant(native=20.0), [], "openmpi", count=7),
-        *launched(constant(native=4.0), [], "intel", count=7),
+        *make_launches(constant(native=5.0, ring=10.0), ["ring"], count=9),
+        *make_launches(constant(native=20.0), [], "openmpi", count=7),
+        *make_launches(constant(native=4.0), [], "intel", count=7),
     ]
     sentences = section_text(records, WINNERS)
     assert (
@@ -322,13 +324,15 @@ def test_no_more_launches_agree_than_there_are() -> None:
 def test_places_with_one_verdict_share_a_sentence() -> None:
     algorithms = ["ring", "recursive_doubling"]
     fast, slow = (constant(native=9.0, ring=us, recursive_doubling=5.0 * us) for us in (1.0, 2.0))
-    records = [*launched(fast, algorithms), *launched(slow, algorithms, "openmpi")]
+    records = [*make_launches(fast, algorithms), *make_launches(slow, algorithms, "openmpi")]
     sentences = section_text(records, "Ring or tree")
     assert (
         "64 B to 1M, in mpich and openmpi: our ring is" in sentences and "in 80 of 80" in sentences
     )
     opposite = constant(native=9.0, ring=5.0, recursive_doubling=1.0)
-    sentences = section_text([*records, *launched(opposite, algorithms, "intel")], "Ring or tree")
+    sentences = section_text(
+        [*records, *make_launches(opposite, algorithms, "intel")], "Ring or tree"
+    )
     assert (
         "in intel: our recursive_doubling is" in sentences
         and "in mpich and openmpi: our ring" in sentences
@@ -339,7 +343,7 @@ def test_the_first_sentences_count_all_cells() -> None:
     def truth(algorithm: str, size: int, launch: int) -> float:
         return {"native": 8.0, "ring": 2.0 if size < 65536 else 16.0}[algorithm]
 
-    sentences = section_text(launched(truth, ["ring"]), SHORT)
+    sentences = section_text(make_launches(truth, ["ring"]), SHORT)
     assert "Of 4 collectives and sizes" in sentences and "in 2 and slower in 2." in sentences
     assert re.search(r"It leads by (3.9|4.0)\d times \(allreduce on 4 ranks, ", sentences)
     assert re.search(r"It is behind by (1.9|2.0)\d times", sentences)
@@ -347,16 +351,17 @@ def test_the_first_sentences_count_all_cells() -> None:
 
 def test_algorithms_that_do_not_beat_the_choice_are_told() -> None:
     records = [
-        *launched(constant(native=5.0), []), *launched(constant(native=9.0), [], forced="ring")
+        *make_launches(constant(native=5.0), []),
+        *make_launches(constant(native=9.0), [], forced="ring"),
     ]  # fmt: skip
     sentence = "1M: native(algorithm=ring) of mpich does not beat the library's choice; it is 0.5"
     assert sentence in section_text(records, BEATEN_CHOICE)
-    records += launched(constant(native=9.0), [], forced="tree")
+    records += make_launches(constant(native=9.0), [], forced="tree")
     several = "none of 2 other algorithms of mpich beats its choice; the best is 0.5"
     assert several in section_text(records, BEATEN_CHOICE)
 
 
-def changed(records: list[Record], algorithm: str, **to: object) -> list[Record]:
+def change_records(records: list[Record], algorithm: str, **to: object) -> list[Record]:
     """Return the records, those of an algorithm with other fields."""
     return [
         replace(record, **to) if isinstance(record, CaseRecord) and record.algorithm == algorithm
@@ -365,8 +370,8 @@ def changed(records: list[Record], algorithm: str, **to: object) -> list[Record]
 
 
 def test_wrong_results_are_told_first_and_win_nothing() -> None:
-    measured = launched(constant(native=10.0, ring=5.0), ["ring"])
-    records = changed(measured, "ring", correct=False, wrong=3)
+    measured = make_launches(constant(native=10.0, ring=5.0), ["ring"])
+    records = change_records(measured, "ring", correct=False, wrong=3)
     assert section_text(records, SHORT) == (
         "allreduce on 4 ranks, 64 B, 4K, 64K, 1M: mpicoll's ring in mpich gave wrong results in "
         "10 of 10 launches: they are left out."
@@ -375,7 +380,7 @@ def test_wrong_results_are_told_first_and_win_nothing() -> None:
 
 
 def test_what_was_refused_is_told_with_its_reason() -> None:
-    measured = launched(constant(native=10.0, ring=5.0), ["ring"])
+    measured = make_launches(constant(native=10.0, ring=5.0), ["ring"])
     refusal = {
         "time_us": None,
         "samples_us": [],
@@ -383,7 +388,7 @@ def test_what_was_refused_is_told_with_its_reason() -> None:
         "correct": None,
         "message": "no float",
     }
-    assert section_text(changed(measured, "native", **refusal), OPEN) == (
+    assert section_text(change_records(measured, "native", **refusal), OPEN) == (
         "allreduce on 4 ranks, 64 B, 4K, 64K, 1M: native of mpich was not measured in 10 of 10 "
         "launches: no float"
     )
@@ -394,10 +399,10 @@ def test_what_was_refused_is_told_with_its_reason() -> None:
 )
 def test_arrays_of_another_kind_are_another_figure(field: str, panel: str) -> None:
     """As where one run was made with --in-place and the other without."""
-    slow = launched(constant(native=10.0, ring=20.0), ["ring"], seed=1)
+    slow = make_launches(constant(native=10.0, ring=20.0), ["ring"], seed=1)
     records = [
-        *launched(constant(native=10.0, ring=5.0), ["ring"]),
-        *changed(changed(slow, "ring", **{field: True}), "native", **{field: True}),
+        *make_launches(constant(native=10.0, ring=5.0), ["ring"]),
+        *change_records(change_records(slow, "ring", **{field: True}), "native", **{field: True}),
     ]
     first, second = section_text(records, WINNERS).splitlines()
     assert "on 4 ranks, 64 B to 1M: mpicoll's ring in mpich is 2.0" in first
@@ -406,23 +411,23 @@ def test_arrays_of_another_kind_are_another_figure(field: str, panel: str) -> No
 
 @pytest.mark.parametrize("ring", [5.0, 10.0])
 def test_few_samples_of_one_launch_decide_nothing_and_it_is_said_why(ring: float) -> None:
-    records = launched(constant(native=10.0, ring=ring), ["ring"], count=1)
+    records = make_launches(constant(native=10.0, ring=ring), ["ring"], count=1)
     assert section_text(records, OPEN).endswith("from one launch: too few samples for a verdict.")
     assert "is at the end, in 1 sentence." in section_text(records, SHORT)
 
 
 def test_what_is_not_known_is_not_told() -> None:
     random = Random(5)
-    records = launched(lambda *_: random.lognormvariate(0, 0.5), ["ring"])
+    records = make_launches(lambda *_: random.lognormvariate(0, 0.5), ["ring"])
     assert not section_text(records, WINNERS)
     assert "whether mpicoll's ring in mpich is faster" in section_text(records, OPEN)
-    short_records = launched(constant(native=10.0, ring=5.0), ["ring"], count=3)
+    short_records = make_launches(constant(native=10.0, ring=5.0), ["ring"], count=3)
     assert not section_text(short_records, WINNERS)
 
 
 def test_one_calm_launch_of_several_carries_no_verdict() -> None:
     """As one launch that was all that there is would, by its samples."""
-    records = launched(constant(native=10.0, ring=5.0), ["ring"], count=2)
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"], count=2)
     for record in only(CaseRecord, records):
         record.undisturbed = record.launch == 0
         record.samples_us = [record.samples_us[1]] * 10
@@ -433,17 +438,17 @@ def test_one_calm_launch_of_several_carries_no_verdict() -> None:
 def test_what_too_few_launches_compare_is_counted() -> None:
     """Of two environments, where no order of three launches each would be significant."""
     records = [
-        *launched(constant(native=10.0), [], count=3),
-        *launched(constant(native=30.0, ring=5.0), ["ring"], "openmpi", count=3),
+        *make_launches(constant(native=10.0), [], count=3),
+        *make_launches(constant(native=30.0, ring=5.0), ["ring"], "openmpi", count=3),
     ]
     assert "8 comparisons with fewer than 6 launches" in section_text(records, OPEN)
 
 
 def test_environments_are_compared_where_only_natives_were_measured() -> None:
     slow = {"slow": constant(native=9.0), "slower": constant(native=12.0)}
-    records = launched(constant(native=5.0), [])
+    records = make_launches(constant(native=5.0), [])
     for name, truth in slow.items():
-        records += launched(truth, [], name)
+        records += make_launches(truth, [], name)
     sentences = section_text(records, BETWEEN)
     assert re.search(
         r"allreduce on 4 ranks, 64 B to 1M, in slow and slower: the strongest native "
@@ -459,7 +464,9 @@ def test_no_range_has_a_size_that_was_not_compared() -> None:
         return not (left_out and record.algorithm == "ring")
 
     records = [
-        record for record in launched(constant(native=10.0, ring=5.0), ["ring"]) if is_kept(record)
+        record
+        for record in make_launches(constant(native=10.0, ring=5.0), ["ring"])
+        if is_kept(record)
     ]
     sentences = section_text(records, WINNERS)
     assert (
@@ -470,7 +477,7 @@ def test_no_range_has_a_size_that_was_not_compared() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 10])
 def test_what_cannot_be_compared_is_told_with_its_times(count: int) -> None:
-    records = launched(constant(native=5.0), [], count=count)
+    records = make_launches(constant(native=5.0), [], count=count)
     sentences = section_text(records, MEASURED)
     assert re.fullmatch(
         r"allreduce on 4 ranks: native of mpich takes (4.9|5.0|5.1)\d us at 64 B and 8\d.\d us at "
@@ -480,13 +487,13 @@ def test_what_cannot_be_compared_is_told_with_its_times(count: int) -> None:
 
 
 def test_the_first_page_says_that_there_are_too_few_launches_on_a_busy_machine() -> None:
-    records = launched(constant(native=10.0, ring=5.0), ["ring"], count=3)
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"], count=3)
     assert section_text(records, SHORT) == (
         "There is no verdict yet: one takes 6 launches, and what is compared here has 3 at most."
     )
     machines = [Machine("host", 2, "CPU", cores=2)]
     for busy_load, text in (140.0, "140 on 2 cores: other programs ran"), (2.0, "2.0."):
-        study = study_of(described(records, load=busy_load, machines=machines))
+        study = study_of(describe_runs(records, load=busy_load, machines=machines))
         assert f"The load before the launches was {text}" in "\n".join(facts(study))
 
 
@@ -497,13 +504,13 @@ def test_a_side_with_two_speeds_is_told() -> None:
         native, ring = [(120.0, 20.0), (30.0, 20.0), (100.0, 90.0)][launch % 3]
         return {"native": native, "ring": ring}[algorithm]
 
-    sentences = section_text(launched(truth, ["ring"], count=12), WINNERS)
+    sentences = section_text(make_launches(truth, ["ring"], count=12), WINNERS)
     assert re.search(
         r"1.5\d times as fast as .* \(launches differ: 1.1\d to 5.9\d times\)", sentences
     )
 
 
-def described(records: Iterable[Record], **run: Any) -> list[Record]:
+def describe_runs(records: Iterable[Record], **run: Any) -> list[Record]:
     """Return records with the description of each run, and without an environment."""
     cases = [record for record in records if isinstance(record, CaseRecord)]
     ids = dict.fromkeys(record.run.id for record in cases)
@@ -530,8 +537,8 @@ def test_records_of_several_libraries_and_machines_are_told_apart(
     first: dict[str, Any], second: dict[str, Any], names: list[str]
 ) -> None:
     records = [
-        *described(launched(constant(native=5.0), []), **first),
-        *described(launched(constant(native=9.0), [], seed=1), **second),
+        *describe_runs(make_launches(constant(native=5.0), []), **first),
+        *describe_runs(make_launches(constant(native=9.0), [], seed=1), **second),
     ]
     study, results = found_in(records)
     assert study.environments() == names
@@ -543,7 +550,7 @@ def test_records_of_several_libraries_and_machines_are_told_apart(
 def test_nothing_is_told_of_forms_in_too_few_launches(count: int) -> None:
     over = "native:reduce+broadcast"
     sentences = section_text(
-        launched(constant(native=10.0, **{over: 5.0}), [over], count=count), ONE_OR_TWO
+        make_launches(constant(native=10.0, **{over: 5.0}), [over], count=count), ONE_OR_TWO
     )
     sentence = (
         "allreduce on 4 ranks, in mpich: too few measurements to say which form is the fastest."
@@ -552,7 +559,7 @@ def test_nothing_is_told_of_forms_in_too_few_launches(count: int) -> None:
 
 
 def test_backends_are_compared_side_by_side() -> None:
-    records = launched(constant(native=10.0, auto=5.0), ["auto"])
+    records = make_launches(constant(native=10.0, auto=5.0), ["auto"])
     for record in [item for item in records if isinstance(item, CaseRecord)]:
         more = {"backend": "torch", "library": "gloo"}
         us = (
@@ -573,7 +580,7 @@ def test_backends_are_compared_side_by_side() -> None:
 def test_a_winner_needs_the_library_s_own_choice() -> None:
     """It is missing where all launches of it failed, has no time at a size, or is wrong."""
     truth = constant(native=10.0, ring=5.0)
-    records = launched(truth, ["ring"], forced="ring")
+    records = make_launches(truth, ["ring"], forced="ring")
     sentences = section_text(records, SHORT)
     assert "4 cells of 4 have no winner: native of mpich was not measured there" in sentences
     assert (
@@ -581,7 +588,7 @@ def test_a_winner_needs_the_library_s_own_choice() -> None:
         and "faster" not in sentences
         and not section_text(records, WINNERS)
     )
-    records += launched(truth, ["ring"])
+    records += make_launches(truth, ["ring"])
     assert "no winner" not in section_text(records, SHORT) and "leads" in section_text(
         records, SHORT
     )
@@ -596,7 +603,7 @@ def test_a_winner_needs_the_library_s_own_choice() -> None:
 
 def test_a_library_without_the_call_is_no_rival() -> None:
     """As torch.distributed, which has no scan: it refuses at every size, in every launch."""
-    records = launched(constant(native=10.0, ring=5.0), ["ring"])
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"])
     torch = {"backend": "torch", "library": "gloo"}
     for record in [item for item in only(CaseRecord, records) if item.algorithm == "ring"]:
         more = record.run.id, 0, "mpich", None
@@ -609,13 +616,13 @@ def test_a_library_without_the_call_is_no_rival() -> None:
 
 
 def test_a_headline_of_one_launch_says_so() -> None:
-    records = launched(constant(native=10.0, ring=5.0), ["ring"], count=1)
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"], count=1)
     for record in only(CaseRecord, records):
         record.samples_us = [value for value in record.samples_us for _ in range(3)]
     leads = next(line for line in section_text(records, SHORT).splitlines() if "leads" in line)
     assert leads.count("in one launch)") == 2
     assert "in one launch" not in section_text(
-        launched(constant(native=10.0, ring=5.0), ["ring"]), SHORT
+        make_launches(constant(native=10.0, ring=5.0), ["ring"]), SHORT
     )
 
 
@@ -633,7 +640,7 @@ def test_configurations_whose_launches_all_failed_come_first() -> None:
         LaunchRecord(configuration=name, launch=launch, environment=name, ranks=4, message="no MPI")
         for name in ("a", "b") for launch in range(2)
     ]  # fmt: skip
-    records = [*launched(constant(native=10.0, ring=5.0), ["ring"]), *lost]
+    records = [*make_launches(constant(native=10.0, ring=5.0), ["ring"]), *lost]
     first, second, *_ = section_text(records, SHORT).splitlines()
     assert first == "Every launch of a and b failed: no MPI"
     assert second.startswith("Of 4 collectives and sizes") and "no MPI" not in section_text(
@@ -644,7 +651,7 @@ def test_configurations_whose_launches_all_failed_come_first() -> None:
 def test_cells_tell_of_failed_launches(tmp_path: Path) -> None:
     """So that a report of them has a warning."""
     lost = LaunchRecord(configuration="a", launch=0, environment="a", ranks=4, message="no MPI")
-    records = [*launched(constant(native=10.0, ring=5.0), ["ring"]), lost]
+    records = [*make_launches(constant(native=10.0, ring=5.0), ["ring"]), lost]
     (tmp_path / "a.jsonl").write_text("".join(f"{encoded(record)}\n" for record in records))
     write_outcome([tmp_path / "a.jsonl"], tmp_path)
     first, *_ = report(load_report([tmp_path / "cells.jsonl"])).notices
@@ -654,7 +661,7 @@ def test_cells_tell_of_failed_launches(tmp_path: Path) -> None:
 
 def test_no_form_is_the_fastest_where_one_call_was_not_measured() -> None:
     over = "native:reduce+broadcast"
-    records = launched(constant(native=10.0, **{over: 5.0}), [over])
+    records = make_launches(constant(native=10.0, **{over: 5.0}), [over])
     without_native = [
         record for record in records
         if not (isinstance(record, CaseRecord) and record.algorithm == "native")
@@ -665,7 +672,7 @@ def test_no_form_is_the_fastest_where_one_call_was_not_measured() -> None:
 
 
 def test_failed_launches_and_refusals_are_told() -> None:
-    records = launched(constant(native=10.0, ring=5.0), ["ring"])
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"])
     records += [
         LaunchRecord(configuration="mpichtree", launch=0, environment="mpich", ranks=4,
                      message="exit status 1: no memory"),
@@ -697,7 +704,7 @@ def test_compare_and_report_take_intervals_from_launches(tmp_path: Path) -> None
 
 def test_the_outcome_links_every_figure_and_sums_up_every_cell(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
-    records = launched(constant(native=10.0, ring=5.0), ["ring"])
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"])
     path = tmp_path / "records.jsonl"
     path.write_text("".join(encoded(record) + "\n" for record in records))
     write_outcome([path], tmp_path)
@@ -728,7 +735,7 @@ PRINTED = """addEventListener("beforeprint", () => {
 def test_a_printer_gets_every_figure_in_dark_ink(tmp_path: Path, browser: Any) -> None:
     """Those below the end of the screen, too, on a screen that is dark."""
     pytest.importorskip("plotly")
-    records = launched(constant(native=10.0), [FORCED])
+    records = make_launches(constant(native=10.0), [FORCED])
     for name in ("allgather", "broadcast", "reduce", "scatter"):
         more = [case(FORCED, size, 9.0, "run", 0, collective=name) for size in SIZES]
         records += more
@@ -755,7 +762,7 @@ def test_the_page_draws_its_figures(width: int, tmp_path: Path, browser: Any) ->
     """With names beside them, or below where they would leave no room; sizes as sentences say."""
     pytest.importorskip("plotly")
     algorithm = native_name("scatter_recursive_doubling_allgather")
-    records = launched(constant(native=10.0), [algorithm])
+    records = make_launches(constant(native=10.0), [algorithm])
     (tmp_path / "study.html").write_text(page(study_of(records), findings(study_of(records))))
     opened = Opened(browser, tmp_path / "study.html", width, "[data-figure]")
     assert opened.tab.locator(".main-svg").count() and not opened.complaints

@@ -47,7 +47,7 @@ def record(algorithm: str, size: int, us: float, **more: Any) -> CaseRecord:
     return typed(case(algorithm, us, size, **more))
 
 
-def measured(lines: Mapping[str, tuple[float, float]], **more: Any) -> list[CaseRecord]:
+def make_records(lines: Mapping[str, tuple[float, float]], **more: Any) -> list[CaseRecord]:
     """Return records of forms that cost alpha us, and beta ns a byte."""
     return [
         record(form, size, alpha + beta * size / 1000, **more)
@@ -63,7 +63,7 @@ def only_forms(records: Iterable[CaseRecord]) -> Forms:
 @pytest.mark.parametrize("more", [{}, {"samples_us": [], "samples": 0}], ids=["samples", "old"])
 def test_each_form_wins_where_it_is_faster(more: Mapping[str, Any]) -> None:
     """Of records that have no samples the intervals tell which one is faster."""
-    records = measured({ONE_CALL: (2.0, 2.0), OVER: (4.0, 1.5), PARTS: (10.0, 0.5)}, **more)
+    records = make_records({ONE_CALL: (2.0, 2.0), OVER: (4.0, 1.5), PARTS: (10.0, 0.5)}, **more)
     forms = only_forms(records)
     assert [form for form, _, _ in ranges(forms)] == [ONE_CALL, PARTS]
     assert ranges(forms)[0][1] == SIZES[0] and ranges(forms)[-1][2] == SIZES[-1]
@@ -77,14 +77,14 @@ def test_each_form_wins_where_it_is_faster(more: Mapping[str, Any]) -> None:
 
 
 def test_one_call_that_always_wins_has_no_crossing() -> None:
-    forms = only_forms(measured({ONE_CALL: (1.0, 1.0), OVER: (2.0, 2.0)}))
+    forms = only_forms(make_records({ONE_CALL: (1.0, 1.0), OVER: (2.0, 2.0)}))
     assert [form for form, _, _ in ranges(forms)] == [ONE_CALL]
     assert "beats one call at no size; their lines cross at no size" in "\n".join(sentences(forms))
     assert crossing(fits(forms)[ONE_CALL], fits(forms)[ONE_CALL]) is None
 
 
 def test_no_line_is_told_through_two_sizes() -> None:
-    every = measured({ONE_CALL: (10, 1), OVER: (20, 0.5)})
+    every = make_records({ONE_CALL: (10, 1), OVER: (20, 0.5)})
     for count in (2, 3):
         forms = only_forms(item for item in every if item.bytes_total in SIZES[:count])
         assert len(fits(forms)) == (2 if count == 3 else 0)
@@ -106,7 +106,7 @@ def test_medians_that_change_places_within_ties_make_one_range() -> None:
 
 
 def test_a_crossing_beyond_the_sizes_is_told_as_one() -> None:
-    forms = only_forms(measured({ONE_CALL: (1.0, 1.1), OVER: (9000.0, 1.0)}))
+    forms = only_forms(make_records({ONE_CALL: (1.0, 1.1), OVER: (9000.0, 1.0)}))
     assert "cross at about 85.8M, beyond what was measured." in "\n".join(sentences(forms))
 
 
@@ -131,10 +131,10 @@ def test_ranges_cover_all_sizes_and_are_never_beaten(medians: list[dict[str, flo
 
 def test_backends_and_ranks_are_kept_apart_and_bad_results_left_out() -> None:
     records = [
-        *measured({OVER: (1.0, 1.0)}),
-        *measured({OVER: (9.0, 1.0)}, backend="torch"),
-        *measured({OVER: (5.0, 1.0)}, ranks=2),
-        *measured({ONE_CALL: (5.0, 1.0)}, ranks=3),
+        *make_records({OVER: (1.0, 1.0)}),
+        *make_records({OVER: (9.0, 1.0)}, backend="torch"),
+        *make_records({OVER: (5.0, 1.0)}, ranks=2),
+        *make_records({ONE_CALL: (5.0, 1.0)}, ranks=3),
         record(PARTS, 4, 0.1, correct=False),
         record(PARTS, 4, 0.1, time_us=None),
         record("ring", 4, 0.1),
@@ -166,7 +166,7 @@ def test_old_records_give_findings_printed_and_on_a_page(tmp_path: Path) -> None
     """Without samples, ratios, calls and launches, as the first records had none."""
     lines = {ONE_CALL: (2.0, 2.0), PARTS: (10.0, 0.5)}
     path, table = tmp_path / "old.jsonl", tmp_path / "times.csv"
-    records = measured(lines, samples_us=[], samples=0)
+    records = make_records(lines, samples_us=[], samples=0)
     path.write_text("".join(encoded(item) + "\n" for item in records))
     result = CliRunner().invoke(main, [str(path), "--csv", str(table)])
     assert result.exit_code == 0, result.output
@@ -185,7 +185,7 @@ def test_old_records_give_findings_printed_and_on_a_page(tmp_path: Path) -> None
 
 def test_a_table_without_compositions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="no allreduce in two calls: run the benchmark"):
-        write_times(study_of(measured({ONE_CALL: (1.0, 1.0)})), tmp_path / "times.csv")
+        write_times(study_of(make_records({ONE_CALL: (1.0, 1.0)})), tmp_path / "times.csv")
 
 
 @pytest.mark.launches

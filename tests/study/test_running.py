@@ -184,7 +184,7 @@ def test_what_a_study_has_used_includes_what_it_asked(
     (tmp_path / "launches").mkdir()
     runner = running.Runner(study_plan, tmp_path)
     runner.run()
-    assert runner.used() == running.Runner(study_plan, tmp_path).used() == 30
+    assert runner.seconds_used() == running.Runner(study_plan, tmp_path).seconds_used() == 30
     # Both configurations failed; of those that the minutes leave out it is said that they are.
     assert (
         runner.shortage()

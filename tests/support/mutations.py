@@ -65,7 +65,7 @@ from mpicoll.records.journal import Journal
 from mpicoll.records.reading import load, runs
 from mpicoll.selection import tables
 from mpicoll.study import asking, description, environments, osu_and_imb, planning, running
-from mpicoll.study.libraries import forced
+from mpicoll.study.libraries import force_algorithm
 from mpicoll.text.lines import torn
 from mpicoll.text.printable import printable
 from mpicoll.threads.transport import ThreadTransport
@@ -169,7 +169,7 @@ def _resumed(path: Path, whole: Path) -> int:
 
 def _launched(path: Path) -> None:
     """Read what a study that goes on reads of a launch that is done."""
-    running._ended(path)
+    running._read_ending(path)
     running.has_open_verdicts([path])
 
 
@@ -251,7 +251,7 @@ def _of_printed(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
     def text() -> str:
         return path.read_text(errors="replace")
 
-    how = {"allreduce": forced("MPICH", "allreduce", "ring")}
+    how = {"allreduce": force_algorithm("MPICH", "allreduce", "ring")}
     return {
         "read_answers": lambda: asking.read_answers("MPICH", how, text()),
         "osu": lambda: osu_and_imb.osu_times(text(), "allreduce", 2),

@@ -15,7 +15,7 @@ from mpicoll.tune.choosing import candidates, good_enough, ranges
 from mpicoll.tune.command import DEFAULT_SIZES
 
 
-def measured(**times: float) -> list[Candidate]:
+def make_candidates(**times: float) -> list[Candidate]:
     """Return candidates of these medians, their samples within a per cent of it."""
     members = []
     for name, time in times.items():
@@ -26,17 +26,18 @@ def measured(**times: float) -> list[Candidate]:
 
 
 def test_candidates_within_the_noise_are_good_enough() -> None:
-    assert set(good_enough(measured(a=1.0, b=1.02, c=1.3))) == {"a", "b"}
+    assert set(good_enough(make_candidates(a=1.0, b=1.02, c=1.3))) == {"a", "b"}
 
 
 def test_equals_do_not_alternate() -> None:
     """The fewest ranges: one candidate serves as long as nobody beats it by more than noise."""
     by_size = {
-        4: measured(a=1.0, b=1.01), 16: measured(a=1.01, b=1.0), 64: measured(a=1.0, b=1.02),
-        256: measured(a=3.0, b=2.0), 1024: measured(a=9.0, b=4.0),
+        4: make_candidates(a=1.0, b=1.01), 16: make_candidates(a=1.01, b=1.0),
+        64: make_candidates(a=1.0, b=1.02),
+        256: make_candidates(a=3.0, b=2.0), 1024: make_candidates(a=9.0, b=4.0),
     }  # fmt: skip
     assert [(part["upto"], part["algorithm"]) for part in ranges(by_size)] == [(None, "b")]
-    by_size[4] = measured(a=1.0, b=2.0)
+    by_size[4] = make_candidates(a=1.0, b=2.0)
     assert [(part["upto"], part["algorithm"]) for part in ranges(by_size)] == [
         (128, "a"), (None, "b")
     ]  # fmt: skip
@@ -50,7 +51,7 @@ def test_equals_do_not_alternate() -> None:
     )
 )
 def test_no_range_holds_a_loser(times: dict[int, dict[str, float]]) -> None:
-    by_size = {size: measured(**medians) for size, medians in times.items()}
+    by_size = {size: make_candidates(**medians) for size, medians in times.items()}
     decision = tables.Decision(ranges(by_size))
     for size, medians in times.items():
         assert medians[decision.lookup(size)] <= min(medians.values()) * 1.1

@@ -17,7 +17,7 @@ from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, Time
 from mpicoll.records.reading import encoded
 from mpicoll.study.description import Description
 from mpicoll.study.environments import NAMES
-from mpicoll.study.libraries import algorithms_of, forced
+from mpicoll.study.libraries import algorithms_of, force_algorithm
 from mpicoll.study.running import store
 from mpicoll.tune.exports import mpich, openmpi, settings
 from mpicoll.tune.exports.choices import Choice, Range, Takes, choices, measurements
@@ -129,7 +129,7 @@ def test_a_library_that_cannot_be_left_the_choice_gets_all_sizes_or_none() -> No
     assert table_of([*study(), *slow], "MPICH", mpich.takes, says_own=False) == []
 
 
-def relaunched(**more: object) -> list[Record]:
+def relaunch_study(**more: object) -> list[Record]:
     """Return the study with launches in which the library said more."""
     return [
         launch(record.run, "ring", **more)
@@ -141,11 +141,11 @@ def relaunched(**more: object) -> list[Record]:
 
 def test_an_algorithm_that_did_not_run_is_not_taken() -> None:
     with pytest.raises(ArgumentError, match="no launch forced an algorithm of MPICH"):
-        table_of(relaunched(obeyed=False), "MPICH", mpich.takes)
+        table_of(relaunch_study(obeyed=False), "MPICH", mpich.takes)
 
 
 def test_nor_is_one_at_sizes_that_the_library_refused() -> None:
-    assert table_of(relaunched(refused=[4096, 65536]), "MPICH", mpich.takes) == []
+    assert table_of(relaunch_study(refused=[4096, 65536]), "MPICH", mpich.takes) == []
 
 
 def test_several_environments_need_one_to_be_named() -> None:
@@ -169,7 +169,7 @@ def test_another_library_has_no_records() -> None:
 # -- the formats --------------------------------------------------------------------------
 
 
-def chosen(algorithm: str, of: str = "allreduce", **variables: str) -> list[Choice]:
+def make_choices(algorithm: str, of: str = "allreduce", **variables: str) -> list[Choice]:
     return [Choice(of, 4, 1, [LIBRARY_CHOICE, Range(None, algorithm, variables)])]
 
 
@@ -192,11 +192,11 @@ def test_a_library_with_another_tree_is_refused(tree: str, tmp_path: Path) -> No
     text = '{"collective=allreduce": TREE, "algorithm=MPIR_Allreduce_intra_x": 1}'
     path.write_text(text.replace("TREE", tree))
     with pytest.raises(ArgumentError, match="has no"):
-        mpich.tree(chosen("ring"), mpich.built_in(path))
+        mpich.tree(make_choices("ring"), mpich.built_in(path))
 
 
 def test_mpich_keeps_its_tree_for_other_ranks_sizes_and_operators() -> None:
-    tree = json.loads(mpich.tree(chosen("ring"), BASE))
+    tree = json.loads(mpich.tree(make_choices("ring"), BASE))
     default = BASE["collective=allreduce"]["comm_type=intra"]
     sizes = tree["collective=allreduce"]["comm_type=intra"]
     assert [*sizes] == ["comm_size<=3", "comm_size<=4", "comm_size=any"]
@@ -226,7 +226,7 @@ def branch(text: str, ranks: int) -> dict[str, object]:
 
 def test_the_device_of_mpich_has_a_gap_where_an_algorithm_was_chosen() -> None:
     """There MPIR decides for the same ranks, by its own tree."""
-    (text,) = mpich.layers(chosen("ring"), LAYERS).values()
+    (text,) = mpich.layers(make_choices("ring"), LAYERS).values()
     default = DEVICE["collective=allreduce"]["comm_type=intra"]
     assert branch(text, 4) == {"comm_type=inter": default}
     assert json.loads(text)["collective=allreduce"]["comm_type=intra"]["comm_size=any"] == default
@@ -234,10 +234,10 @@ def test_the_device_of_mpich_has_a_gap_where_an_algorithm_was_chosen() -> None:
 
 
 def test_mpich_takes_a_composition_from_the_tree_of_its_device() -> None:
-    (text,) = mpich.layers(chosen("composition_beta"), LAYERS).values()
+    (text,) = mpich.layers(make_choices("composition_beta"), LAYERS).values()
     assert branch(text, 4) == {"composition=MPIDI_Allreduce_intra_composition_beta": {}}
     default = BASE["collective=allreduce"]["comm_type=intra"]
-    assert branch(mpich.tree(chosen("composition_beta"), BASE), 4) == default
+    assert branch(mpich.tree(make_choices("composition_beta"), BASE), 4) == default
 
 
 @pytest.mark.parametrize(
@@ -249,16 +249,16 @@ def test_mpich_takes_a_composition_from_the_tree_of_its_device() -> None:
     ],
 )  # fmt: skip
 def test_mpich_chooses_within_a_node_by_its_ranks(algorithm: str, leaf: dict[str, object]) -> None:
-    (choice,) = chosen(algorithm)
+    (choice,) = make_choices(algorithm)
     texts = mpich.layers([choice._replace(nodes=2)], LAYERS)
     assert branch(texts[mpich.POSIX], 2) == leaf
     assert branch(texts[mpich.CH4], 4) == DEVICE["collective=allreduce"]["comm_type=intra"]
 
 
 def test_mpich_without_a_tree_of_its_device_leaves_the_device_out() -> None:
-    variables = mpich.variables(chosen("ring"), {mpich.MPIR: Path("a")})
+    variables = mpich.variables(make_choices("ring"), {mpich.MPIR: Path("a")})
     assert variables["MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE"] == "0"
-    variables = mpich.variables(chosen("ring"), {mpich.MPIR: Path("a"), mpich.CH4: Path("b")})
+    variables = mpich.variables(make_choices("ring"), {mpich.MPIR: Path("a"), mpich.CH4: Path("b")})
     assert sorted(variables) == [
         "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
         "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
@@ -266,12 +266,12 @@ def test_mpich_without_a_tree_of_its_device_leaves_the_device_out() -> None:
 
 
 def test_mpich_counts_the_bytes_of_a_row_in_alltoall() -> None:
-    tree = json.loads(mpich.tree(chosen("pairwise", "alltoall"), BASE))
+    tree = json.loads(mpich.tree(make_choices("pairwise", "alltoall"), BASE))
     assert "avg_msg_size<=250" in str(tree)
 
 
 def test_mpich_needs_enough_elements_for_rabenseifner() -> None:
-    tree = json.loads(mpich.tree(chosen("reduce_scatter_allgather"), BASE))
+    tree = json.loads(mpich.tree(make_choices("reduce_scatter_allgather"), BASE))
     assert "count<pow2" in str(tree)
 
 
@@ -282,7 +282,9 @@ def test_a_file_without_a_tree_is_refused(tmp_path: Path) -> None:
 
 
 def test_open_mpi_decides_itself_for_other_ranks() -> None:
-    numbers = [line.split("#")[0].split() for line in openmpi.rules(chosen("ring")).splitlines()]
+    numbers = [
+        line.split("#")[0].split() for line in openmpi.rules(make_choices("ring")).splitlines()
+    ]
     assert [" ".join(words) for words in numbers] == [
         "1", "2", "3",
         "0", "1", "0 0 0 0",
@@ -293,7 +295,7 @@ def test_open_mpi_decides_itself_for_other_ranks() -> None:
 
 def test_open_mpi_is_told_of_requests_in_version_2() -> None:
     requests = {"OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests": "2"}
-    decisions = chosen("linear_sync_2", "alltoall", **requests)
+    decisions = make_choices("linear_sync_2", "alltoall", **requests)
     lines = openmpi.rules(decisions).splitlines()
     assert lines[0] == "rule-file-version-2"
     assert "0 0 0 0 # its own choice" in lines and "1001 4 0 0 2 # linear_sync_2" in lines
@@ -306,16 +308,16 @@ def test_open_mpi_is_told_of_requests_in_version_2() -> None:
 
 def test_open_mpi_is_told_the_fan_of_a_chain_and_the_radix_of_bruck() -> None:
     """A fan of 0 is 1, and the variables that force a chain leave it at 4; a radix of 0 hangs."""
-    chain = chosen("chain", "reduce")
+    chain = make_choices("chain", "reduce")
     assert "1001 2 4 0 # chain" in openmpi.rules(chain).splitlines()
     assert '"faninout": 4' in openmpi.json_rules(chain)
-    bruck = chosen("bruck", "allgather")
+    bruck = make_choices("bruck", "allgather")
     assert "1001 2 0 0 # bruck" in openmpi.rules(bruck).splitlines()
     assert '"faninout": 2' in openmpi.json_rules(bruck)
 
 
 def test_open_mpi_6_gets_json() -> None:
-    document = json.loads(openmpi.json_rules(chosen("binomial", "broadcast")))
+    document = json.loads(openmpi.json_rules(make_choices("binomial", "broadcast")))
     (rule,) = document["collectives"]["bcast"]
     assert (rule["comm_size_min"], rule["comm_size_max"]) == (4, 4)
     assert rule["rules"] == [{"msg_size_min": 1001, "msg_size_max": "inf", "alg": 6}]
@@ -340,7 +342,7 @@ def test_other_libraries_are_told_in_a_line(write, variables: dict[str, str], te
 
 def test_nccl_s_plugin_has_names_of_its_own() -> None:
     """An unknown one would be taken for ring, without a word."""
-    text = settings.nccl(chosen("x", NCCL_ALGO="CollNetDirect", NCCL_PROTO="Simple"))
+    text = settings.nccl(make_choices("x", NCCL_ALGO="CollNetDirect", NCCL_PROTO="Simple"))
     assert text.split(",")[3:5] == ["collnet_direct", "simple"]
     variables = {"NCCL_ALGO": "^Ring", "NCCL_PROTO": "LL"}
     assert not settings.nccl_takes("allreduce", "x", variables)
@@ -355,13 +357,13 @@ def test_ucc_counts_what_a_rank_has_of_a_reduce_scatter() -> None:
 
 
 def test_intel_mpi_has_one_table_for_all_numbers_of_ranks() -> None:
-    (choice,) = chosen("ring", I_MPI_ADJUST_ALLREDUCE="8")
+    (choice,) = make_choices("ring", I_MPI_ADJUST_ALLREDUCE="8")
     with pytest.raises(ArgumentError, match="give records of one of 4, 8"):
         settings.intel([choice, choice._replace(ranks=8)])
 
 
 def test_han_hands_on_what_was_chosen_on_several_nodes() -> None:
-    (choice,) = chosen("binomial", "broadcast")
+    (choice,) = make_choices("binomial", "broadcast")
     assert openmpi.han_rules([choice]) is None
     ranges = [LIBRARY_CHOICE, Range(2000, "ring", {}), Range(None, "han_simple", {})]
     wide = Choice("allgather", 4, 2, ranges)
@@ -390,7 +392,7 @@ def command(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return int(ended.value.code or 0), printed.out + printed.err
 
 
-def saved(folder: Path, records: Sequence[Record]) -> str:
+def save_records(folder: Path, records: Sequence[Record]) -> str:
     path = folder / "study.jsonl"
     path.write_text("".join(f"{encoded(record)}\n" for record in records))
     return str(path)
@@ -404,7 +406,7 @@ def test_the_command_writes_the_table_and_says_what_to_set(
     library.write_bytes(b"\x7fELF\0" + b"\0more\0".join(json.dumps(t).encode() for t in trees))
     table = tmp_path / "table.json"
     files = ["--to", "mpich", "-o", str(table), "--library", str(library)]
-    code, text = command(saved(tmp_path, study()), *files, capsys=capsys)
+    code, text = command(save_records(tmp_path, study()), *files, capsys=capsys)
     assert code == 0, text
     assert "allreduce, 4 ranks: its own choice to 4095 B, ring" in text
     assert f"export MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE={table}" in text
@@ -421,7 +423,9 @@ def test_records_without_an_answer_are_refused(
 ) -> None:
     table = tmp_path / "table.json"
     records = [case("x", "native", 64, 1.0)]
-    code, text = command(saved(tmp_path, records), "--to", "mpich", "-o", str(table), capsys=capsys)
+    code, text = command(
+        save_records(tmp_path, records), "--to", "mpich", "-o", str(table), capsys=capsys
+    )
     assert code == 2
     assert "no launch forced an algorithm of MPICH" in text
     assert not table.exists()
@@ -453,7 +457,7 @@ def test_a_table_that_is_not_written_says_how_many_launches_are_lacking(
     folder = tmp_path / "made"
     (folder / "launches").mkdir(parents=True)
     store(Description(minutes=limit), folder)
-    records = saved(folder / "launches", of_launches(count, ring))
+    records = save_records(folder / "launches", of_launches(count, ring))
     table = tmp_path / "table.json"
     code, text = command(records, "--to", "mpich", "-o", str(table), capsys=capsys)
     assert code == 2 and not table.exists()
@@ -467,7 +471,7 @@ def test_a_table_that_is_not_written_says_how_many_launches_are_lacking(
 def test_records_of_no_folder_name_what_to_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records = saved(tmp_path, of_launches(3))
+    records = save_records(tmp_path, of_launches(3))
     _, text = command(records, "--to", "mpich", "-o", str(tmp_path / "t.json"), capsys=capsys)
     assert "set launches = 4 in the study.toml of these records" in text
 
@@ -475,7 +479,7 @@ def test_records_of_no_folder_name_what_to_set(
 def test_where_nothing_may_be_faster_no_launch_is_lacking(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records = saved(tmp_path, of_launches(4, (10.0,)))
+    records = save_records(tmp_path, of_launches(4, (10.0,)))
     code, text = command(records, "--to", "mpich", "-o", str(tmp_path / "t.json"), capsys=capsys)
     assert code == 2 and text.rstrip().endswith("so no table is written")
 
@@ -527,7 +531,7 @@ def test_one_command_measures_and_writes_the_table(
             run, us = f"{file}{number}", 5.0 if name == "binomial" else 10.0 + number / 100
             more = {"library": library, "environment": target, "launch": number}
             algorithm = "native" if name == "choice" else f"native(algorithm={name})"
-            how = {} if name == "choice" else {"reduce": forced(vendor, "reduce", name)}
+            how = {} if name == "choice" else {"reduce": force_algorithm(vendor, "reduce", name)}
             native = case(run, algorithm, 64, us, **more)
             native.collective, native.ranks, native.root = "reduce", 2, 0
             record = LaunchRecord(
@@ -604,7 +608,8 @@ def test_open_mpi_takes_what_the_file_says(tmp_path: Path) -> None:
     tuned, forced_run, default = (
         json.loads(ranks(6, *program, environment=environment).stdout.splitlines()[-1])
         for environment in (
-            openmpi.variables({"": table}), forced("Open MPI", "allreduce", "ring").variables, {}
+            openmpi.variables({"": table}),
+            force_algorithm("Open MPI", "allreduce", "ring").variables, {},
         )
     )  # fmt: skip
     assert tuned["allreduce 4096"] == forced_run["allreduce 4096"] != default["allreduce 4096"]
@@ -613,4 +618,4 @@ def test_open_mpi_takes_what_the_file_says(tmp_path: Path) -> None:
 
 
 def forced_(algorithm: str) -> dict[str, str]:
-    return forced("MPICH", "allreduce", algorithm).variables
+    return force_algorithm("MPICH", "allreduce", algorithm).variables

@@ -13,7 +13,7 @@ from mpicoll.tune.command import parse
 from mpicoll.tune.run import Options
 
 
-def parsed(*collectives: str, **values: Any) -> Options:
+def parse_options(*collectives: str, **values: Any) -> Options:
     names = ("backends", "algorithms", "sizes", "output", "interface", "threads")
     plain = dict.fromkeys(names) | {
         "budget": 240.0,
@@ -29,11 +29,11 @@ def parsed(*collectives: str, **values: Any) -> Options:
     "collectives", [("bcast,all_reduce",), ("broadcast", "allreduce"), ("Bcast, ", "AllReduce")]
 )
 def test_collectives_are_separated_by_spaces_or_commas(collectives: tuple[str, ...]) -> None:
-    assert parsed(*collectives).wanted.collectives == ("broadcast", "allreduce")
+    assert parse_options(*collectives).wanted.collectives == ("broadcast", "allreduce")
 
 
 def test_sizes_are_sorted_and_unique() -> None:
-    assert parsed(sizes=(4096, 8, 4096)).wanted.sizes == (8, 4096)
+    assert parse_options(sizes=(4096, 8, 4096)).wanted.sizes == (8, 4096)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_sizes_are_sorted_and_unique() -> None:
 )
 def test_bad_usage_is_refused(collectives: list[str], values: dict[str, str], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        parsed(*collectives, **values)
+        parse_options(*collectives, **values)
 
 
 @pytest.mark.launches

@@ -84,7 +84,7 @@ class Measurements(NamedTuple):
     variables: dict[tuple[str, str], dict[str, str]]
 
 
-class Undecided(NamedTuple):
+class UndecidedCase(NamedTuple):
     """An algorithm that may be faster than the library's choice, with too few launches to decide.
 
     Attributes:
@@ -189,17 +189,17 @@ def choices(measured: Measurements, *, says_own: bool = True) -> list[Choice]:
     return sorted(choice for choice in all_choices if choice.changes)
 
 
-def undecided(measured: Measurements) -> list[Undecided]:
+def find_undecided(measured: Measurements) -> list[UndecidedCase]:
     """Return the algorithms that may be faster than the library's choice, the fastest first."""
     cases = [
-        _undecided(group, nbytes, times)
+        _undecided_case(group, nbytes, times)
         for group, sizes in measured.times.items()
         for nbytes, times in sizes.items()
     ]
     return sorted(filter(None, cases), key=lambda case: -case.ratio)
 
 
-def _undecided(group: _Group, nbytes: int, times: Times) -> Undecided | None:
+def _undecided_case(group: _Group, nbytes: int, times: Times) -> UndecidedCase | None:
     """Return the fastest algorithm of a size if it may be faster than the library's choice."""
     name = _fastest(times)
     if name is None or _NATIVE not in times:
@@ -211,7 +211,7 @@ def _undecided(group: _Group, nbytes: int, times: Times) -> Undecided | None:
     launches = min(len(native), len(forced))
     needed = MIN_LAUNCHES if launches < MIN_LAUNCHES else 2 * launches
     bounds = ratio.ratio, ratio.low, ratio.high
-    return Undecided(group.collective, group.ranks, nbytes, name, *bounds, launches, needed)
+    return UndecidedCase(group.collective, group.ranks, nbytes, name, *bounds, launches, needed)
 
 
 def _forces(launch: LaunchRecord, takes: Takes) -> bool:

@@ -35,14 +35,14 @@ from mpicoll.tune.exports.choices import (
     MIN_LAUNCHES,
     Choice,
     Takes,
-    Undecided,
+    UndecidedCase,
     choices,
+    find_undecided,
     measurements,
-    undecided,
 )
 from mpicoll.tune.exports.measuring import (
     LAUNCHES,
-    Wanted,
+    TableRequest,
     folder_of,
     measure,
     more_launches,
@@ -159,12 +159,12 @@ def main(
         records = [record for path in files for record in load(path)]
     else:
         names = collective_names(collectives or "")
-        wanted = Wanted(ranks, launches, names, sizes or SIZES_OF_TABLE)
-        records, launcher = _measured(target, wanted, folder_of(output))
+        wanted = TableRequest(ranks, launches, names, sizes or SIZES_OF_TABLE)
+        records, launcher = _measure(target, wanted, folder_of(output))
         if target == "mpich":
             library = library or _library(launcher)
     times = measurements(records, to.library, to.takes, environment, to.called)
-    table_choices, open_cases = choices(times, says_own=to.says_own), undecided(times)
+    table_choices, open_cases = choices(times, says_own=to.says_own), find_undecided(times)
     advice = _more(context, files, records, open_cases)
     if not table_choices:
         raise ArgumentError(f"{target}: {_NONE_FASTER}, so no table is written{advice}")
@@ -186,7 +186,7 @@ def _refuse_options(context: click.Context) -> None:
             raise click.UsageError(f"--{name} is of the study that is made without RECORDS")
 
 
-def _measured(target: str, wanted: Wanted, folder: Path) -> tuple[list[Record], str]:
+def _measure(target: str, wanted: TableRequest, folder: Path) -> tuple[list[Record], str]:
     to = _TARGETS[target]
     if not to.vendor:
         raise click.UsageError(f"--to {target} takes RECORDS: no study is made of it")
@@ -195,7 +195,7 @@ def _measured(target: str, wanted: Wanted, folder: Path) -> tuple[list[Record], 
 
 def _more(
     context: click.Context, files: Sequence[Path], records: Sequence[Record],
-    cases: Sequence[Undecided],
+    cases: Sequence[UndecidedCase],
 ) -> str:  # fmt: skip
     """Return the cases that more launches may decide, and the command that makes these."""
     if not cases:
@@ -212,7 +212,7 @@ def _more(
 def _command(context: click.Context, files: Sequence[Path], launches: int, minutes: float) -> str:
     """Return the command that runs this number of launches of each algorithm."""
     if not files:
-        return _again(context, launches)
+        return _repeat_command(context, launches)
     study = study_of(files)
     if study is None:
         return f"set launches = {launches} in the study.toml of these records, and run it again"
@@ -223,7 +223,7 @@ def _command(context: click.Context, files: Sequence[Path], launches: int, minut
     return shlex.join(words)
 
 
-def _again(context: click.Context, launches: int) -> str:
+def _repeat_command(context: click.Context, launches: int) -> str:
     """Return this command with another number of launches."""
     words = ["python", "-m", "mpicoll.tune", "export"]
     values = context.params | {"launches": launches}

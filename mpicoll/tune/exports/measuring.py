@@ -18,19 +18,26 @@ from mpicoll.records.lines import LaunchRecord, Record
 from mpicoll.records.reading import load, only
 from mpicoll.study.default import usual_ranks
 from mpicoll.study.description import Description, Environment, Factors
-from mpicoll.study.environments import NAMES, candidates, find, launcher_of, named, probe
-from mpicoll.study.libraries import algorithms_of, forced, libraries
+from mpicoll.study.environments import (
+    NAMES,
+    candidates,
+    find,
+    launchable_environments,
+    launcher_of,
+    probe,
+)
+from mpicoll.study.libraries import algorithms_of, force_algorithm, libraries
 from mpicoll.study.planning import plan
-from mpicoll.study.running import Runner, store, stored, taken
+from mpicoll.study.running import Runner, load_study, lock_folder, store
 from mpicoll.text.printable import printable
-from mpicoll.tune.exports.choices import MIN_LAUNCHES, Takes, Undecided
+from mpicoll.tune.exports.choices import MIN_LAUNCHES, Takes, UndecidedCase
 
 SIZES = (64, 1024, 16384, 131072, 1048576)
 LAUNCHES = 6
 """Default launches of each algorithm: more than `MIN_LAUNCHES`, which just show a difference."""
 
 
-class Wanted(NamedTuple):
+class TableRequest(NamedTuple):
     """The measurements that a table is made from.
 
     Attributes:
@@ -49,7 +56,9 @@ def folder_of(table: Path) -> Path:
     return table.with_name(f"{table.name}.study")
 
 
-def measure(vendor: str, takes: Takes, wanted: Wanted, folder: Path) -> tuple[list[Record], str]:
+def measure(
+    vendor: str, takes: Takes, wanted: TableRequest, folder: Path
+) -> tuple[list[Record], str]:
     """Run the launches that the folder lacks.
 
     Args:
@@ -71,7 +80,7 @@ def measure(vendor: str, takes: Takes, wanted: Wanted, folder: Path) -> tuple[li
     )  # fmt: skip
     study = Description(launches=wanted.launches, environments=[environment], factors=factors)
     launches = plan(study, find(study)[0])
-    with taken(folder):
+    with lock_folder(folder):
         store(study, folder)
         runner = Runner(launches, folder)
         runner.run()
@@ -83,7 +92,7 @@ def measure(vendor: str, takes: Takes, wanted: Wanted, folder: Path) -> tuple[li
 
 def _environment(vendor: str) -> Environment:
     """Return the first environment of a library: this Python's, an installed one, or of PATH."""
-    for environment in named(candidates()):
+    for environment in launchable_environments(candidates()):
         if probe(environment).vendor == vendor:
             return environment
     raise ArgumentError(
@@ -98,14 +107,14 @@ def _algorithms(vendor: str, takes: Takes, collectives: Sequence[str]) -> list[s
         for collective in collectives or libraries()[vendor].collectives
         for algorithm, counterpart in algorithms_of(vendor, collective).items()
         if counterpart
-        and takes(collective, algorithm, forced(vendor, collective, algorithm).variables)
+        and takes(collective, algorithm, force_algorithm(vendor, collective, algorithm).variables)
     ]
     if not names:
         raise ArgumentError(f"a table of {vendor} names no algorithm of {', '.join(collectives)}")
     return names
 
 
-def more_launches(records: Sequence[Record], cases: Sequence[Undecided]) -> tuple[int, float]:
+def more_launches(records: Sequence[Record], cases: Sequence[UndecidedCase]) -> tuple[int, float]:
     """Return the launches of each algorithm that may decide, and the minutes that they all take.
 
     A study runs at least six of ten launches; of six or fewer it runs all.
@@ -122,5 +131,5 @@ def study_of(files: Sequence[Path]) -> tuple[Path, Description] | None:
     """Return the study that made these files, with its folder; None without one."""
     folders = {path.absolute().parent.parent for path in files}
     folder = folders.pop()
-    study = None if folders else stored(folder)
+    study = None if folders else load_study(folder)
     return None if study is None else (folder, study)

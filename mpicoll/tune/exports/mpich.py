@@ -111,23 +111,23 @@ def tree(choices: Sequence[Choice], base: Tree) -> str:
         branch = base.get(f"collective={name}")
         if not isinstance(branch, dict) or "comm_type=intra" not in branch:
             raise ArgumentError(f"the library's tree has no {name}")
-    return _changed(choices, base, _algorithm)
+    return _change_tree(choices, base, _algorithm)
 
 
 def layers(choices: Sequence[Choice], bases: Mapping[str, Tree]) -> dict[str, str]:
     """Return the changed trees of the other layers."""
     trees = {}
     if CH4 in bases:
-        trees[CH4] = _changed(choices, bases[CH4], _composition)
+        trees[CH4] = _change_tree(choices, bases[CH4], _composition)
     within = [
         choice for choice in choices if any(part.algorithm in _WITHIN for part in choice.ranges)
     ]
     if within and POSIX in bases:
-        trees[POSIX] = _changed(within, bases[POSIX], _flags)
+        trees[POSIX] = _change_tree(within, bases[POSIX], _flags)
     return trees
 
 
-def _changed(choices: Sequence[Choice], base: Tree, leaf: Leaf) -> str:
+def _change_tree(choices: Sequence[Choice], base: Tree, leaf: Leaf) -> str:
     changed = deepcopy(base)
     for name in dict.fromkeys(choice.collective for choice in choices):
         branch = changed.get(f"collective={_NAMES[name]}", {})
@@ -139,13 +139,13 @@ def _changed(choices: Sequence[Choice], base: Tree, leaf: Leaf) -> str:
             ranks = choice.ranks // choice.nodes if leaf is _flags else choice.ranks
             # In a tree with gaps, MPICH 5.0 compares sizes by < instead of <=.
             by_size.setdefault(f"comm_size<={ranks - 1}", default)
-            by_size[f"comm_size<={ranks}"] = _chosen(choice, default, leaf)
+            by_size[f"comm_size<={ranks}"] = _branch(choice, default, leaf)
         by_size["comm_size=any"] = default
         branch["comm_type=intra"] = by_size
     return json.dumps(changed, indent=1) + "\n"
 
 
-def _chosen(choice: Choice, default: Tree, leaf: Leaf) -> Tree:
+def _branch(choice: Choice, default: Tree, leaf: Leaf) -> Tree:
     """Return the branch for one number of ranks."""
     total = choice.collective in _TOTAL
     rows = choice.ranks if choice.collective == "alltoall" else 1

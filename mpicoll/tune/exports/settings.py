@@ -93,7 +93,7 @@ def ucc(choices: Sequence[Choice]) -> str:
     tokens = []
     for choice in choices:
         parts = choice.ranks if choice.collective == "reduce_scatter" else 1
-        for start, part in _forced(choice):
+        for start, part in _decided_ranges(choice):
             upto = "inf" if part.upto is None else part.upto // parts
             tokens.append(
                 f"{_UCC[choice.collective]}:{-(-start // parts)}-{upto}"
@@ -125,11 +125,11 @@ def nccl(choices: Sequence[Choice]) -> str:
         f"{_of_nccl(part.variables, _PROTOCOL)},"
         f"-1,{choice.nodes},{choice.ranks},-1,-1\n"
         for choice in choices
-        for start, part in _forced(choice)
+        for start, part in _decided_ranges(choice)
     ]
     return "".join(lines)
 
 
-def _forced(choice: Choice) -> Iterator[tuple[int, Range]]:
+def _decided_ranges(choice: Choice) -> Iterator[tuple[int, Range]]:
     """Yield the ranges with an algorithm, each with its first byte count."""
     return ((start, part) for start, part in starts(choice.ranges) if part.algorithm is not None)

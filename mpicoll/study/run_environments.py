@@ -61,7 +61,7 @@ def short_name(library: str) -> str:
     return " ".join(re.split(r",| for |\n", library.replace("Version:", ""))[0].split())
 
 
-def tell_apart(records: Sequence[Record], names: Mapping[str, str]) -> None:
+def set_environments(records: Sequence[Record], names: Mapping[str, str]) -> None:
     """Set the environments of records to the names that `environments_of` returned."""
     for record in records:
         if isinstance(record, CaseRecord):
