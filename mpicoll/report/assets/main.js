@@ -5,10 +5,10 @@ function refresh() {
     button.setAttribute("aria-pressed", state.backends.has(button.dataset.backend));
   for (const button of document.querySelectorAll("[data-algorithm]"))
     button.setAttribute("aria-pressed", pressed(button.dataset.algorithm));
-  for (const own of views) {
-    own.dirty = true;
-    legend(own);
-    if (own.seen) draw(own);
+  for (const chartView of views) {
+    chartView.dirty = true;
+    legend(chartView);
+    if (chartView.seen) draw(chartView);
   }
 }
 
@@ -16,12 +16,12 @@ function refresh() {
 function watch() {
   const watcher = new IntersectionObserver(entries => {
     for (const entry of entries) {
-      const own = views.find(v => v.article === entry.target);
-      own.seen = entry.isIntersecting;
-      if (own.seen && own.dirty) draw(own);
+      const chartView = views.find(v => v.article === entry.target);
+      chartView.seen = entry.isIntersecting;
+      if (chartView.seen && chartView.dirty) draw(chartView);
     }
   }, {rootMargin: "600px"});
-  for (const own of views) watcher.observe(own.article);
+  for (const chartView of views) watcher.observe(chartView.article);
 }
 
 for (const article of document.querySelectorAll(".collective")) views.push(view(article));

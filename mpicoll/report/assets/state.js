@@ -54,7 +54,7 @@ function isVisible(panel, curve) {
 function pressed(name) {
   const chosen = state.algorithms.get(name);
   if (chosen !== undefined) return String(chosen);
-  const own = views.flatMap(v => v.panel.curves.filter(c => c.algorithm === name)
+  const visible = views.flatMap(v => v.panel.curves.filter(c => c.algorithm === name)
     .map(c => v.panel.shown.includes(c.name)));
-  return !own.includes(true) ? "false" : own.includes(false) ? "mixed" : "true";
+  return !visible.includes(true) ? "false" : visible.includes(false) ? "mixed" : "true";
 }

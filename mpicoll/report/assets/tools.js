@@ -23,9 +23,9 @@ function flip(set, name) {
 }
 
 function everywhere(holds) {
-  for (const own of views) {
-    const fitting = own.panels.filter(holds);
-    if (fitting.length) choose(own, most(fitting));
+  for (const chartView of views) {
+    const fitting = chartView.panels.filter(holds);
+    if (fitting.length) choose(chartView, most(fitting));
   }
 }
 

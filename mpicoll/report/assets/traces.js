@@ -15,14 +15,14 @@ const scaled = (curve, end) => curve[state.bandwidth].map(
   (value, i) => value === null ? null : value * curve.time.median[i] / curve.time[end][i]);
 
 function traces(panel, kind) {
-  const found = [];
+  const all = [];
   for (const curve of panel.curves) {
-    const own = trace(panel, curve, KINDS[kind], kind);
-    if (!own.keep.length) continue;
-    if (KINDS[kind].low && !isDots(panel)) found.push(band(panel, curve, KINDS[kind], own));
-    found.push(own.trace);
+    const drawn = trace(panel, curve, KINDS[kind], kind);
+    if (!drawn.keep.length) continue;
+    if (KINDS[kind].low && !isDots(panel)) all.push(band(panel, curve, KINDS[kind], drawn));
+    all.push(drawn.trace);
   }
-  return found;
+  return all;
 }
 
 const isDots = panel => !panel.sizes.length;
