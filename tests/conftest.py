@@ -46,7 +46,7 @@ if not LAUNCHED:  # which draws no examples
     # How long an example takes says more of what else runs here than of the code.
     settings.register_profile("shared machine", deadline=None)
     settings.register_profile("quick", deadline=None, max_examples=20)
-    settings.register_profile("repeatable", deadline=None, derandomize=True)
+    settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
     settings.load_profile("shared machine")
 
 

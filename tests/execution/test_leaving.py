@@ -110,7 +110,7 @@ def test_a_rank_interrupted_in_a_wait(c: Collectives, way: str) -> None:
         part.barrier()
         with soon():
             if c.rank == 0:
-                with interrupted(0.3):
+                with interrupted(0.1):
                     call()
                 c.barrier()
             else:
@@ -180,7 +180,7 @@ def test_an_array_that_its_sender_has_taken_back_is_no_result(
         part.barrier()
         with soon():
             if c.rank == 0:
-                with interrupted(0.3):
+                with interrupted(0.1):
                     call()
                 x[:] = -1
                 c.barrier()
@@ -211,7 +211,7 @@ def test_a_rank_interrupted_while_all_agree(c: Collectives, name: str, then: str
         part.broadcast(ones(c))
         with soon():
             if c.rank == 0:
-                with interrupted(0.3):
+                with interrupted(0.1):
                     CALLS[name](part)
                 c.barrier()
             else:

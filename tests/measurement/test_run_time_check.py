@@ -77,7 +77,7 @@ def is_noticed(c: Collectives, mutant: Algorithm, root: int, op: str, algorithm:
         return any(c.exchange(check.verify() is not None))
 
 
-@pytest.mark.ranks(3, more=(4,))
+@pytest.mark.ranks(3)
 @pytest.mark.parametrize("transport", ["point-to-point", "symmetric"])
 @pytest.mark.parametrize("op", ["sum", "bxor"])
 @pytest.mark.parametrize("kind", KINDS)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.launches
 
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 P2P = ("-m", "mpicoll.p2p", "-T", str(LIMIT // 2))
-TINY = ("--sizes", "8,4K,64K", "--budget", "1")
+TINY = ("--sizes", "8,4K,64K", "--budget", "0.3")
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def run_broken(tmp_path: Path, method: str, count: int, *arguments: str) -> Any:
     script = tmp_path / "broken.py"
     script.write_text(BROKEN_PING_PONG.format(method=method))
     return ranks(count, str(script), "--backends", "mpi4py", "--transports", "symmetric",
-                 "--sizes", "8,4K", "--budget", "1", *arguments)  # fmt: skip
+                 "--sizes", "8,4K", "--budget", "0.3", *arguments)  # fmt: skip
 
 
 @needs_mpi
@@ -171,7 +171,7 @@ def test_a_run_that_is_terminated_writes_what_it_has(tmp_path: Path) -> None:
 def test_torch_alone_needs_no_mpi() -> None:
     pytest.importorskip("torch")
     result = python("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "torchcoll.p2p",
-                  "--sizes", "8,4K", "--budget", "0.5", "--format", "csv")  # fmt: skip
+                  "--sizes", "8,4K", "--budget", "0.1", "--format", "csv")  # fmt: skip
     assert result.returncode == 0, result.stdout
     lines = result.stdout.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("schema,backend,"))

@@ -39,7 +39,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_no_reader_breaks_on_a_damaged_file(kind: str, files: list[Path]) -> None:
     """See `mutations.py`: as a command it tries as many files as one likes."""
     chosen = [file for file in files if kind_of(file) == kind]
-    numbers, draws = (range(400), 200) if kind == "records" else (range(75), 0)
+    numbers, draws = (range(150), 100) if kind == "records" else (range(30), 0)
     assert [failure.error for failure in failures(chosen, numbers, draws=draws, ways=1)] == []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import subprocess
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +21,6 @@ from mpicoll.errors import Disagreement
 pytest.importorskip("torch")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node")
 SUPPORT = Path(__file__).parent.parent / "support"
-
-
-def launch(count: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = *TORCHRUN, str(count), str(SUPPORT / script), *arguments
-    return python(*command, environment={"PYTHONPATH": str(ROOT)})
 
 
 @pytest.fixture
@@ -68,10 +62,10 @@ def test_calls_over_mpi() -> None:
 
 @pytest.mark.launches
 def test_torch_trains_as_over_gloo() -> None:
-    done = launch(2, "train.py")
-    assert done.returncode == 0, done.stdout
+    first, second = by_hand(SUPPORT / "train.py", size=2)
+    assert (first.returncode, second.returncode) == (0, 0), f"{first.output}\n{second.output}"
     programs = re.findall(r"^    (\w+(?:, \w+)+),$", (SUPPORT / "train.py").read_text(), re.M)[-1]
-    assert re.findall(r"^(\w+) \d\.\de", done.stdout, re.M) == programs.split(", ")
+    assert re.findall(r"^(\w+) \d\.\de", first.output, re.M) == programs.split(", ")
 
 
 SOME = "all_reduce_sum|all_gather|reduce_sum|broadcast|scatter|all_to_all_single_unequal_split"
