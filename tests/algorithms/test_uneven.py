@@ -31,7 +31,7 @@ def test_counts_reach_the_generators_that_ask_for_them(
     def with_counts(rank: int, size: int, counts):
         yield send(1, counts)
 
-    entry = find(of, "told")
+    entry = find(of, "with_counts")
     assert entry.parameters == {}
     assert entry.takes("counts")
     assert not entry.takes("root")
