@@ -108,25 +108,10 @@ class Log:
     def end(self, number: int, error: BaseException | None = ..., /) -> None:
         """End a row."""
 
-    def recorded(self, call: int, function: Callable[..., Any], /) -> Callable[..., Any]:
-        """Return a function whose calls are recorded."""
-
-def issued(attribute: str, call: Callable[[], int], method: Any, /) -> Any:
-    """Return a method whose beginnings are recorded, where its object has a log.
-
-    Args:
-        attribute: of the object, with the log; None there where nothing is recorded.
-        call: returns the place of such calls in the table.
-    """
-
-def kept(attribute: str, make: Callable[[Any], Callable[..., Any]], method: Any, /) -> Any:
-    """Return a method that calls the function which its object keeps.
-
-    Args:
-        attribute: of the object, where the function is.
-        make: takes an object that keeps none yet, returns its function, and puts it there.
-        method: whose name and text the result has.
-    """
+    def recorded(
+        self, call: int, function: Callable[..., Any], is_issued: bool = ..., /
+    ) -> Callable[..., Any]:
+        """Return a function whose calls are recorded; with `is_issued` their beginnings alone."""
 
 def write_objects(
     room: bytearray, stride: int, items: tuple[Any, ...],

@@ -135,16 +135,6 @@ uint64_t log_start(LogObject *log, uint32_t call)
     return log ? begin(log, call, UNDER_WAY, 0) : 0;
 }
 
-uint64_t log_issue(LogObject *log, uint32_t call)
-{
-    return begin(log, call, ISSUED, 0);
-}
-
-const void *log_table(const LogObject *log)
-{
-    return log->ring;
-}
-
 uint64_t log_begin(LogObject *log, uint32_t call)
 {
     return log_begin_below(log, call, 0);
@@ -377,15 +367,20 @@ typedef struct {
     LogObject *log;
     uint32_t call;
     PyObject *function;
+    int is_issued; /* the call goes on in a request of MPI's */
 } RecordedObject;
 
 static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t flags,
                                PyObject *names)
 {
     RecordedObject *self = (RecordedObject *)object;
-    uint64_t number = log_begin(self->log, self->call);
+    const uint64_t number = self->is_issued ? begin(self->log, self->call, ISSUED, 0)
+                                            : log_begin(self->log, self->call);
     PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
-    log_end(self->log, number, !result);
+    if (!self->is_issued)
+        log_end(self->log, number, !result);
+    else if (!result)
+        log_withdraw(self->log, number);
     return result;
 }
 
@@ -422,12 +417,15 @@ static PyTypeObject RecordedType = {
     .tp_dealloc = (destructor)recorded_dealloc,
 };
 
-/* recorded(call, function): the function, whose calls are recorded. */
+/* recorded(call, function, is_issued): the function, whose calls are recorded; of issued calls the
+   beginning alone. */
 static PyObject *log_recorded(LogObject *self, PyObject *args)
 {
     unsigned int call;
     PyObject *function;
-    if (!PyArg_ParseTuple(args, "IO", &call, &function) || PyType_Ready(&RecordedType) < 0)
+    int is_issued = 0;
+    if (!PyArg_ParseTuple(args, "IO|p", &call, &function, &is_issued) ||
+        PyType_Ready(&RecordedType) < 0)
         return NULL;
     RecordedObject *made = PyObject_GC_New(RecordedObject, &RecordedType);
     if (!made)
@@ -436,6 +434,7 @@ static PyObject *log_recorded(LogObject *self, PyObject *args)
     made->log = (LogObject *)Py_NewRef(self);
     made->call = call;
     made->function = Py_NewRef(function);
+    made->is_issued = is_issued;
     PyObject_GC_Track(made);
     return (PyObject *)made;
 }

@@ -26,12 +26,6 @@ uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library);
 /* The same of a call that goes on while its thread makes others. */
 uint64_t log_start(LogObject *log, uint32_t call);
 
-/* Write the row of a call that goes on in a request of MPI's. */
-uint64_t log_issue(LogObject *log, uint32_t call);
-
-/* Whose table such calls are in. */
-const void *log_table(const LogObject *log);
-
 /* End the row of a call that is complete; by any thread. */
 void log_done(LogObject *log, uint64_t number);
 

@@ -40,7 +40,6 @@ static int execute(PyObject *module)
         PyModule_AddIntConstant(module, "COLUMNS", sizeof(Instruction) / sizeof(int64_t)) < 0)
         return -1;
     if (PyModule_AddFunctions(module, tally_methods) < 0 ||
-        PyModule_AddFunctions(module, method_methods) < 0 ||
         PyModule_AddFunctions(module, object_methods) < 0 ||
         PyModule_AddFunctions(module, item_methods) < 0 ||
         PyModule_AddFunctions(module, signal_methods) < 0 ||

@@ -65,9 +65,6 @@ extern PyMethodDef finalizing_methods[];
 /* Say that the interpreter exits, before it ends other threads. */
 void finalizing_begin(void);
 
-/* Methods of an object without a frame of Python: methods.c. */
-extern PyMethodDef method_methods[];
-
 /* Objects as messages: objects.c. */
 extern PyMethodDef object_methods[];
 

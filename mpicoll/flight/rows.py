@@ -25,5 +25,7 @@ class Log(Protocol):
     def end(self, number: int, error: BaseException | None = None, /) -> None:
         """End a row."""
 
-    def recorded(self, call: int, function: Callable[..., Any], /) -> Callable[..., Any]:
-        """Return a function whose calls are recorded."""
+    def recorded(
+        self, call: int, function: Callable[..., Any], is_issued: bool = False, /
+    ) -> Callable[..., Any]:
+        """Return a function whose calls are recorded; with `is_issued` their beginnings alone."""

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from mpicoll.execution.extension import _compiled
 from mpicoll.mpi.communicator import objects
 from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
 from mpicoll.mpi.communicator.reading import Place, is_extreme
 from mpicoll.mpi.communicator.recording import LOG, recorded
-from mpicoll.mpi.communicator.state import find_flight, method_of, serving, theirs
+from mpicoll.mpi.communicator.state import find_flight, method_of, mpi_call, table_of
 from mpicoll.mpi.communicator.tracing import base
 from mpicoll.mpi.communicator.uneven import is_refused
 
@@ -28,35 +27,12 @@ else:
     _Base = recorded(base())
 
 
-def _of_objects(name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
-    """Return a method of objects, which each communicator keeps as it was made for it.
-
-    Args:
-        make: makes it for a communicator that our collectives serve.
-    """
-    attribute, left = f"_ours_{name}", getattr(_Base, name)
-
-    def choose(comm: Any, *, at_once: bool = False) -> Callable[..., Any]:
-        served = comm._settled(at_once=at_once)
-        if served is None:
-            return left  # type: ignore[no-any-return]
-        run = left if served is theirs else method_of(comm, name, partial(_made, make, served))
-        setattr(comm, attribute, run)
-        return run
-
-    def reduction(comm: Any, sendobj: Any, op: Any = MPI.SUM, *more: Any, **named: Any) -> Any:
-        return choose(comm, at_once=is_extreme(op))(comm, sendobj, op, *more, **named)
-
-    first = choose if name not in objects.REDUCTIONS else lambda comm: reduction
-    return _compiled.kept(attribute, first, left)
-
-
 def _made(
-    make: Callable[[Any], Callable[..., Any]], served: Any, comm: MPI.Intracomm
+    make: Callable[[Any], Callable[..., Any]], table: Any, comm: MPI.Intracomm
 ) -> Callable[..., Any]:
     """Make a method of objects, whose collectives of arrays are parts of one call."""
     parts = Comm(comm)
-    parts._call, parts.calls = served.within, served  # type: ignore[method-assign]
+    parts._call, parts.calls = table.within, table  # type: ignore[method-assign]
     parts._end = lambda: None  # type: ignore[method-assign]
     return make(parts)
 
@@ -79,20 +55,20 @@ class Comm(_Base):
             freeing the one frees the other.
 
     Attributes:
-        left: the class with MPI's own methods, as they are traced and recorded.
+        mpi: the class with MPI's own methods, as they are traced and recorded.
         calls: serves the calls of a method of objects, where the communicator is that method's:
             its collectives are parts of the method's call.
     """
 
-    left = _Base
+    mpi = _Base
     calls: Any
 
     def _call(self, *given: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
         if is_refused(Place(self.rank, self.size), *given[:6]):
             return True  # the ranks count the calls in which they meet
-        served = self._settled(at_once=is_extreme(given[3]))
-        return True if served is None else served(*given)
+        table = self._settled(at_once=is_extreme(given[3]))
+        return True if table is None else table(*given)
 
     def _settled(self, *, at_once: bool = False) -> Any:
         """Return what serves this communicator, the same on all ranks; None while that is open.
@@ -100,17 +76,17 @@ class Comm(_Base):
         Args:
             at_once: it is not to stay open.
         """
-        served = self.__dict__.get("_call")
-        if served is None:
-            served = self._serving(at_once=at_once)
-            if served is not None:
-                self._call = served  # type: ignore[method-assign]
-        return served
+        table = self.__dict__.get("_call")
+        if table is None:
+            table = self._serving(at_once=at_once)
+            if table is not None:
+                self._call = table  # type: ignore[method-assign]
+        return table
 
     def _serving(self, *, at_once: bool) -> Any:
-        served, flight = serving(self, at_once=at_once), find_flight(self)
+        table, flight = table_of(self, at_once=at_once), find_flight(self)
         setattr(self, LOG, flight and flight.log)
-        return served
+        return table
 
     def Free(self) -> None:
         super().Free()
@@ -119,6 +95,17 @@ class Comm(_Base):
     def Disconnect(self) -> None:
         super().Disconnect()
         self._forget()
+
+    def _method(self, name: str, op: Any = None) -> Callable[..., Any]:
+        """Return a method of objects, which this communicator keeps once it is settled."""
+        table, mpi_method = self._settled(at_once=is_extreme(op)), getattr(_Base, name)
+        if table is None:
+            return mpi_method  # type: ignore[no-any-return]
+        run = mpi_method
+        if table is not mpi_call:
+            run = method_of(self, name, partial(_made, objects.METHODS[name], table))
+        setattr(self, f"_ours_{name}", run)
+        return run  # type: ignore[no-any-return]
 
     def _forget(self) -> None:
         """Drop what has served this object: another communicator of the same ranks gets it."""
@@ -201,11 +188,11 @@ class Comm(_Base):
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = MPI.SUM
     ) -> None:
         if recvcounts is None:  # mpi4py asks all ranks for theirs first
-            theirs = self._call("reduce_scatter_own", sendbuf, recvbuf, op, 0, None, None)
+            is_mpi = self._call("reduce_scatter_own", sendbuf, recvbuf, op, 0, None, None)
         else:
             out = [recvbuf, recvcounts]
-            theirs = self._call("reduce_scatter", sendbuf, out, op, 0, None, None)
-        if theirs:
+            is_mpi = self._call("reduce_scatter", sendbuf, out, op, 0, None, None)
+        if is_mpi:
             super().Reduce_scatter(sendbuf, recvbuf, recvcounts, op)
             self._end()
 
@@ -224,15 +211,41 @@ class Comm(_Base):
     def barrier(self) -> None:
         self.Barrier()
 
-    bcast = _of_objects("bcast", objects.bcast)
-    gather = _of_objects("gather", objects.gather)
-    allgather = _of_objects("allgather", objects.allgather)
-    scatter = _of_objects("scatter", objects.scatter)
-    alltoall = _of_objects("alltoall", objects.alltoall)
-    reduce = _of_objects("reduce", objects.folding("reduce"))
-    allreduce = _of_objects("allreduce", objects.folding("allreduce"))
-    scan = _of_objects("scan", objects.folding("scan"))
-    exscan = _of_objects("exscan", objects.folding("exscan"))
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        run = self.__dict__.get("_ours_bcast") or self._method("bcast")
+        return run(self, obj, root)
+
+    def gather(self, sendobj: Any, root: int = 0) -> Any:
+        run = self.__dict__.get("_ours_gather") or self._method("gather")
+        return run(self, sendobj, root)
+
+    def allgather(self, sendobj: Any) -> Any:
+        run = self.__dict__.get("_ours_allgather") or self._method("allgather")
+        return run(self, sendobj)
+
+    def scatter(self, sendobj: Any, root: int = 0) -> Any:
+        run = self.__dict__.get("_ours_scatter") or self._method("scatter")
+        return run(self, sendobj, root)
+
+    def alltoall(self, sendobj: Any) -> Any:
+        run = self.__dict__.get("_ours_alltoall") or self._method("alltoall")
+        return run(self, sendobj)
+
+    def reduce(self, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
+        run = self.__dict__.get("_ours_reduce") or self._method("reduce", op)
+        return run(self, sendobj, op, root)
+
+    def allreduce(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        run = self.__dict__.get("_ours_allreduce") or self._method("allreduce", op)
+        return run(self, sendobj, op)
+
+    def scan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        run = self.__dict__.get("_ours_scan") or self._method("scan", op)
+        return run(self, sendobj, op)
+
+    def exscan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        run = self.__dict__.get("_ours_exscan") or self._method("exscan", op)
+        return run(self, sendobj, op)
 
     # -- other communicators are of this kind, too ------------------------------------------
 

@@ -86,7 +86,7 @@ def bcast(made_for: Any) -> Method:
     def exchange(comm: Any, _: None, obj: Any, root: int = 0) -> Any:
         view = rooms.view
         if call("bcast", view, view, None, root, None, None):
-            comm.left.Bcast(comm, view, root)
+            comm.mpi.Bcast(comm, view, root)
         found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
         return found[0] if found else rest(root)
 
@@ -167,7 +167,7 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
         if call("allgather", rooms.view, rooms.whole, None, 0, None, None):
             if may_miss:
                 return _MISSED
-            comm.left.Allgather(comm, rooms.view, rooms.whole)
+            comm.mpi.Allgather(comm, rooms.view, rooms.whole)
         found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, wanted, STOCK)
         return rest(root, wanted) if found is None else found
 
@@ -210,7 +210,7 @@ def scatter(made_for: Any) -> Method:
     def exchange(comm: Any, sent: Flat | None, sendobj: Any, root: int = 0) -> Any:
         view = rooms.view
         if call("scatter", sent, view, None, root, None, None):
-            comm.left.Scatter(comm, sent, view, root)
+            comm.mpi.Scatter(comm, sent, view, root)
         found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
         return found[0] if found else rest(root)
 
@@ -237,7 +237,7 @@ def alltoall(made_for: Any) -> Method:
 
     def exchange(comm: Any, sent: Flat, sendobj: Any) -> list[Any]:
         if call("alltoall", sent, rooms.whole, None, 0, None, None):
-            comm.left.Alltoall(comm, sent, rooms.whole)
+            comm.mpi.Alltoall(comm, sent, rooms.whole)
         return read(rooms.all, rooms.room, size, rooms.least, size, STOCK) or rest()
 
     def rest() -> list[Any]:
@@ -280,9 +280,6 @@ _SHORT: frozenset[type[Any]] = frozenset(
 """The types of objects that may be short, but for rows of as many elements as a room has bytes."""
 
 
-REDUCTIONS = frozenset(("reduce", "allreduce", "scan", "exscan"))
-
-
 def folding(name: str) -> Callable[[Any], Method]:
     """Return what makes a reduction of objects for one communicator.
 
@@ -292,7 +289,7 @@ def folding(name: str) -> Callable[[Any], Method]:
     """
 
     def make(made_for: Any) -> Method:
-        mpi_method = getattr(made_for.left, name)
+        mpi_method = getattr(made_for.mpi, name)
         is_few = made_for.size <= _FEW
         fold = _folding(made_for, name, mpi_method, is_few=is_few)
 
@@ -407,3 +404,11 @@ def foldable(item: Any, op: Any, size: int) -> Flat | None:
         return None
     fits: bool = item.dtype.kind in "iufc" and item.flags.c_contiguous
     return item if fits else None
+
+
+METHODS: dict[str, Callable[[Any], Method]] = {
+    "bcast": bcast, "gather": gather, "allgather": allgather, "scatter": scatter,
+    "alltoall": alltoall,
+    **{name: folding(name) for name in ("reduce", "allreduce", "scan", "exscan")},
+}  # fmt: skip
+"""What makes the methods of objects for a communicator, by name."""

@@ -6,12 +6,11 @@ Of nonblocking and persistent ones the beginning is recorded: their ends are tho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from mpi4py import MPI
 
-from mpicoll.execution.extension import _compiled
 from mpicoll.flight import groups
 from mpicoll.flight.records import Call
 from mpicoll.mpi.communicator.in_order import in_order
@@ -36,24 +35,32 @@ LOG = "_log"
 
 def recorded(kind: type[MPI.Intracomm]) -> type[MPI.Intracomm]:
     """Return a class of this kind whose collectives are recorded."""
-    methods = {name: _recorded(name, getattr(kind, name)) for name in NAMES}
+    methods = {name: _by_object(name, getattr(kind, name), partial(_on, name)) for name in NAMES}
     methods |= {
-        name: _compiled.issued(LOG, partial(_place, collective), getattr(kind, name))
+        name: _by_object(name, getattr(kind, name), partial(_issued_on, collective))
         for name, collective in _issued_names()
         if hasattr(kind, name)
     }
     return type("Intracomm", (kind,), {**methods, LOG: None})
 
 
-def _recorded(name: str, method: Callable[..., Any]) -> Any:
+def _by_object(name: str, method: Callable[..., Any], make: Callable[..., Any]) -> Any:
+    """Return a method that calls a function which each communicator keeps.
+
+    Args:
+        make: takes a communicator and the method; returns the function, None to be asked again.
+    """
     attribute = f"_recorded_{name}"
 
-    def make(comm: MPI.Comm) -> Callable[..., Any]:
-        run = _on(comm, name, method)
-        setattr(comm, attribute, run)
-        return run
+    @wraps(method)
+    def call(comm: MPI.Comm, *given: Any, **named: Any) -> Any:
+        run = comm.__dict__.get(attribute)
+        if run is None:
+            run = make(comm, method)
+            setattr(comm, attribute, run)
+        return (run or method)(comm, *given, **named)
 
-    return _compiled.kept(attribute, make, method)
+    return call
 
 
 def _issued_names() -> Iterator[tuple[str, str]]:
@@ -64,13 +71,16 @@ def _issued_names() -> Iterator[tuple[str, str]]:
             yield f"{name}_init", f"{collective}_init"
 
 
-def _place(collective: str) -> int:
-    """Return the place of such calls in the table of this process."""
+def _issued_on(collective: str, comm: MPI.Comm, method: Callable[..., Any]) -> Any:
+    """Return a method whose beginnings are recorded; None while nothing records them."""
+    log = getattr(comm, LOG)
     recorder = groups.find()
-    return 0 if recorder is None else recorder.intern(Call(collective, "", "native", "MPI"))
+    if log is None or recorder is None:
+        return None
+    return log.recorded(recorder.intern(Call(collective, "", "native", "MPI")), method, True)
 
 
-def _on(comm: MPI.Comm, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method as it is recorded on one communicator; itself where nothing records.
 
     Where one order of folding is asked for, it folds in that order.

@@ -87,7 +87,7 @@ class State:
         number: the same on all ranks, and another one for each state of these members.
 
     Attributes:
-        left: MPI serves it, as too many others are ours, or some rank does not run the drop-in.
+        is_mpi: MPI serves it, as too many others are ours, or some rank does not run the drop-in.
         folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
         methods: those that are made for it, by name.
@@ -95,7 +95,7 @@ class State:
 
     def __init__(self, members: tuple[int, ...], number: int, wishes: Wishes) -> None:
         self.members, self.number, self.wishes = members, number, wishes
-        self.calls, self.left, self.folds = 0, False, False
+        self.calls, self.is_mpi, self.folds = 0, False, False
         self.methods: dict[str, Callable[..., Any]] = {}
         self.flight: GroupFlight | None = None
         self.dispatcher: Dispatcher | None = None
@@ -104,7 +104,7 @@ class State:
     def is_reusable(self) -> bool:
         """Whether another communicator of the same ranks can have it."""
         in_order = self.dispatcher is None or self.dispatcher.is_in_order
-        return in_order and not self.left and min(self.members) >= 0
+        return in_order and not self.is_mpi and min(self.members) >= 0
 
     def close(self) -> None:
         """Release what serves the communicator."""
@@ -118,7 +118,7 @@ def _state_of(comm: MPI.Intracomm) -> State:
     members = world_ranks(comm)
     if not runs_everywhere(comm, members):
         state = State(members, -1, Wishes())
-        state.left = state.folds = True
+        state.is_mpi = state.folds = True
         return state
     reusable = _take(members)
     offers = exchange(comm, Offer(_wishes(), next(_numbers), tuple(reusable)), Offer)
@@ -150,8 +150,8 @@ def _take(members: tuple[int, ...]) -> dict[int, State]:
     return states
 
 
-def serving(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | None:
-    """Return the function that serves a call, None where MPI is to; collective.
+def table_of(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | None:
+    """Return what runs a call, None where MPI is to as long as that is open; collective.
 
     Args:
         at_once: also in the first calls of the communicator, the same on all ranks.
@@ -163,12 +163,12 @@ def serving(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | No
     plain = MPI.Intracomm(comm)
     state: Any = plain.Get_attr(_key())
     if plain.size == 1:
-        return theirs
+        return mpi_call
     if state is None:
         state = _state_of(plain)
         plain.Set_attr(_key(), state)
-    if state.left:
-        return theirs
+    if state.is_mpi:
+        return mpi_call
     if state.dispatcher is None:
         # All ranks count the same calls.
         state.calls += 1
@@ -177,13 +177,13 @@ def serving(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | No
         while len(_live) >= _MOST_SERVED and _idle:
             _idle.pop(0).close()
         if max(exchange(plain, len(_live), int)) >= _MOST_SERVED:
-            state.left = True
-            return theirs
+            state.is_mpi = True
+            return mpi_call
         state.dispatcher = Dispatcher(
             plain, state.wishes.algorithms, state.wishes.repeats, state.flight
         )
         _live.add(state.dispatcher)
-    found: Callable[..., Any] = state.dispatcher.table or theirs
+    found: Callable[..., Any] = state.dispatcher.table or mpi_call
     return found
 
 
@@ -235,7 +235,7 @@ def is_fixed(comm: MPI.Comm) -> bool:
     return state is not None and state.wishes.is_fixed
 
 
-def theirs(*given: Any) -> bool:
+def mpi_call(*given: Any) -> bool:
     """Leave a call to MPI."""
     return True
 
