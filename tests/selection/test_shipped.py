@@ -128,6 +128,7 @@ if c.rank == 0:
 
 
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+@pytest.mark.launches
 def test_two_launches_choose_alike() -> None:
     first, second = (json.loads(ranks(2, "-c", SHOW).stdout) for _ in range(2))
     assert first == second and len(first) == 20
