@@ -374,9 +374,6 @@ class Store(Protocol):
     def release(self, nbytes: int) -> Thunk | None:
         """Return the fence between work on `nbytes` and the flag that announces it."""
 
-    def acquire(self, nbytes: int) -> Thunk | None:
-        """Return the fence between a flag and the first use of the `nbytes` it announces."""
-
 
 class Exchange(Protocol):
     """A small allgather between all ranks: `mpicoll.memory.mailbox.Mailbox`.
@@ -455,14 +452,16 @@ class SharedMemory(Store, Protocol):
     def allocate(self, shape: tuple[int, ...], dtype: str, nbytes: int) -> Array:
         """Return an array in this rank's part of a segment; collective."""
 
+    def acquire(self, nbytes: int) -> Thunk | None:
+        """Return the fence between a flag and the first use of the `nbytes` it announces."""
+
     def reach(
-        self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, compiled: bool = False,
-        unbound: bool = False, block: int = 0, one_way: bool = False,
+        self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, unbound: bool = False,
+        block: int = 0, one_way: bool = False,
     ) -> Reach:  # fmt: skip
         """Return the buffers that others read in place, and the smallest zero-copy message.
 
         Args:
-            compiled: the compiled executor reads them.
             unbound: input and output may lie elsewhere in each run, and are not in `buffers`.
             block: the bytes of the schedule's largest block; `one_way`: as `Collective` has it.
         """

@@ -316,13 +316,6 @@ class GpuMemory:
         """
         return partial(self.arrays.synchronize, self.like)
 
-    def acquire(self, nbytes: int) -> Thunk | None:
-        """Return the fence between a flag and the work that is put on the stream after it.
-
-        That work begins after the host has seen the flag, as only then it is put there.
-        """
-        return self.host.acquire(0)
-
 
 def asked_tile() -> int | None:
     """Return the bytes of a tile that the environment asks for, None where it does not.

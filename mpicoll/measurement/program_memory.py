@@ -60,7 +60,7 @@ def program_bytes(group: Group, world: Collectives, name: str) -> int:
     lowered = _Lowered(SharedProgram())
     with suppress(CollectiveError):
         lowered = _lowered(group, world, schedule, transport)
-    if world.routes.has_executor and group.device != CUDA:
+    if group.device != CUDA:
         nbytes = lowered.real * itemsize(group.dtype)
         windows.agree(lowered.program, world.rank, world.exchange, lowered.tile, nbytes)
     elements = _slots(lowered) + _buffers(lowered) + sum(lowered.program.scratch.values())
@@ -98,9 +98,7 @@ def _lowered(group: Group, world: Collectives, schedule: str, transport: str) ->
     largest = max(inputs[1].values(), default=0) * width
     if world.routes.fetches_part(arguments, route, largest):
         inputs = in_two_parts(*inputs)
-    real = tile_of(
-        route, compiled=world.routes.has_executor, block=largest, one_way=contract.one_way,
-    ) // width  # fmt: skip
+    real = tile_of(route, block=largest, one_way=contract.one_way) // width
     tile = max(real, 1 + group.bytes_total // width // _TILES)
     private = frozenset(set() if group.allocated else readable)
     reach = Reach(node, frozenset(readable), fetched, tile, private=private)

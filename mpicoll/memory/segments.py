@@ -41,9 +41,9 @@ from mpicoll.programs.instructions import Reach
 from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer
 
 TILE = 512 * 1024
-"""Bytes that are moved at a time: with the copy of the other side, half of a core's cache."""
+"""Bytes that are fetched at a time: with the copy of the other side, half of a core's cache."""
 TILE_OF_WINDOW = 64 * 1024
-"""The same for the compiled executor, which moves them through a window of slots."""
+"""Bytes that pass through a window of slots at a time."""
 _LARGE, _LARGE_TILE = 4 << 20, 256 * 1024
 """Blocks of as many bytes have larger tiles, as each takes two waits; not rows that go one
 way, which were measured to take longer in them."""
@@ -227,11 +227,11 @@ class MappedMemory:
     # -- programs -----------------------------------------------------------------------
 
     def reach(
-        self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, compiled: bool = False,
-        unbound: bool = False, block: int = 0, one_way: bool = False,
+        self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, unbound: bool = False,
+        block: int = 0, one_way: bool = False,
     ) -> Reach:  # fmt: skip
         width = itemsize(dtype)
-        tile = tile_of(transport, compiled=compiled, block=block, one_way=one_way) // width
+        tile = tile_of(transport, block=block, one_way=one_way) // width
         least = _ZERO_COPY[self.wait_policy.oversubscribed] // width
         if unbound:
             private = frozenset((INPUT, OUTPUT, SCRATCH) if transport == CMA else ())
@@ -293,13 +293,13 @@ class MappedMemory:
     acquire = release
 
 
-def tile_of(transport: str, *, compiled: bool, block: int = 0, one_way: bool = False) -> int:
+def tile_of(transport: str, *, block: int = 0, one_way: bool = False) -> int:
     """Return the bytes that are moved at a time.
 
     Args:
         block: the bytes of a schedule's largest block; `one_way`: as `Collective` has it.
     """
-    if not compiled or (transport != SYMMETRIC and not one_way):
+    if transport != SYMMETRIC and not one_way:
         return TILE
     return TILE_OF_WINDOW if block < _LARGE or one_way else _LARGE_TILE
 

@@ -192,7 +192,7 @@ class Binder:
         if store is None:
             return laid_out_by(
                 shared.reach(
-                    route, buffers, call.dtype, compiled=True, unbound=unbound,
+                    route, buffers, call.dtype, unbound=unbound,
                     block=largest, one_way=arguments.collective.one_way,
                 )
             )  # fmt: skip
@@ -237,4 +237,4 @@ class Binder:
 
     def _is_bound(self, arguments: Arguments) -> bool:
         """Whether a program over memory runs on its own arrays alone; the same on all ranks."""
-        return arguments.device == "gpu" or not self.routes.may_compile(arguments)
+        return arguments.device == "gpu" or not self.routes.serves_any_arrays(arguments)

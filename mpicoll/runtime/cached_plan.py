@@ -207,7 +207,7 @@ class PlanMaker:
     def _on_any_arrays(self, arguments: Arguments) -> Plan | None:
         """Return a plan that runs on any arrays of a signature, None where there is none."""
         is_native = arguments.algorithm == "native" and self.calls is None
-        may_run = is_native or self.planner.routes.may_compile(arguments)
+        may_run = is_native or self.planner.routes.serves_any_arrays(arguments)
         if arguments.device == "gpu" or not may_run:
             return None
         with self.transport.together():

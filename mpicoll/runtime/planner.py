@@ -53,7 +53,6 @@ class Planner:
         self.transport, self.routes, self.chooser = transport, routes, chooser
         self.tags = Tags(transport.exchange)
         self.binder = Binder(transport, routes, self.tags)
-        routes.use_executor()
         is_fixed = any(transport.exchange(is_asked_for(), bool))
         self.order = FoldOrder(transport, is_fixed=is_fixed)
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}

@@ -33,26 +33,17 @@ us: 305 / 230 for rows of 1 MiB on Intel Xeon, 86 / 106 for 1 MiB, 382 / 334 for
 
 
 class Routes:
-    """The transports of one group of ranks.
-
-    Attributes:
-        has_executor: the compiled executor runs programs.
-    """
+    """The transports of one group of ranks."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._gpus: dict[tuple[int, ...], tuple[GpuMemory | None, str]] = {}
-        self.has_executor = False
 
-    def use_executor(self) -> None:
-        """Choose transports for the compiled executor."""
-        self.has_executor = True
-
-    def may_compile(self, arguments: Arguments) -> bool:
+    def serves_any_arrays(self, arguments: Arguments) -> bool:
         """Whether the program of a schedule runs on any arrays; the same on all ranks."""
         transport = self.transport
         on_one_node = transport.shared is not None and len(transport.nodes) == 1
-        return self.has_executor and on_one_node and arguments.op.function is None
+        return on_one_node and arguments.op.function is None
 
     def fetches_from(self, arguments: Arguments) -> int:
         """Return from how many bytes of a vector or row CMA is the default."""
@@ -65,7 +56,9 @@ class Routes:
     def fetches_part(self, arguments: Arguments, route: str, nbytes: int) -> bool:
         """Whether of a row of so many bytes a part is fetched while its root copies another."""
         shared = self.transport.shared
-        if shared is None or shared.wait_policy.oversubscribed or not self.may_compile(arguments):
+        if shared is None or shared.wait_policy.oversubscribed:
+            return False
+        if not self.serves_any_arrays(arguments):
             return False
         is_large = nbytes >= _FETCHED_FROM[False]
         is_scatter = arguments.collective.name == "scatter"

@@ -15,10 +15,9 @@ from mpicoll.runtime.routes import NEVER, Routes
 def routes(size: int = 2, *, shares_cores: bool = False, no_cma: str = "") -> Routes:
     policy = SimpleNamespace(oversubscribed=shares_cores)
     shared = SimpleNamespace(no_cma=no_cma, wait_policy=policy)
-    transport: Any = SimpleNamespace(shared=shared, size=size, name="point-to-point")
-    made = Routes(transport)
-    made.use_executor()
-    return made
+    nodes = (tuple(range(size)),)
+    transport: Any = SimpleNamespace(shared=shared, size=size, nodes=nodes, name="point-to-point")
+    return Routes(transport)
 
 
 def call(name: str, nbytes: int = 0) -> Any:

@@ -126,10 +126,10 @@ class Dispatcher(PlanCache[Signature]):
         self.counts: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.unknown_counts = UnknownCounts()
         self.table = None
-        routes = Routes(self.transport)
-        self.planner = Planner(self.transport, routes, AutoChooser(self.transport))
+        chooser = AutoChooser(self.transport)
+        self.planner = Planner(self.transport, Routes(self.transport), chooser)
         shared = self.transport.shared
-        if shared is None or shared.mailbox is None or not routes.has_executor:
+        if shared is None or shared.mailbox is None:
             self.close()
             return
         self.mailbox = shared.mailbox
