@@ -32,7 +32,7 @@ class CollectiveError(Exception):
 
 
 class ArgumentError(CollectiveError, ValueError):
-    """A wrong argument; the message names one that would do."""
+    """A wrong argument; the message names a valid one."""
 
 
 class UnknownName(ArgumentError):
@@ -62,13 +62,12 @@ class LaunchError(CollectiveError, RuntimeError):
 
 
 class RankLost(CollectiveError, TimeoutError):
-    """A rank that others wait for has ended or left the call, or did not come in time.
+    """A rank for which others wait has ended, has aborted the call, or did not come in time.
 
     Attributes:
-        rank: the rank for which, one through the other, all wait, as far as this rank knows; None
-            where it does not.
-        found_in: where the flight recorder of this process writes; empty where it does not.
-        raised: is called as one is made.
+        rank: the rank for which all ranks wait, directly or through others; None if unknown.
+        found_in: the directory of this process's flight recorder; empty without one.
+        raised: called whenever such an error is made.
     """
 
     found_in: ClassVar[str] = ""
@@ -92,15 +91,15 @@ class ScheduleError(CollectiveError, RuntimeError):
 
 
 class Deadlock(ScheduleError):
-    """Ranks wait for messages that never come."""
+    """Ranks wait for messages that nobody sends."""
 
 
 class WrongContents(ScheduleError):
-    """A rank ends with something else than the contract demands."""
+    """The contents of a rank at the end violate the contract of the collective."""
 
 
 def first_error(texts: Iterable[str]) -> str:
-    """Return the first text that is not empty, of those that all ranks gave."""
+    """Return the first text of the ranks that is not empty; the empty text without one."""
     return next(filter(None, texts), "")
 
 
@@ -108,15 +107,15 @@ def on_all(
     make: Callable[[], Result], rank: int, exchange: Callable[[Any], list[Any]], subject: str = "",
     refusals: tuple[type[BaseException], ...] = (Unavailable,),
 ) -> Result:  # fmt: skip
-    """Return the result of `make`; collective. One that fails alone would leave others waiting.
+    """Return the result of `make`, or raise on all ranks if it fails on one; collective.
 
     Args:
         exchange: returns every rank's item.
         subject: the beginning of the error.
-        refusals: the errors by which it fails.
+        refusals: the errors of `make` that count as a failure.
 
     Raises:
-        Unavailable: on all ranks, where it fails on one.
+        Unavailable: on all ranks, if `make` fails on one.
     """
     results: list[Result] = []
     failure = ""
@@ -130,7 +129,7 @@ def on_all(
 
 
 def brief(value: object) -> str:
-    """Return an argument as a message shows it: as Python writes it, but never at length.
+    """Return the text of an argument for a message: its `repr`, shortened if it is long.
 
     >>> brief("ring"), brief("a" * 5000)[90:]
     ("'ring'", 'aaaaaaaaaa... (5002 characters)')
