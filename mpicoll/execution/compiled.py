@@ -279,7 +279,7 @@ class Table:
         target, length = self._operand(each.target), each.target.length
         operands = self._fetched("left", each.left), self._fetched("right", each.right)
         if self.op.function is not None:
-            fold = _folder(self.arrays, self.op, self.dtype, length)
+            fold = _folder(self.arrays, self.op, self.dtype, length, self.keep)
             self.call(fold, target, *operands)
             return
         self._row(FOLD, target, *operands, count=length)
@@ -418,18 +418,22 @@ def _unreadable(
 
 
 def _folder(
-    arrays: Arrays, op: ReduceOp, dtype: str, length: int
+    arrays: Arrays, op: ReduceOp, dtype: str, length: int, owners: list[object]
 ) -> Callable[[int, int, int], None]:
     """Return a fold by a user's function, given the addresses of its target and operands.
 
     The operands lie in slots, whose number bounds that of the folds that are bound.
+
+    Args:
+        owners: of that memory, which a user's function may keep.
     """
     folds: dict[tuple[int, int, int], Thunk] = {}
     nbytes = length * itemsize(dtype)
 
     def array_at(address: int) -> Array:
-        memory = memoryview((c_char * nbytes).from_address(address)).cast("B")
-        return arrays.over(memory, dtype, (length,))
+        memory = (c_char * nbytes).from_address(address)
+        memory.owners = owners  # type: ignore[attr-defined]
+        return arrays.over(memoryview(memory).cast("B"), dtype, (length,))
 
     def fold(target: int, left: int, right: int) -> None:
         place = target, left, right

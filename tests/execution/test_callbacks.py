@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from array import array
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
 
+from mpicoll import Collectives, threads
 from mpicoll.execution import extension
 from mpicoll.execution.compiled import AWAIT, CALL, COPY, POLL, RAISE
 
@@ -100,6 +103,30 @@ def test_a_callback_runs_between_the_rows_beside_it() -> None:
 def test_a_row_without_its_callback_is_refused(bad: list[int]) -> None:
     with pytest.raises(ValueError, match="no such code, register or callback"):
         program([bad], print)
+
+
+@pytest.mark.parametrize("algorithm", ["one_shot@symmetric", "two_shot@cma"])
+def test_operands_that_a_users_function_keeps_stay_valid(algorithm: str) -> None:
+    """The plan may be freed and its arrays dropped before the function's owner reads them."""
+    operands: list[Any] = []
+
+    def fold(left: Any, right: Any) -> Any:
+        operands.append((left, right))
+        return left + right
+
+    def run(c: Collectives) -> Any:
+        x = np.arange(40_000.0)
+        with c.plan("allreduce", x, op=fold, algorithm=algorithm) as plan:
+            plan.run()
+        return ref(x)
+
+    inputs = threads(2)(run)
+    gc.collect()
+    assert all(x() is not None for x in inputs)
+    assert all(np.isfinite(array).all() for pair in operands for array in pair)
+    operands.clear()
+    gc.collect()
+    assert all(x() is None for x in inputs)
 
 
 # -- POLL -------------------------------------------------------------------------------------
