@@ -52,13 +52,12 @@ class Collectives(PointToPoint):
         algorithm: ``native``, ``native_persistent``, ``native:nccl`` (CuPy arrays over mpi4py), a
             composition of natives such as ``native:reduce+broadcast``, a schedule such as
             ``knomial(radix=4)``, or ``auto``: the choice of this machine's decision table
-            (`mpicoll.tune`), else that of the cost model.
-            ``adaptive`` measures schedules and ``native`` in the first calls of a signature
-            (a plan: when it is bound, on arrays of its own), settles on the fastest, the same on
-            all ranks, and compares it with the others now and then, which takes about 2 % of the
-            time: so the order of additions may change from one call to another, as it never does
-            with ``auto``. ``mpich_default`` and ``openmpi_default`` run the choice of these
-            libraries (`mpicoll.defaults`).
+            (`mpicoll.tune`), else of the shipped table.
+            ``adaptive`` measures schedules and ``native`` in the first calls of a signature, and
+            settles on the fastest, the same on all ranks. A plan measures when it is bound, on
+            arrays of its own. So the order of additions can change between the first calls, as it
+            never does with ``auto``. ``mpich_default`` and ``openmpi_default`` run the choice of
+            these libraries (`mpicoll.defaults`).
             A schedule takes the fastest transport to each rank; ``ring@point-to-point``,
             ``ring@symmetric`` and ``ring@cma`` name one, and for arrays on a GPU ``ring@ipc``
             and ``ring@staged`` or ``ring@direct``.

@@ -260,7 +260,7 @@ class PlanTable:
 
     def add_program(
         self, given: tuple[Any, ...], program: Program, digest: int, has_output: bool,
-        make_output: Callable[[], Any] | None, until: int = ..., x_in_out: bool = ...,
+        make_output: Callable[[], Any] | None, x_in_out: bool = ...,
         x_shift: int = ..., out_shift: int = ..., tally: Buffer | None = ..., /,
     ) -> None:  # fmt: skip
         """Serve such calls by a program from now on.
@@ -268,7 +268,6 @@ class PlanTable:
         Args:
             digest: what the other ranks publish of the same call.
             has_output: this rank gets an array; `make_output` makes it where none was given.
-            until: the program's run from which such calls are left to `slow`; never by default.
             x_in_out: the input lies in the array that is given as output.
             x_shift, out_shift: bytes from the arrays to where input and output begin.
             tally: to which their times are added, where they return None.

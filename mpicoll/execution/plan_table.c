@@ -294,7 +294,7 @@ static PyObject *find_and_run(PlanTableObject *self, PyObject *const *args, Py_s
     CallKey key;
     const int ended = ((int64_t *)self->numbers.buf)[HAS_ENDED] != 0;
     Entry *const entry = !ended && read_key(&self->reader, args, &key) ? find_plan(self, &key) : NULL;
-    if (entry && entry->kind == PROGRAM && entry->program->program.sequence < entry->until)
+    if (entry && entry->kind == PROGRAM)
         return entry->tally.buf ? run_tallied(self, entry, &key, args)
                                 : run_program(self, entry, &key, args);
     if (entry && entry->kind == FUNCTION)
@@ -406,21 +406,21 @@ static Entry *new_entry(PlanTableObject *self, PyObject *given)
     empty_entry(entry);
     for (int index = 0; index < OBJECTS; index++)
         Py_INCREF(key.objects[index]);
-    entry->key = key, entry->anchors = anchors, entry->until = INT64_MAX;
+    entry->key = key, entry->anchors = anchors;
     return entry;
 }
 
-/* add_program(arguments, program, digest, has_output, make_output, until, x_in_out, x_shift, out_shift,
-   tally): serve such calls by a program. */
+/* add_program(arguments, program, digest, has_output, make_output, x_in_out, x_shift, out_shift, tally):
+   serve such calls by a program. */
 static PyObject *table_add_program(PlanTableObject *self, PyObject *args)
 {
     PyObject *given, *program, *make_output, *tally = Py_None;
-    long long digest, until = INT64_MAX;
+    long long digest;
     int has_output, x_in_out = 0;
     Py_ssize_t x_shift = 0, out_shift = 0;
-    if (!PyArg_ParseTuple(args, "O!O!LpO|LpnnO", &PyTuple_Type, &given, &ProgramType, &program,
-                          &digest, &has_output, &make_output, &until, &x_in_out, &x_shift,
-                          &out_shift, &tally))
+    if (!PyArg_ParseTuple(args, "O!O!LpO|pnnO", &PyTuple_Type, &given, &ProgramType, &program,
+                          &digest, &has_output, &make_output, &x_in_out, &x_shift, &out_shift,
+                          &tally))
         return NULL;
     Entry *entry = new_entry(self, given);
     if (!entry)
@@ -432,7 +432,7 @@ static PyObject *table_add_program(PlanTableObject *self, PyObject *args)
         return NULL;
     }
     entry->x_in_out = x_in_out, entry->x_shift = x_shift, entry->out_shift = out_shift;
-    entry->digest = digest, entry->until = until, entry->has_output = has_output;
+    entry->digest = digest, entry->has_output = has_output;
     entry->make_output = make_output == Py_None ? NULL : Py_NewRef(make_output);
     Py_RETURN_NONE;
 }

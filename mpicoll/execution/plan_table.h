@@ -21,7 +21,6 @@ typedef struct {
     uint32_t place;     /* of functions and the library's calls in the table of the flight recorder */
 
     /* Of programs. */
-    int64_t until;      /* the run from which Python decides again */
     int has_output;     /* this rank gets an array */
     PyObject *make_output; /* makes that array where none was given; NULL where one always is */
     int x_in_out;       /* the input lies in the array given as output */

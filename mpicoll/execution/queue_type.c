@@ -119,8 +119,7 @@ static Call *call_of_key(const PlanTableObject *table, CallKey *key, const Side 
     if (!x->many && !out->many)
         key_set_overlap(key);
     const Entry *const entry = find_plan(table, key);
-    if (!entry || entry->kind != PROGRAM || entry->program->calls || entry->until != INT64_MAX ||
-        (entry->make_output && makes))
+    if (!entry || entry->kind != PROGRAM || entry->program->calls || (entry->make_output && makes))
         return NULL;
     Call *const call = queue_call(x->many, out->many);
     if (!call)

@@ -26,7 +26,6 @@ ADAPTIVE = "adaptive"
 """The algorithm that `mpicoll.runtime.adaptive` chooses by measuring."""
 _MOST_GPU_BYTES = 1 << 30
 """Of the copies of GPU arrays that cached plans hold together; a larger call runs on its own."""
-FOR_EVER = (1 << 63) - 1
 _UNCACHED = 0
 _NO_DIGEST = int.from_bytes(b"unsettle", "little")
 """Instead of a digest, from a rank that needs the other ranks' arguments first."""
@@ -34,7 +33,7 @@ _NO_DIGEST = int.from_bytes(b"unsettle", "little")
 
 Given = tuple[Any, ...]
 """The arguments of a method as they came: name, x, out, op, root, counts, algorithm."""
-_COUNTS, _ALGORITHM = 5, 6
+_COUNTS = 5
 
 
 class MethodCalls(PlanCache[CachedPlan]):
@@ -190,15 +189,14 @@ class MethodCalls(PlanCache[CachedPlan]):
         return min(new, used) > 0 and new + used > _MOST_GPU_BYTES
 
     def run_cached(
-        self, plan: CachedPlan, arguments: Arguments, digest: int, given: Given,
-        until: int = FOR_EVER,
-    ) -> Array | None:  # fmt: skip
+        self, plan: CachedPlan, arguments: Arguments, digest: int, given: Given
+    ) -> Array | None:
         """Run a cached plan for a caller's arrays, and enter it into the plan table.
 
         Args:
             digest: what all ranks publish of such a call.
-            given: the arguments as they came, by which the table finds the plan until its run
-                `until`; empty where it is not to.
+            given: the arguments as they came, by which the table finds the plan; empty where it
+                is not to.
         """
         if plan.function is not None:
             return self._run_function(plan, arguments, digest, given)
@@ -212,7 +210,7 @@ class MethodCalls(PlanCache[CachedPlan]):
         assert program is not None
         program.run_on(self._address(arguments.x), self._address(out))
         if given and _is_constant(given[_COUNTS]):
-            self.table.add_program(given, program, digest, arguments.has_output, make, until)
+            self.table.add_program(given, program, digest, arguments.has_output, make)
         return out
 
     def _run_function(
@@ -229,7 +227,7 @@ class MethodCalls(PlanCache[CachedPlan]):
             raise
         if calls is not None:
             calls.numbers[ENDED] = calls.numbers[BEGUN]
-        if given and given[_ALGORITHM] == arguments.algorithm and _is_constant(given[_COUNTS]):
+        if given and _is_constant(given[_COUNTS]):
             place = 0 if self.flight is None else call_of(self.flight, arguments, plan.plan)
             self.table.add_function(given, plan.function, digest, place)
         return out

@@ -27,7 +27,6 @@ from mpicoll.mpi.communicator.tracing import AS_OBJECT, TRACING, kind_of
 from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete, read
 from mpicoll.mpi.transport import MpiTransport
 from mpicoll.runtime.arguments import Arguments, check_arguments
-from mpicoll.runtime.method_calls import FOR_EVER
 from mpicoll.runtime.plan_cache import PlanCache
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import Recording, call_of
@@ -311,7 +310,7 @@ class Dispatcher(PlanCache[Signature]):
         for each in given:
             where = lies_in(call, each[1], each[2])
             if where is not None:
-                self.table.add_program(each, program, digest, False, None, FOR_EVER, *where, tally)
+                self.table.add_program(each, program, digest, False, None, *where, tally)
 
     def _plan(self, arguments: Arguments) -> Plan | None:
         """Return a plan of ours, None where MPI's own call is chosen; collective.
