@@ -1,1 +1,1 @@
-"""Choose the algorithm of ``auto``: by decision tables, or by price where there is none."""
+"""Choose the algorithm of ``auto`` by decision tables: the measured one, then the shipped one."""
