@@ -23,12 +23,14 @@ NEVER = 1 << 62
 """More bytes than any message has."""
 _FETCHED = ("alltoall", "scatter")
 """The collectives of which each rank reads rows that no other rank reads."""
-_FETCHED_FROM = {False: 1 << 20, True: 256 << 10}
+FETCHED_FROM = {False: 1 << 20, True: 256 << 10}
 """The bytes of their rows from which CMA is the default, by whether ranks share cores.
 
 Two copies through slots take longer than one read where caches do not hold a row beside its slots.
 Ranks that share cores pay for both copies. Alltoall on two ranks, through slots / read in place, in
 us: 305 / 230 for rows of 1 MiB on Intel Xeon, 86 / 106 for 1 MiB, 382 / 334 for 2 MiB on AMD Zen 4.
+
+Candidates of `adaptive` and `mpicoll.tune` use CMA, too, from the first number of total bytes on.
 """
 
 
@@ -51,7 +53,7 @@ class Routes:
         if shared is None or shared.no_cma:
             return NEVER
         is_fetched = arguments.collective.name in _FETCHED
-        return _FETCHED_FROM[shared.wait_policy.oversubscribed] if is_fetched else NEVER
+        return FETCHED_FROM[shared.wait_policy.oversubscribed] if is_fetched else NEVER
 
     def fetches_part(self, arguments: Arguments, route: str, nbytes: int) -> bool:
         """Whether of a row of so many bytes a part is fetched while its root copies another."""
@@ -60,7 +62,7 @@ class Routes:
             return False
         if not self.serves_any_arrays(arguments):
             return False
-        is_large = nbytes >= _FETCHED_FROM[False]
+        is_large = nbytes >= FETCHED_FROM[False]
         is_scatter = arguments.collective.name == "scatter"
         return is_scatter and is_large and route == CMA and self.transport.size == 2
 

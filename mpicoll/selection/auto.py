@@ -10,6 +10,7 @@ from mpicoll import defaults
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.backend import CMA, IPC, STAGED, SYMMETRIC, Array, Nodes, Transport
 from mpicoll.runtime.arguments import Arguments
+from mpicoll.runtime.routes import FETCHED_FROM
 from mpicoll.selection import shipped, tables
 
 CHOOSERS = (*tables.OPEN, *defaults.NAMES)
@@ -30,8 +31,6 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
 }
 """The schedules that may be the fastest where all ranks share memory."""
 
-FETCHABLE = 1 << 20
-"""Total bytes from which `adaptive` and `mpicoll.tune` measure schedules over CMA, too."""
 _BY_NODES = {
     "barrier": ("two_level", "recexch(radix=4)"),
     "broadcast": ("two_level", "chain(segments=64)", "pipelined_circulant(segments=16)"),
@@ -133,7 +132,7 @@ class AutoChooser:
         if not place.shares_memory:
             return list(dict.fromkeys((*measured, *usual, "native", *between(name))))
         assert self.transport.shared is not None
-        fetches = arguments.nbytes >= FETCHABLE and not self.transport.shared.no_cma
+        fetches = arguments.nbytes >= FETCHED_FROM[False] and not self.transport.shared.no_cma
         transports = (SYMMETRIC, CMA) if fetches else (SYMMETRIC,)
         schedules = dict.fromkeys((*usual, *CANDIDATES[name]))
         placed = (f"{text}@{route}" for text in schedules for route in transports)

@@ -17,6 +17,7 @@ from mpicoll.measurement.candidate import Candidate
 from mpicoll.measurement.cases import is_known
 from mpicoll.measurement.statistics import Interval, median_interval
 from mpicoll.notation.contract import collective
+from mpicoll.runtime.routes import FETCHED_FROM
 from mpicoll.selection import auto
 from mpicoll.text.names import with_all
 
@@ -40,7 +41,7 @@ def candidates(
         transports = [
             transport for transport in world.transports if transport != world.transport.name
         ]
-        transports = transports if nbytes >= auto.FETCHABLE else transports[:1]
+        transports = transports if nbytes >= FETCHED_FROM[False] else transports[:1]
     usual = [f"{algorithm}@{way}" for algorithm in auto.CANDIDATES[name] for way in transports]
     known_names = world.algorithms(name)
     extra = (

@@ -14,6 +14,7 @@ from launcher import LIMIT, ranks
 from reporting import case, typed
 
 from mpicoll.bench.layouts import LAYOUTS
+from mpicoll.bench.render import _software
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
@@ -159,6 +160,13 @@ def test_a_run_measures_both_halves(tmp_path: Path) -> None:
     assert superbench(result.stdout, in_place=True).keys() == {64, 4096}
     assert len(flagperf(result.stdout)) == 2
     assert "native calls by" in result.stderr and "native calls by" not in result.stdout
+    assert "auto, mpi4py: " in result.stderr and "probe" not in result.stderr
+
+
+def test_a_record_that_a_probe_decided_says_so() -> None:
+    file = Path(__file__).parents[1] / "records" / "files" / "launch.jsonl"
+    lines = list(_software(list(only(CaseRecord, load(file)))))
+    assert lines[-1].startswith("auto, mpi4py: by a probe: flag 188 ns")
 
 
 # -- OSU and IMB --------------------------------------------------------------------------
