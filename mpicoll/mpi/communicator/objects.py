@@ -7,7 +7,7 @@ collectives exchanges these, and a second one the payloads where some object has
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -45,22 +45,25 @@ def _taken(rooms: Rooms) -> Flat:
 def _one_call(made_for: Any, rooms: Rooms, write: Method, exchange: Method) -> Method:
     """Return a method of objects, whose collectives are parts of one call of the communicator.
 
+    It takes the communicator, an object, the root, and how many objects are wanted here.
+
     Args:
-        write: takes the method's arguments, and writes this rank's messages. Code of objects that
+        write: takes the object and the root, and writes this rank's messages. Code of objects that
             runs there may call the method, too.
-        exchange: takes what `write` has returned and the arguments, and returns the result.
+        exchange: takes the communicator, what `write` has returned, the root, and how many are
+            wanted; returns the result.
     """
     hold, release = made_for.calls.hold, made_for.calls.release
 
-    def run(comm: Any, *given: Any, **named: Any) -> Any:
+    def run(comm: Any, item: Any, root: Any = None, wanted: int = 0) -> Any:
         if rooms.in_use:
             with rooms.lent():
-                return run(comm, *given, **named)
+                return run(comm, item, root, wanted)
         rooms.in_use, held = True, None
         try:
-            written = write(*given, **named)
+            written = write(item, root)
             held = hold()
-            return exchange(comm, written, *given, **named)
+            return exchange(comm, written, root, wanted)
         finally:
             rooms.in_use = False
             if held is not None:
@@ -77,13 +80,13 @@ def bcast(made_for: Any) -> Method:
     rank, write, read = rooms.rank, _compiled.write_objects, _compiled.read_objects
     own, most = rooms.own, len(rooms.own)
 
-    def put(obj: Any, root: int = 0) -> None:
+    def put(obj: Any, root: int) -> None:
         if rank == root:
             written = write(own, most, (obj,), STOCK, rooms.left)
             if rooms.left or written > rooms.room:
                 rooms.put(written)
 
-    def exchange(comm: Any, _: None, obj: Any, root: int = 0) -> Any:
+    def exchange(comm: Any, _written: None, root: int, _wanted: int) -> Any:
         view = rooms.view
         if call("bcast", view, view, None, root, None, None):
             comm.mpi.Bcast(comm, view, root)
@@ -154,11 +157,11 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
     own, most = rooms.own, len(rooms.own)
     left = None if is_short else rooms.left  # what MPI's tree pickles once more
 
-    def put(item: Any, root: int | None, wanted: int) -> int:
+    def put(item: Any, _root: int | None) -> int:
         written: int = write(own, most, (item,), STOCK, left)
         return written
 
-    def exchange(comm: Any, written: int, item: Any, root: int | None, wanted: int) -> list[Any]:
+    def exchange(comm: Any, written: int, root: int | None, wanted: int) -> list[Any]:
         if left or not 0 < written <= rooms.room:
             if is_short:
                 made_for.calls.agree(MPI_CALL, None)
@@ -204,10 +207,10 @@ def scatter(made_for: Any) -> Method:
     rooms, call, read = Rooms(made_for), made_for._call, _compiled.read_objects
     rank, own = rooms.rank, rooms.own
 
-    def put(sendobj: Any, root: int = 0) -> Flat | None:
+    def put(sendobj: Any, root: int) -> Flat | None:
         return rooms.put_all(sendobj) if rank == root else None
 
-    def exchange(comm: Any, sent: Flat | None, sendobj: Any, root: int = 0) -> Any:
+    def exchange(comm: Any, sent: Flat | None, root: int, _wanted: int) -> Any:
         view = rooms.view
         if call("scatter", sent, view, None, root, None, None):
             comm.mpi.Scatter(comm, sent, view, root)
@@ -232,10 +235,10 @@ def alltoall(made_for: Any) -> Method:
     rooms, call, read = Rooms(made_for), made_for._call, _compiled.read_objects
     size = rooms.size
 
-    def put(sendobj: Any) -> Flat:
+    def put(sendobj: Any, _root: None) -> Flat:
         return rooms.put_all(sendobj)
 
-    def exchange(comm: Any, sent: Flat, sendobj: Any) -> list[Any]:
+    def exchange(comm: Any, sent: Flat, _root: None, _wanted: int) -> list[Any]:
         if call("alltoall", sent, rooms.whole, None, 0, None, None):
             comm.mpi.Alltoall(comm, sent, rooms.whole)
         return read(rooms.all, rooms.room, size, rooms.least, size, STOCK) or rest()
@@ -353,7 +356,7 @@ def _folding(made_for: Any, name: str, mpi_method: Method, *, is_few: bool) -> M
         if found is _MISSED:
             return otherwise(comm, sendobj, op, root)
         if name == "allreduce" and (by_one or any(type(each) not in _SHORT for each in found)):
-            return folded_by_first(rank, fold, found, partial(tell, comm))
+            return folded_by_first(rank, fold, found, lambda told: tell(comm, told, 0))
         return reduce(fold, found) if found else None
 
     def otherwise(comm: Any, sendobj: Any, op: Any, root: int) -> Any:
