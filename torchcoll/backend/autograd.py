@@ -8,7 +8,7 @@ directly, and tell autograd the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -74,6 +74,19 @@ for _operator in (
     _OPERATORS.impl(_operator.name, lambda outputs, inputs: outputs, "CPU")
 
 
+def _count_writes_of_each(tensors: Sequence[Tensor]) -> None:
+    for tensor in tensors:
+        increment_version(tensor)
+
+
+_count_writes: Callable[[Sequence[Tensor]], None] = increment_version
+"""Tell autograd that tensors are written."""
+try:
+    _count_writes(())
+except TypeError:  # older versions of torch take one tensor
+    _count_writes = _count_writes_of_each
+
+
 def leaves(tensors: Nested) -> Iterator[Tensor]:
     """Return the tensors of nested sequences, in order."""
     if isinstance(tensors, Tensor):
@@ -126,8 +139,7 @@ def tell(
         is_copied: whether the call is one that `copied` has returned.
     """
     if operator.copies and not is_copied:
-        for tensor in outputs:
-            increment_version(tensor)
+        _count_writes(outputs)
     if operator.warns:
         inputs = inputs if operator.follows_inputs else ()
         for tensor in outputs if inputs is outputs else (*outputs, *inputs):
