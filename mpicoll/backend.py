@@ -457,13 +457,11 @@ class SharedMemory(Store, Protocol):
 
     def reach(
         self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, unbound: bool = False,
-        block: int = 0, one_way: bool = False,
     ) -> Reach:  # fmt: skip
         """Return the buffers that others read in place, and the smallest zero-copy message.
 
         Args:
             unbound: input and output may lie elsewhere in each run, and are not in `buffers`.
-            block: the bytes of the schedule's largest block; `one_way`: as `Collective` has it.
         """
 
     def enter(self, plan: Any) -> int:

@@ -14,7 +14,6 @@ import torch
 from mpicoll.backend import Array, Message, Messages, Poll, Stage, Thunk
 from mpicoll.errors import FREED
 from mpicoll.gpu.staging import (
-    PIECE_BYTES,
     Copies,
     Downloads,
     Event,
@@ -28,6 +27,7 @@ from mpicoll.gpu.staging import (
     sending,
 )
 from mpicoll.peers.known import Peers
+from mpicoll.tuning import STAGED_PIECE
 from torchcoll.arrays import TorchArrays, as_bytes
 from torchcoll.groups import Group
 from torchcoll.nccl import Nccl
@@ -86,7 +86,7 @@ class TorchMessages:
             among = [peer for peer, _ in (*receives, *sends)]
             waits = NcclWaits(self.group, self.peers, stage, among)
         by_host = [
-            pieces_by_peer([each for each in some if self._needs_staging(each.data)], PIECE_BYTES)
+            pieces_by_peer([each for each in some if self._needs_staging(each.data)], STAGED_PIECE)
             for some in (receives, sends)
         ]
         before: list[Thunk] = []

@@ -13,10 +13,8 @@ import threading
 from abc import ABC, abstractmethod
 from time import sleep
 
-_NAPS = 100e-6, 1e-3
-"""Seconds between two looks: the shortest, and the longest while nothing advances."""
-_AWAKE = 0.02
-"""Seconds for which the thread still looks when it has nothing to advance."""
+from mpicoll.tuning import FIRST_NAP, LAST_NAP, YIELD_SECONDS
+
 _END = 1.0
 """Seconds in which it ends with the interpreter; it may be inside of a library for ever."""
 
@@ -101,12 +99,12 @@ class _Thread(threading.Thread):
     def _look(self) -> None:
         """Look until there has been nothing to advance for a while."""
         # Most runs are waited for at once, and looks take time of the interpreter's.
-        nap, idle = _NAPS[1], 0.0
-        while idle < _AWAKE and not self.ends:
+        nap, idle = LAST_NAP, 0.0
+        while idle < YIELD_SECONDS and not self.ends:
             sleep(nap)
             idle = 0.0 if self.given else idle + nap
             changed = [each.look() for each in list(self.given)]
-            nap = _NAPS[0] if any(changed) else min(1.5 * nap, _NAPS[1])
+            nap = FIRST_NAP if any(changed) else min(1.5 * nap, LAST_NAP)
 
     def end(self) -> None:
         """End the thread."""

@@ -16,6 +16,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
+from mpicoll import tuning
 from mpicoll.backend import (
     Array,
     Arrays,
@@ -53,14 +54,6 @@ if TYPE_CHECKING:
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH, VERIFY, CALL, POLL = range(9)
 CACHED, STREAMED, ADAPTIVE = range(3)
 INPUT, OUTPUT = range(2)
-_STREAMED = 16 << 20
-"""From these bytes of copies on a run writes its results past the cache."""
-_ADAPTIVE = 2 * 1024
-"""From these bytes on a copy into a slot may be written past the cache."""
-_LIGHT = 32 * 1024
-"""Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
-_HEAVY = 4 << 20
-"""From these bytes on a start leaves all copies to the progress thread: they take a millisecond."""
 
 
 NOWHERE = Operand(INPUT, 0)
@@ -300,9 +293,9 @@ class Table:
     def _how(self, target: Piece, count: int) -> int:
         """Return how a copy of so many bytes is written."""
         if target.buffer == messages.OUTPUT:
-            return STREAMED if self.moves >= _STREAMED else CACHED
+            return STREAMED if self.moves >= tuning.STREAMED_RESULTS else CACHED
         is_slot = target.buffer.kind is Kind.SLOT
-        return ADAPTIVE if is_slot and count >= _ADAPTIVE else CACHED
+        return ADAPTIVE if is_slot and count >= tuning.ADAPTIVE_COPY else CACHED
 
     def _publish(self, each: Publish) -> None:
         """Raise a flag; beside that of a zero-copy message stands its address in this run."""
@@ -397,7 +390,8 @@ class Table:
         waits, calls = self.waits, bool(self.callbacks)
         program: Program = extension._compiled.Program(
             self.rows, self.addresses, self.op.name, self.dtype, check=self.check, spins=spins,
-            light=self.nbytes <= _LIGHT, heavy=self.nbytes >= _HEAVY and not calls,
+            light=self.nbytes <= tuning.LIGHT_RUN,
+            heavy=self.nbytes >= tuning.HEAVY_RUN and not calls,
             wait=waits.wait, look=waits.test, keep=self.keep,
             numbers=None if mailbox is None else mailbox.number, what=self.what,
             callbacks=tuple(self.callbacks), fail=waits.fail,

@@ -6,6 +6,7 @@ from array import array
 from functools import partial
 from typing import Any
 
+from mpicoll import tuning
 from mpicoll.backend import Array, SharedMemory, Transport
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.mailbox import CAPACITY
@@ -25,7 +26,6 @@ def _load() -> Any:
 
 
 _compiled = _load()
-_SPINS, _OVERSUBSCRIBED_SPINS = 1000, 8
 
 
 def executor() -> str:
@@ -92,4 +92,4 @@ def queue(table: Any, lent: tuple[Array, object] | None = None) -> Any:
 
 def spins(memory: SharedMemory) -> int:
     """Return how often a program looks at a word before it gives its core away."""
-    return _OVERSUBSCRIBED_SPINS if memory.wait_policy.oversubscribed else _SPINS
+    return 0 if memory.wait_policy.oversubscribed else tuning.SPINS

@@ -6,6 +6,7 @@
    other clones. */
 
 #include "kernels.h"
+#include "tuning.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -108,13 +109,11 @@ static inline uint16_t half_of_float(float x)
 
 /* ---- many operands: a tile stays in the cache until the last is folded ---- */
 
-enum { TILE = 4096 };
-
 static void fold_tiles(Fold fold, size_t size, void *out, const void *const *operands, size_t many,
                        size_t count)
 {
-    _Alignas(64) uint8_t tile[TILE];
-    const size_t most = TILE / size;
+    _Alignas(64) uint8_t tile[FOLD_TILE];
+    const size_t most = FOLD_TILE / size;
     if (many == 1 && out != operands[0])
         copy_bytes(out, operands[0], size * count, 0);
     if (many < 2)
@@ -133,11 +132,7 @@ static void fold_tiles(Fold fold, size_t size, void *out, const void *const *ope
     }
 }
 
-/* Below, the fence costs what not reading the target saves. */
-#define STREAMED_BYTES 1024
-/* How far ahead a streamed copy fetches its source, by lines: what comes from memory and from a
-   third cache is a fifth faster, what lies nearer no slower. */
-enum { AHEAD = 2048, LINE = 64 };
+enum { LINE = 64 }; /* bytes of a cache line */
 
 #define TARGET baseline
 #define INSTRUCTIONS

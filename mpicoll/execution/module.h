@@ -8,9 +8,7 @@
 
 #include "flight.h"
 #include "program.h"
-
-/* Nanoseconds of yielding before Python takes over, which also asks whether the other rank lives. */
-#define YIELD_NS 200000
+#include "tuning.h"
 
 typedef struct {
     PyObject_HEAD
@@ -55,9 +53,6 @@ void count_forks(void);
 
 /* Say to the other ranks that this one leaves a run in its middle; before its user goes on. */
 void program_leave(ProgramObject *self);
-
-/* Looks at a word while this thread keeps the interpreter: most waits end sooner. */
-enum { HELD_SPINS = 40 };
 
 /* Of threads that are inside a C++ library while the interpreter ends: finalizing.c. */
 extern PyMethodDef finalizing_methods[];

@@ -59,7 +59,7 @@ static int64_t *under_way(const PlanTableObject *self)
 static int compare(
     PlanTableObject *self, Comparison *comparison, PyObject *name, const ActiveCall *call)
 {
-    enum state state = digest_compare(&self->digests, comparison, HELD_SPINS, 0);
+    enum state state = digest_compare(&self->digests, comparison, self->spins, 0);
     while (state != DONE) {
         Py_BEGIN_ALLOW_THREADS
         state = digest_compare(&self->digests, comparison, self->spins, YIELD_NS);

@@ -2,6 +2,7 @@
 
 #define _GNU_SOURCE
 #include "program.h"
+#include "tuning.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -17,16 +18,6 @@
 
 /* Linux moves at most 2 GiB less a page in one call. */
 #define MOST ((size_t)1 << 30)
-enum { YIELDS = 16 };
-/* Rows that run before another job has its turn, or the owner may have this one back. */
-enum { ROWS = 8 };
-/* How much a trial writes at most and at least, and how often there is one, in bytes, of which a copy
-   counts as COUNTED or more. It is slow from 64 ns and 10 a line on: of 4 KiB, three in a hundred
-   take 650 ns and more where cores have one L3 cache, and one in ten less than 800 where they have
-   two. As many trials on end must be fast before copies go through the cache: a slot may have been
-   read by a rank that is near, and the next one by a rank that is not. */
-enum { TRIAL = 4096, LEAST_TRIAL = 2048, TRIAL_EVERY = 1 << 20, COUNTED = TRIAL_EVERY / 64 };
-enum { TRIAL_NS = 64, TRIAL_LINE_NS = 10, FAST_TRIALS = 4 };
 /* The words of a flag. The last two are those of memory that others read in place. */
 enum { FLAG, ADDRESS, WITHDRAWN };
 
@@ -76,19 +67,19 @@ static char *address(const Program *program, const Operand *operand)
    and hosts move those of a virtual machine while it runs: so a part is timed at times. */
 static void copy_adaptively(Program *program, char *target, const char *source, size_t nbytes)
 {
-    if (program->untried <= 0 && nbytes >= LEAST_TRIAL) {
+    if (program->untried <= 0) {
         const size_t tried = nbytes < TRIAL ? nbytes : TRIAL;
         char part[TRIAL];
         copy_bytes(part, source, tried, 0); /* not timed: the source may lie in no cache */
         const int64_t begun = nanoseconds();
         copy_bytes(target, part, tried, 0);
         __atomic_add_fetch(&program->fast, 1, __ATOMIC_SEQ_CST); /* waits for the stores */
-        if (nanoseconds() - begun > TRIAL_NS + (int64_t)tried / 64 * TRIAL_LINE_NS)
+        if (nanoseconds() - begun > (int64_t)tried / 64 * SLOW_LINE_NS)
             program->fast = 0;
         program->untried = TRIAL_EVERY;
         target += tried, source += tried, nbytes -= tried;
     }
-    program->untried -= nbytes < COUNTED ? COUNTED : (int64_t)nbytes;
+    program->untried -= (int64_t)nbytes;
     copy_bytes(target, source, nbytes, program->fast < FAST_TRIALS);
 }
 
@@ -245,7 +236,7 @@ enum turn program_turn(Job *job)
 {
     Program *program = (Program *)job;
     const int64_t before = program->position, left = program->length - before;
-    program->until = before + (left < ROWS ? left : ROWS);
+    program->until = before + (left < TURN_ROWS ? left : TURN_ROWS);
     const enum state state = program_advance(program, 0, 0);
     if (state == FAILED || state == CALLING || program->position == program->length)
         return ENDED;

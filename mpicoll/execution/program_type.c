@@ -294,7 +294,7 @@ static enum state advance_waiting(ProgramObject *self, int64_t until)
     enum state state = WAITING;
     program->until = until;
     if (self->light)
-        state = program_advance(program, HELD_SPINS, 0);
+        state = program_advance(program, self->spins, 0);
     if (state != WAITING)
         return state;
     /* Python's wait lets the library of the callbacks move its messages. */

@@ -5,6 +5,7 @@
 
 #define _GNU_SOURCE
 #include "progress.h"
+#include "tuning.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -12,11 +13,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-/* Nanoseconds in which its owner alone may take a job up: he often waits for it at once. */
-enum { GRACE = 20000 };
-/* While nothing advances the thread yields its core, for so many nanoseconds, and then naps: who
-   computes may share that core. After so many naps in which nothing was given it sleeps. */
-enum { AWAKE = 100000, FIRST_NAP = 50000, LAST_NAP = 1000000, NAPS = 20, SLACK = 5000 };
+/* The slack of the timers of naps, in ns: the default of 50000 is as long as a nap. */
+enum { SLACK = 5000 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock;
@@ -101,22 +99,22 @@ static int rest(int64_t length)
 
 static void *live(void *unused)
 {
-    int64_t advanced = nanoseconds(), length = FIRST_NAP, naps = 0, seen = 0;
+    int64_t advanced = nanoseconds(), length = FIRST_NAP_NS, naps = 0, seen = 0;
     prctl(PR_SET_TIMERSLACK, SLACK);
     pthread_mutex_lock(&lock);
     for (;;) {
         if (run_all()) {
-            advanced = nanoseconds(), length = FIRST_NAP;
-        } else if (listed && nanoseconds() - advanced < AWAKE) {
+            advanced = nanoseconds(), length = FIRST_NAP_NS;
+        } else if (listed && nanoseconds() - advanced < YIELD_NS) {
             pthread_mutex_unlock(&lock);
             sched_yield();
             pthread_mutex_lock(&lock);
         } else {
             naps = arrivals == seen ? naps + 1 : 0, seen = arrivals;
             if (rest(stopped || (!listed && naps > NAPS) ? 0 : length))
-                advanced = nanoseconds(), length = FIRST_NAP, naps = 0;
+                advanced = nanoseconds(), length = FIRST_NAP_NS, naps = 0;
             else
-                length = 3 * length / 2 < LAST_NAP ? 3 * length / 2 : LAST_NAP;
+                length = 3 * length / 2 < LAST_NAP_NS ? 3 * length / 2 : LAST_NAP_NS;
         }
     }
     return unused;
@@ -184,7 +182,7 @@ int progress_give(Job *job, int now)
     if (job->given) {
         job->again = 1;
         if (!job->link) {
-            job->not_before = nanoseconds() + GRACE;
+            job->not_before = nanoseconds() + GRACE_NS;
             link_job(job);
         }
         job->not_before = now ? 0 : job->not_before;

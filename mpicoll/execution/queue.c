@@ -1,11 +1,10 @@
 /* The queue of one group: see queue.h. */
 
 #include "queue.h"
+#include "tuning.h"
 
 #include <stdlib.h>
 
-/* Rows that run before another job has its turn. */
-enum { ROWS = 8 };
 /* Bytes of room that is kept: a fresh page costs more than what is written there. */
 static const size_t MOST_KEPT = (size_t)64 << 20;
 
@@ -182,7 +181,7 @@ enum turn queue_turn(Job *job)
         return ENDED;
     const enum phase phase = queue->phase;
     const int64_t position = call->program->position;
-    const enum state state = queue_advance(queue, ROWS, 0, 0);
+    const enum state state = queue_advance(queue, TURN_ROWS, 0, 0);
     if (state == DONE)
         return queue_head(queue) ? ADVANCED : ENDED;
     if (state == FAILED || queue->phase == REFUSED)

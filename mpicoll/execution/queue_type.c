@@ -274,7 +274,7 @@ static int drive(QueueObject *self, int64_t number)
     while (queue_completed(queue) < number) {
         enum state state = WAITING;
         if (owner(queue_head(queue))->light)
-            state = queue_advance(queue, INT64_MAX, HELD_SPINS, 0);
+            state = queue_advance(queue, INT64_MAX, self->table->spins, 0);
         if (state != DONE && queue->phase != REFUSED) {
             Py_BEGIN_ALLOW_THREADS
             state = queue_advance(queue, INT64_MAX, self->table->spins, YIELD_NS);

@@ -33,14 +33,10 @@ from mpicoll.memory.segments import FIRST
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Reach
 from mpicoll.programs.messages import SCRATCH, Buffer
+from mpicoll.tuning import GPU_TILE, ZERO_COPY
 
 SWITCH, ORDER, TILE = "MPICOLL_IPC", "MPICOLL_STREAM_ORDER", "MPICOLL_IPC_TILE"
 _OFF = ("0", "off", "no", "false")
-ZERO_COPY = 64 * 1024
-"""The smallest zero-copy message in bytes: below, a copy costs less than to wait for readers."""
-_TILE_BYTES = 8 << 20
-"""Of a tile between GPUs: a fast link (450 GB/s) takes 19 us for it, the host about as long to put
-the work of a tile on the stream."""
 _PATTERN = 0x5A
 _TRIED = 0x5A5A
 
@@ -121,7 +117,7 @@ class GpuMemory:
             return 0
         if asked is not None:
             return asked
-        return _TILE_BYTES if len(gpus) == len(given) else 0
+        return GPU_TILE if len(gpus) == len(given) else 0
 
     def _unordered(self) -> str:
         """Return why the streams of this rank cannot wait for flags, or raise them."""

@@ -2,8 +2,8 @@
 
 The messages of a plan are copied and sent in pieces, by a few blocks of page-locked memory in
 turn: while one piece is being sent, the next is copied from the GPU, and the receiver copies the
-one before to its GPU. A plan locks `BLOCKS` pieces at most whatever its messages are, or `LEAST`
-for each message of a round where that is more.
+one before to its GPU. A plan locks `MOST` pieces at most whatever its messages are, or
+`FEWEST` for each message of a round where that is more.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 from mpicoll.backend import Array, Message
 
-PIECE_BYTES = 1 << 20
-"""Bytes that are copied and sent at a time, the same on all ranks."""
-BLOCKS, LEAST = 16, 4
-"""Pieces of page-locked memory that the messages of a round share; the least for each of them."""
+MOST, FEWEST = 16, 4
+"""Pieces of page-locked memory for the messages of a round, and the least for each message."""
 
 
 class Event(Protocol):
@@ -155,7 +153,7 @@ def in_blocks(
     mirror: Mirror, receives: dict[int, list[Array]], sends: dict[int, list[Array]]
 ) -> tuple[list[Pieces], list[Pieces]]:
     """Return the pieces of a round with their page-locked memory."""
-    most = max(LEAST, BLOCKS // max(1, len(receives) + len(sends)))
+    most = max(FEWEST, MOST // max(1, len(receives) + len(sends)))
 
     def placed(peer: int, gpu: list[Array]) -> Pieces:
         if len(gpu) <= most:

@@ -9,22 +9,19 @@ from mpicoll.algorithms.registry import find
 from mpicoll.backend import CMA, DIRECT, STAGED
 from mpicoll.collectives import Collectives
 from mpicoll.errors import CollectiveError
-from mpicoll.gpu import ipc
 from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Group
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize, reduce_op
 from mpicoll.programs import windows
 from mpicoll.programs.instructions import Reach, SharedProgram
 from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer, Combine, lower
-from mpicoll.programs.parting import in_two_parts
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.routes import NEVER
 from mpicoll.selection.auto import CHOOSERS
+from mpicoll.tuning import WINDOW_SLOTS, ZERO_COPY
 
-_ZERO_COPY = 512 * 1024
-"""Bytes of the smallest message that is surely read where it is."""
-_TILES = 8 * windows.SLOTS
+_TILES = 8 * WINDOW_SLOTS
 """Tiles of the largest array in the program of an estimate: more are more work, not more memory.
 
 Of fewer, an eighth of an array would pass through no window.
@@ -89,19 +86,15 @@ def _lowered(group: Group, world: Collectives, schedule: str, transport: str) ->
     node = frozenset(next(ranks for ranks in world.nodes if world.rank in ranks)) - {world.rank}
     if group.device == CUDA:
         everything = frozenset({INPUT, OUTPUT, SCRATCH})
-        program = share(*inputs, Reach(node, everything, ipc.ZERO_COPY // width, NEVER),
+        program = share(*inputs, Reach(node, everything, ZERO_COPY // width, NEVER),
                         in_place=group.in_place)  # fmt: skip
         return _Lowered(program)
     readable = {INPUT, OUTPUT} if group.allocated or route == CMA else set[Buffer]()
     readable |= {SCRATCH} if route == CMA else set()
-    fetched = _ZERO_COPY // width
-    largest = max(inputs[1].values(), default=0) * width
-    if world.routes.fetches_part(arguments, route, largest):
-        inputs = in_two_parts(*inputs)
-    real = tile_of(route, block=largest, one_way=contract.one_way) // width
+    fetched = ZERO_COPY // width
+    real = tile_of(route) // width
     tile = max(real, 1 + group.bytes_total // width // _TILES)
-    private = frozenset(set() if group.allocated else readable)
-    reach = Reach(node, frozenset(readable), fetched, tile, private=private)
+    reach = Reach(node, frozenset(readable), fetched, tile)
     program = share(*inputs, reach, in_place=group.in_place)
     return _Lowered(program, fetched if route == CMA else NEVER, tile, real)
 

@@ -10,7 +10,6 @@ from mpicoll.errors import Unavailable, first_error
 from mpicoll.memory.slots import Layout, LayoutTable, Published, SharedResources, match
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs import windows
-from mpicoll.programs.forwarding import forward
 from mpicoll.programs.instructions import SharedProgram
 from mpicoll.programs.messages import Buffer, Kind, Piece
 
@@ -87,7 +86,6 @@ def lay_out(
     if tile:
         received = [number for number, each in enumerate(incoming) if each.window]
         layout.program = windows.through_windows(program, tile, received)
-        forward(layout.program)
     return LaidOut(layout, incoming, resources)
 
 

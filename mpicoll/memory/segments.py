@@ -39,16 +39,8 @@ from mpicoll.memory.waiting import SpinYieldSleep, default_deadline
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Reach
 from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer
+from mpicoll.tuning import FETCHED_TILE, TILE, ZERO_COPY
 
-TILE = 512 * 1024
-"""Bytes that are fetched at a time: with the copy of the other side, half of a core's cache."""
-TILE_OF_WINDOW = 64 * 1024
-"""Bytes that pass through a window of slots at a time."""
-_LARGE, _LARGE_TILE = 4 << 20, 256 * 1024
-"""Blocks of as many bytes have larger tiles, as each takes two waits; not rows that go one
-way, which were measured to take longer in them."""
-_ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
-"""The smallest zero-copy message in bytes, by whether ranks share cores."""
 FIRST = 15 << 16
 """Bytes of the first segment. A later one has a power of two times as many."""
 _STREAMED = 64 * 1024
@@ -228,18 +220,16 @@ class MappedMemory:
 
     def reach(
         self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, unbound: bool = False,
-        block: int = 0, one_way: bool = False,
     ) -> Reach:  # fmt: skip
         width = itemsize(dtype)
-        tile = tile_of(transport, block=block, one_way=one_way) // width
-        least = _ZERO_COPY[self.wait_policy.oversubscribed] // width
+        tile = tile_of(transport) // width
+        least = ZERO_COPY // width
         if unbound:
-            private = frozenset((INPUT, OUTPUT, SCRATCH) if transport == CMA else ())
-            return Reach(self.others, private, least, tile, private=private)
-        inside = {name for name, array in buffers.items() if self.find(array)}
-        readable = set(buffers) | {SCRATCH} if transport == CMA else inside
-        private = frozenset(readable - inside)
-        return Reach(self.others, frozenset(readable), least, tile, private=private)
+            readable = frozenset((INPUT, OUTPUT, SCRATCH) if transport == CMA else ())
+            return Reach(self.others, readable, least, tile)
+        inside = frozenset(name for name, array in buffers.items() if self.find(array))
+        readable = frozenset(buffers) | {SCRATCH} if transport == CMA else inside
+        return Reach(self.others, readable, least, tile)
 
     def enter(self, plan: SharedResources) -> int:
         self.entered += 1
@@ -293,15 +283,9 @@ class MappedMemory:
     acquire = release
 
 
-def tile_of(transport: str, *, block: int = 0, one_way: bool = False) -> int:
-    """Return the bytes that are moved at a time.
-
-    Args:
-        block: the bytes of a schedule's largest block; `one_way`: as `Collective` has it.
-    """
-    if transport != SYMMETRIC and not one_way:
-        return TILE
-    return TILE_OF_WINDOW if block < _LARGE or one_way else _LARGE_TILE
+def tile_of(transport: str) -> int:
+    """Return the bytes that are moved at a time."""
+    return TILE if transport == SYMMETRIC else FETCHED_TILE
 
 
 def new_fence() -> Thunk:

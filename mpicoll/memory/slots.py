@@ -34,21 +34,14 @@ from mpicoll.memory.allocator import LINE, Area, FirstFit, whole_lines
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Post, Publication, SharedProgram
 from mpicoll.programs.messages import Buffer, view
+from mpicoll.tuning import FEW_SLOTS, RING_BYTES, RING_MESSAGE
 
 _SMALL_DATA = 16
 _SMALL = LINE - _SMALL_DATA
-_MANY = 4
 _WITHDRAWN = 2
 """Which word of a flag's line says so, behind the flag and the address of a private array."""
 UNBOUND = 0
 """Instead of the address of a private array, which a run states beside the flag of the array."""
-_FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
-"""Above these bytes, publications have a depth of 2 at most, and of 1."""
-_CIRCULATING, _RING, _SLOTS = 4 * 1024, 5 << 19, 256
-"""From these bytes on, publications have slots for up to as many bytes, if they may, of which a
-core's second cache holds a part: when a slot's turn comes again, its readers have given it up. As
-many slots at most. Where a run writes much, half as many bytes do, unless it reads nothing, and so
-runs ahead of its readers: who does something else after ten calls finds these in a nearer cache."""
 _ROOM, _SHARE = 256 << 20, 8 << 20
 """They may until the ranks of a node hold so many bytes together, and each the smaller number."""
 
@@ -263,14 +256,12 @@ class Layout:
             each for each in self.program.publications if not each.zero_copy and not each.window
         ]
         nbytes = sum(self._stride(each) + self._store_bytes(each) for each in publications)
-        if self.words or nbytes > _MOST_BYTES:
+        if self.words or nbytes > RING_BYTES:
             return 1
-        if self.circulates and _CIRCULATING <= nbytes <= _RING // 2:
-            halved = nbytes > _FEW_BYTES and self.program.receipts
-            ring = _RING // 2 if halved else _RING
-            return 1 << min(_SLOTS, ring // nbytes).bit_length() - 1
-        readers = {rank for each in self.program.publications for rank in each.readers}
-        return 2 if readers <= self.replies or nbytes > _FEW_BYTES else _MANY
+        if nbytes < RING_MESSAGE:
+            return FEW_SLOTS
+        slots = RING_BYTES // nbytes if self.circulates else 0
+        return 1 << max(2, slots).bit_length() - 1
 
     def _depth(self, each: Publication) -> int:
         if each.window:

@@ -18,14 +18,16 @@ from mpicoll.backend import SharedMemory, Stage, WaitContext, WaitPolicy, Words
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.machine.living import has_ended
 from mpicoll.machine.waited import Looks, Waited
+from mpicoll.tuning import (
+    FIRST_NAP,
+    LAST_NAP,
+    SPINS,
+    YIELD_SECONDS,
+    YIELDS,
+)
 
 DEADLINE = "MPICOLL_DEADLINE"
 _SECONDS = 300.0
-_SPINS = 400
-_OVERSUBSCRIBED_SPINS = 4
-_YIELDS = 16
-_AWAKE = 0.02
-_NAPS = (50e-6, 1e-3)
 _LOOK = 0.05
 
 
@@ -53,7 +55,7 @@ class SpinYieldSleep:
     ) -> None:
         self.rank, self.processes, self.progress = rank, processes, progress
         self.oversubscribed = oversubscribed
-        self.spins = _OVERSUBSCRIBED_SPINS if oversubscribed else _SPINS
+        self.spins = 0 if oversubscribed else SPINS
         self.deadline = default_deadline()
         self.looked = 0.0
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
@@ -62,12 +64,12 @@ class SpinYieldSleep:
         self.defer: Callable[[BaseException], bool] = _never
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
-        for _ in range(self.spins):
+        for _ in range(self.spins + 1):
             if words[index] >= least:
                 return
         waited = Looks()
-        while waited.look() < _AWAKE:
-            for _ in range(_YIELDS):
+        while waited.look() < YIELD_SECONDS:
+            for _ in range(YIELDS):
                 os.sched_yield()
                 if words[index] >= least:
                     return
@@ -87,11 +89,11 @@ class SpinYieldSleep:
     def _sleep(
         self, words: Words, index: int, least: int, context: WaitContext, waited: Looks
     ) -> None:
-        nap = _NAPS[0]
+        nap = FIRST_NAP
         self.tell(context.peer)
         while words[index] < least:
             sleep(nap)
-            nap = min(1.5 * nap, _NAPS[1])
+            nap = min(1.5 * nap, LAST_NAP)
             self.progress()
             self._hear(words, index, least, context)
             seconds = waited.look()
@@ -231,10 +233,10 @@ class Idle:
         """
         self.waited = self.waited or Waited()
         seconds = self.waited.look()
-        if seconds < _AWAKE:
+        if seconds < YIELD_SECONDS:
             os.sched_yield()
         elif seconds < self.deadline:
-            sleep(_NAPS[0])
+            sleep(FIRST_NAP)
         else:
             raise Unadvanced(f"no started plan has advanced in {self.deadline:g} s")
 

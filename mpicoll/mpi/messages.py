@@ -14,7 +14,6 @@ from mpi4py import MPI
 
 from mpicoll.backend import Array, Message, Messages, Poll, Stage, Thunk
 from mpicoll.gpu.staging import (
-    PIECE_BYTES,
     Copies,
     Downloads,
     Mirror,
@@ -31,6 +30,7 @@ from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.requests import Resources, Waits
 from mpicoll.mpi.staging import StagedMessages
 from mpicoll.peers.known import Peers
+from mpicoll.tuning import STAGED_PIECE
 
 _FEW = 3
 """More requests than these are started by one call, and waited for by one."""
@@ -71,7 +71,7 @@ class MpiMessages:
             starts.append(waits.begin(partial(MPI.Prequest.Startall, every)))
             ends.append(waits.poll(partial(MPI.Request.Testall, every)))
         by_host = [
-            pieces_by_peer([each for each in some if self._needs_staging(each.data)], PIECE_BYTES)
+            pieces_by_peer([each for each in some if self._needs_staging(each.data)], STAGED_PIECE)
             for some in (receives, sends)
         ]
         if any(by_host):

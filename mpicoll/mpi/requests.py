@@ -18,8 +18,9 @@ from mpicoll.backend import Poll, Stage, Thunk
 from mpicoll.errors import RankLost
 from mpicoll.execution.background import Background
 from mpicoll.peers.known import Peers
-from mpicoll.peers.polling import FIRST_YIELDS, Patience, in_thread, wait_polling
+from mpicoll.peers.polling import Patience, in_thread, wait_polling
 from mpicoll.peers.watch import guarded
+from mpicoll.tuning import YIELDS
 
 T = TypeVar("T")
 
@@ -146,7 +147,7 @@ class Waits:
         inside = self.peers.inside
         try:
             # Ranks that share cores get theirs in turns, each with cold caches: a loop of C.
-            if not (inside(test) if self.peers.spins else inside.comes(test, FIRST_YIELDS)):
+            if not (inside(test) if self.peers.spins else inside.comes(test, YIELDS)):
                 wait_polling(partial(inside, test), self.missing, self.stage, self.peers)
         except MPI.Exception as error:
             raise self.failed(error) from error
@@ -225,7 +226,7 @@ class Apart:
         inside, wait, leave = self.peers.inside, waits.wait, self.leave
         if repeated is not None:
             start, test, through = repeated.Start, repeated.Test, inside.through
-            yields = 0 if self.peers.spins else FIRST_YIELDS
+            yields = 0 if self.peers.spins else YIELDS
 
             def again() -> None:
                 try:

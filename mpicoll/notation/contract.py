@@ -73,11 +73,6 @@ class Collective:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    @property
-    def one_way(self) -> bool:
-        """Whether rows go from the root alone, or to it."""
-        return self.rooted and self.unit == "rows"
-
     def has_input(self, rank: int, root: int) -> bool:
         """Whether a rank gives an array to this collective."""
         return self.unit != "none" and (not self.from_root or rank == root)

@@ -18,6 +18,7 @@ from mpicoll.memory.segments import MappedMemory
 from mpicoll.memory.waiting import HasDeadline, default_deadline
 from mpicoll.peers.calls import Calls, CallState, OtherCall
 from mpicoll.peers.contact import ENDED, SILENT, Answer, Contact, Told
+from mpicoll.tuning import SPINS
 
 _MOST_LEFT = 64
 """Operations that this rank has left, and of which it keeps why."""
@@ -65,7 +66,7 @@ class Peers(HasDeadline):
         self.rank, self.size = rank, size
         self.generation = forks.generation()
         self._deadline = default_deadline()
-        self.spins, self.exchanges, self.native = 400, 0, False
+        self.spins, self.exchanges, self.native = SPINS, 0, False
         self.shared: MappedMemory | None = None
         self.contact: Contact | None = None
         self.calls: Calls | None = None

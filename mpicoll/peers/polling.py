@@ -13,15 +13,9 @@ from mpicoll.backend import Stage
 from mpicoll.machine.background import background, is_done
 from mpicoll.machine.waited import Looks
 from mpicoll.peers.known import Peers
+from mpicoll.tuning import FIRST_NAP, LAST_NAP, POLL_SECONDS, YIELDS
 
 T = TypeVar("T")
-_SHORT = 1e-3
-"""Seconds for which one thread sleeps until another has made a call."""
-_AWAKE = 1.0
-"""Seconds in which this rank only yields: the library moves its messages while it is asked."""
-FIRST_YIELDS, _YIELDS = 48, 16
-"""Looks between yields before the clock is asked, and then from one time to the next."""
-_NAP = 100e-6
 
 
 def wait_polling(
@@ -39,14 +33,14 @@ def wait_polling(
     for _ in range(peers.spins):
         if test():
             return
-    for _ in range(FIRST_YIELDS):
+    for _ in range(YIELDS):
         if test():
             return
         os.sched_yield()
     patience = Patience(missing, stage, peers)
-    while not (_comes(test) if patience.waited.seconds < _AWAKE else test()):
-        if patience.waited.seconds >= _AWAKE:
-            sleep(_NAP)
+    while not (_comes(test) if patience.waited.seconds < POLL_SECONDS else test()):
+        if patience.waited.seconds >= POLL_SECONDS:
+            sleep(FIRST_NAP)
         patience.look(test)
     patience.end()
 
@@ -92,7 +86,7 @@ class Patience:
 
 def _comes(test: Callable[[], bool]) -> bool:
     """Whether a test holds after a few yields; to look at the clock takes as long as to yield."""
-    for _ in range(_YIELDS):
+    for _ in range(YIELDS):
         if test():
             return True
         os.sched_yield()
@@ -117,7 +111,7 @@ def in_thread(
     """
     future = background(call, f"mpicoll {stage}")
     try:
-        wait_polling(partial(is_done, future, _SHORT), missing, stage, peers)
+        wait_polling(partial(is_done, future, LAST_NAP), missing, stage, peers)
     except BaseException:
         if undo is not None:
             future.add_done_callback(partial(_undone, undo))

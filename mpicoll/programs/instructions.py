@@ -142,7 +142,6 @@ class Reach:
         least: elements from which a message in such a buffer is zero-copy.
         tile: elements that are moved at a time.
         announces: each tile of a zero-copy message has a flag of its own.
-        private: the readable buffers that others must fetch from.
     """
 
     intra_node: frozenset[int]
@@ -150,4 +149,3 @@ class Reach:
     least: int
     tile: int
     announces: bool = False
-    private: frozenset[Buffer] = frozenset()

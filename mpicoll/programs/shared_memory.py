@@ -40,7 +40,6 @@ from mpicoll.programs.messages import (
     overlappable,
     overlaps,
 )
-from mpicoll.programs.parting import is_handed
 from mpicoll.programs.reuse import acknowledge, wait_for_readers
 from mpicoll.programs.tiling import Action, Passes, conflicts, divide
 
@@ -166,7 +165,6 @@ class _SharedLowering(Lowering):
             and runs[0].buffer in self.reach.readable
             and length >= self.reach.least
             and not overlaps(runs[0], self.busy)
-            and not (runs[0].buffer in self.reach.private and is_handed(blocks))
         )
         if runs and not zero_copy:
             whole = Piece(Buffer(Kind.SLOT, number), 0, length)

@@ -15,6 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from mpicoll import tuning
 from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
@@ -28,11 +29,6 @@ from mpicoll.programs.instructions import (
 from mpicoll.programs.messages import Combine, Kind, Move, Piece
 from mpicoll.programs.reuse import end_of_folds
 
-SLOTS = 32
-"""The most slots of a window, a power of two."""
-_WINDOWS = 3 << 20
-"""Bytes of the windows of a program where messages are few; where they are many, each has fewer
-slots. Of 64 KiB each, 32 are more than any core's second cache holds."""
 _FEWEST = 2
 
 
@@ -66,8 +62,9 @@ def agree(
         tile: the elements of a tile, which has `nbytes` bytes.
     """
     everyone = dict(enumerate(exchange(ends(program, tile), Ends)))
-    most = max(_FEWEST, _WINDOWS // nbytes)
-    choose(program, rank, everyone, tile, min(SLOTS, 1 << most.bit_length() - 1), most)
+    most = max(_FEWEST, tuning.WINDOW_BYTES // nbytes)
+    slots = min(tuning.WINDOW_SLOTS, 1 << most.bit_length() - 1)
+    choose(program, rank, everyone, tile, slots, most)
 
 
 def ends(program: SharedProgram, tile: int) -> Ends:

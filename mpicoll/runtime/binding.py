@@ -18,11 +18,9 @@ from mpicoll.gpu.streams import PlanStream
 from mpicoll.memory.layout import LaidOut, lay_out
 from mpicoll.memory.notes import GROUP
 from mpicoll.memory.slots import SharedResources
-from mpicoll.notation.elements import itemsize
 from mpicoll.notation.schedule import Block, Round
 from mpicoll.programs.instructions import Reach, SharedProgram
 from mpicoll.programs.messages import INPUT, OUTPUT, Buffer
-from mpicoll.programs.parting import in_two_parts
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.allocation import empty_like_input, with_memory
 from mpicoll.runtime.arguments import Arguments
@@ -176,10 +174,7 @@ class Binder:
         unbound = arguments.unbound and not self._is_bound(arguments)
         buffers = {} if unbound else self._buffers(call)
         rounds, (sizes, before, after) = call.rounds, call.blocks
-        largest = max(sizes.values(), default=0) * itemsize(call.dtype)
         is_even = arguments.counts is None and all(sizes.values())
-        if self.routes.fetches_part(arguments, route, largest):
-            rounds, sizes, before, after = in_two_parts(rounds, sizes, before, after)
 
         def laid_out_by(reach: Reach) -> LaidOut:
             return lay_out(
@@ -191,10 +186,7 @@ class Binder:
 
         if store is None:
             return laid_out_by(
-                shared.reach(
-                    route, buffers, call.dtype, unbound=unbound,
-                    block=largest, one_way=arguments.collective.one_way,
-                )
+                shared.reach(route, buffers, call.dtype, unbound=unbound)
             )  # fmt: skip
         try:
             return laid_out_by(store.reach(buffers, call.dtype))

@@ -55,17 +55,6 @@ class Routes:
         is_fetched = arguments.collective.name in _FETCHED
         return FETCHED_FROM[shared.wait_policy.oversubscribed] if is_fetched else NEVER
 
-    def fetches_part(self, arguments: Arguments, route: str, nbytes: int) -> bool:
-        """Whether of a row of so many bytes a part is fetched while its root copies another."""
-        shared = self.transport.shared
-        if shared is None or shared.wait_policy.oversubscribed:
-            return False
-        if not self.serves_any_arrays(arguments):
-            return False
-        is_large = nbytes >= FETCHED_FROM[False]
-        is_scatter = arguments.collective.name == "scatter"
-        return is_scatter and is_large and route == CMA and self.transport.size == 2
-
     def names(self) -> list[str]:
         """Return the transports of schedules on the host."""
         names, shared = [self.transport.name], self.transport.shared

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 from mpicoll.backend import Array, Arrays, Stage, WaitContext, Words
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.machine.waited import Waited
+from mpicoll.tuning import LAST_NAP, YIELD_SECONDS
 
 Queued = TypeVar("Queued")
-_AWAKE = 0.02
-_NAP = 1e-3
 _LOOK = 0.5
 
 
@@ -245,7 +244,7 @@ class ThreadWaits:
             seconds = waited.look()
             if seconds > self.deadline:
                 raise self.lost(context, f"which did not come in {seconds:.3g} s")
-            sleep(0 if seconds < _AWAKE else _NAP)
+            sleep(0 if seconds < YIELD_SECONDS else LAST_NAP)
 
     def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
         if words[index] >= least:

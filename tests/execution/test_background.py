@@ -66,7 +66,7 @@ class Peer:
         return Messages((post,), (Poll(test, come.wait),), lambda: None)
 
 
-@pytest.mark.parametrize("pause", [0.0, 3 * background._AWAKE])
+@pytest.mark.parametrize("pause", [0.0, 3 * background.YIELD_SECONDS])
 def test_later_rounds_are_posted_while_the_rank_computes(pause: float) -> None:
     """Also by a thread that has gone to sleep since it was last needed."""
     for _ in range(3):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpicoll import tuning
 from mpicoll.execution import compiled, extension
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.threads import threads
@@ -47,13 +48,14 @@ def address(x: Any) -> int:
         ("allgather", 2048, compiled.ADAPTIVE, compiled.CACHED),
         ("reduce", 1 << 18, compiled.ADAPTIVE, None),
         ("broadcast", 3 << 18, compiled.ADAPTIVE, compiled.CACHED),
-        ("alltoall", 8 << 20, compiled.ADAPTIVE, compiled.STREAMED),
+        ("alltoall", 1 << 20, compiled.ADAPTIVE, compiled.STREAMED),
     ],
 )  # fmt: skip
 def test_slots_are_written_adaptively_and_large_results_past_the_cache(
     collective: str, nbytes: int, slots: int, results: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache of another core holds every line of a slot that it has read before."""
+    monkeypatch.setattr(tuning, "STREAMED_RESULTS", 2 << 20)
     found = ways(collective, nbytes, monkeypatch)
     assert found == ({slots}, set() if results is None else {results})
 

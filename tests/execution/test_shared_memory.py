@@ -24,6 +24,7 @@ from mpicoll import (
     UnknownName,
     Unsupported,
     threads,
+    tuning,
 )
 from mpicoll.algorithms.registry import algorithms, find
 from mpicoll.backend import SharedMemory
@@ -31,7 +32,6 @@ from mpicoll.execution import compiled
 from mpicoll.memory import segments, slots
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import user_op
-from mpicoll.programs import windows
 
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
 OVER_MESSAGES = FORMS if OVER_TORCH else SCHEDULES
@@ -45,11 +45,11 @@ LARGE = [("allreduce", "two_shot"), ("allreduce", "ring"), ("broadcast", "one_sh
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every message a large one: tiles, windows, in place, and no double slots."""
+    monkeypatch.setattr(segments, "FETCHED_TILE", 64)
     monkeypatch.setattr(segments, "TILE", 64)
-    monkeypatch.setattr(segments, "TILE_OF_WINDOW", 64)
-    monkeypatch.setattr(windows, "SLOTS", 2)
-    monkeypatch.setattr(segments, "_ZERO_COPY", {False: 32, True: 32})
-    monkeypatch.setattr(slots, "_MOST_BYTES", 600)
+    monkeypatch.setattr(tuning, "WINDOW_SLOTS", 2)
+    monkeypatch.setattr(segments, "ZERO_COPY", 32)
+    monkeypatch.setattr(slots, "RING_BYTES", 600)
 
 
 def shared(c: Collectives) -> SharedMemory:

@@ -110,8 +110,8 @@ def tiny(c: Collectives, g: Collectives, monkeypatch: pytest.MonkeyPatch) -> Non
     with suppress(Unavailable):
         store = g.routes.gpu_memory(g.gpu())
         monkeypatch.setattr(store, "tile", 64 if store.orders else 0)
-    monkeypatch.setattr(slots, "_MOST_BYTES", 600)
-    monkeypatch.setattr(f"{type(c.transport).messages.__module__}.PIECE_BYTES", 64)
+    monkeypatch.setattr(slots, "RING_BYTES", 600)
+    monkeypatch.setattr(f"{type(c.transport).messages.__module__}.STAGED_PIECE", 64)
 
 
 def check(

@@ -21,6 +21,7 @@ from expect import affine, case, input_shape
 from hypothesis import given
 from hypothesis import strategies as some
 
+from mpicoll import tuning
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.errors import Unsupported
 from mpicoll.memory.allocator import Area, FirstFit
@@ -28,8 +29,7 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, Place
 from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
-from mpicoll.programs import announcing, forwarding, parting, windows
-from mpicoll.programs.forwarding import forward
+from mpicoll.programs import announcing, windows
 from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
@@ -51,7 +51,6 @@ from mpicoll.programs.messages import (
     Piece,
     overlaps,
 )
-from mpicoll.programs.parting import Part, in_two_parts
 from mpicoll.programs.reuse import ZeroCopy
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import check_arguments
@@ -196,21 +195,17 @@ def execute(everyone: list[Rank], inputs: list[Any], wanted: list[Any], seed: in
 
 
 @pytest.mark.parametrize(
-    ("size", "readable", "announces", "slots", "parted"),
-    [(2, READABLE, False, SLOTS, False), (3, (), False, SLOTS, False),
-     (4, READABLE, False, SLOTS, False), (5, (), False, SLOTS, False),
-     (3, READABLE, True, SLOTS, False), (4, READABLE, True, SLOTS, False),
-     (2, (), False, MANY, False), (4, (), False, MANY, False), (5, (), False, MANY, False),
-     (4, READABLE, False, SLOTS, True)],
-    ids=["2", "3", "4", "5", "3 by tile", "4 by tile", "2 forwarded", "4 forwarded",
-         "5 forwarded", "4 in parts"],
+    ("size", "readable", "announces", "slots"),
+    [(2, READABLE, False, SLOTS), (3, (), False, SLOTS), (4, READABLE, False, SLOTS),
+     (5, (), False, SLOTS), (3, READABLE, True, SLOTS), (4, READABLE, True, SLOTS),
+     (2, (), False, MANY), (4, (), False, MANY)],
+    ids=["2", "3", "4", "5", "3 by tile", "4 by tile", "2 with slots for all",
+         "4 with slots for all"],
 )  # fmt: skip
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
 def test_any_order_of_ranks_is_right(
     each: Algorithm, size: int, readable: tuple[str, ...], announces: bool, slots: int,
-    parted: bool, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(parting, "_UNIT", TILE)
     name, op = each.collective.name, user_op(affine)
     root = size - 1
     try:
@@ -239,16 +234,11 @@ def test_any_order_of_ranks_is_right(
             each.rounds(rank, size, root), lengths, each.collective.input_blocks(place),
             list(each.collective.output_contents(place)),
         )  # fmt: skip
-        private = frozenset(readable if parted else ())
-        reach = Reach(
-            intra_node, frozenset(readable), 3, TILE, announces=announces, private=private
-        )
-        program = share(*(in_two_parts(*given) if parted else given), reach)
+        reach = Reach(intra_node, frozenset(readable), 3, TILE, announces=announces)
+        program = share(*given, reach)
         programs.append((program, length))
-    if parted or not readable:
+    if not readable:
         through_windows([made for made, _ in programs], slots)
-        for made, _ in programs:
-            forward(made)
     everyone = [
         Rank(made, np.empty(shape, "uint8"), np.zeros(length, "uint8"), op.function)
         for (made, length), shape in zip(programs, shapes, strict=True)
@@ -271,39 +261,6 @@ def through_windows(programs: list[SharedProgram], slots: int = SLOTS) -> int:
         made.instructions, made.rounds = new.instructions, new.rounds
         found += sum(each.window is not None for each in made.publications)
     return found
-
-
-@pytest.mark.parametrize("private", [True, False])
-def test_of_a_row_in_parts_the_first_passes_through_slots_unless_memory_is_shared(
-    private: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parting, "_UNIT", TILE)
-    rounds, row = find("scatter", "naive").rounds(0, 2, 0), 10 * TILE
-    given = in_two_parts(rounds, {0: row, 1: row}, [0, 1], [0])
-    readable = frozenset(READABLE)
-    reach = Reach(frozenset({1}), readable, 3, TILE, private=readable if private else frozenset())
-    made = share(*given, reach)
-    first, last = made.publications
-    assert (first.zero_copy, last.zero_copy) == (not private, True)
-    assert first.piece is not None
-    assert first.piece.length == parting._HANDED * row // TILE * TILE
-    assert last.piece == (INPUT, row + first.piece.length, row - first.piece.length)
-    own = made.instructions.index(Move(Piece(OUTPUT, 0, row), Piece(INPUT, 0, row)))
-    assert own > made.instructions.index(Publish(1, 0)), "it is fetched while the root copies"
-
-
-def test_local_work_is_done_on_each_part() -> None:
-    temp = Temp("t", 0)
-    given = [(copy(temp, 0), fold(0, temp)), (send(1, 0, temp), recv(1))]
-    rounds, sizes, before, after = in_two_parts(given, {0: 4000}, [0], [0])
-    parts = [Part(0, False), Part(0, True)]
-    assert [sizes[each] for each in parts] == [2048, 1952]
-    assert before == after == parts
-    of = [(each, Temp("t", each)) for each in parts]
-    assert rounds == [
-        *((copy(own, block), fold(block, own)) for block, own in of),
-        *((send(1, block, own), recv(1)) for block, own in of),
-    ]
 
 
 def test_windows_are_found_where_ranks_read_as_they_write() -> None:
@@ -404,12 +361,12 @@ def test_messages_to_other_nodes_keep_the_numbers_of_rounds(elsewhere: Any, foun
     assert chosen(made[0], 0, everyone) == [found]
 
 
-@pytest.mark.parametrize("tiles", [windows.SLOTS, 64])
+@pytest.mark.parametrize("tiles", [tuning.WINDOW_SLOTS, 64])
 def test_many_windows_have_few_slots_each(tiles: int) -> None:
     """Though each message would fit into the slots of a window alone."""
     made, everyone = ends([[(send(1, 0),)] * 10, [(recv(0, 0),)] * 10], [0, 1])
     made[0].publications[:] = [replace(each, tiles=tiles) for each in made[0].publications]
-    assert chosen(made[0], 0, everyone, windows.SLOTS) == [4] * 10
+    assert chosen(made[0], 0, everyone, tuning.WINDOW_SLOTS) == [4] * 10
 
 
 @pytest.mark.parametrize(("nbytes", "slots"), [(64, 32), (192, 16), (256, 8), (2048, 2)])
@@ -445,35 +402,6 @@ def test_what_lies_there_from_the_beginning_has_one_flag() -> None:
     assert not made.publications[0].by_tile
 
 
-def test_a_tile_is_forwarded_as_soon_as_it_is_made() -> None:
-    """So that it is copied from the cache, and rank 2 reads the first one early."""
-    reach = Reach(frozenset({0, 2}), frozenset(), 3, TILE)
-    made = share([(recv(0, 0),), (send(2, 0),)], {0: 10}, [], [0], reach)
-    forward(made)
-    parts = [(0, 4), (4, 4), (8, 2)]
-    tiles = [
-        [Await(0, n), Move(Piece(OUTPUT, at, k), Piece(Buffer(Kind.RECEIPT, 0), at, k)),
-         *[WaitForSlot(0)] * (n == 0),
-         Move(Piece(Buffer(Kind.SLOT, 0), at, k), Piece(OUTPUT, at, k)), Publish(0, n)]
-        for n, (at, k) in enumerate(parts)
-    ]  # fmt: skip
-    assert made.instructions == [*chain.from_iterable(tiles), Acknowledge(0)]
-
-
-def test_what_a_window_holds_stays_in_its_round() -> None:
-    """A reader frees its slots in the next round, which comes after this rank's messages."""
-    size, two_shot = 2, find("allreduce", "two_shot")
-    made = []
-    for rank in range(size):
-        reach = Reach(frozenset({1 - rank}), frozenset(), 3, TILE)
-        made.append(share(two_shot.rounds(rank, size, 0), {0: 29, 1: 29}, [0, 1], [0, 1], reach))
-    through_windows(made)
-    before = [list(each.instructions) for each in made]
-    for each in made:
-        forward(each)
-    assert [each.instructions for each in made] == before
-
-
 def program(rounds: Any, **changes: Any) -> SharedProgram:
     reach = Reach(frozenset({1, 2}), frozenset({OUTPUT}), 4, 1000)
     sizes = {0: 8, 1: 8}
@@ -488,23 +416,18 @@ def test_zero_copy_memory_is_not_written_before_it_is_read() -> None:
     assert kinds.index("Publish") < kinds.index("WaitForReaders")
 
 
-@pytest.mark.parametrize("kind", ["wait_for_readers", "acknowledge", "written", "made"])
+@pytest.mark.parametrize("kind", ["wait_for_readers", "acknowledge", "written"])
 def test_the_proof_notices_what_is_left_out(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is overwritten too early, or all ranks wait, or a flag comes before its tile."""
-    readable = () if kind == "made" else READABLE
     if kind == "written":
         monkeypatch.setattr(announcing, "_written", lambda made, piece, before: 1)
-    elif kind == "made":
-        monkeypatch.setattr(forwarding, "_after_work", lambda made, position: 1)
     else:
         monkeypatch.setattr(f"mpicoll.programs.shared_memory.{kind}", lambda made: None)
     two_shot = next(each for each in algorithms("allreduce") if str(each) == "two_shot")
     failures = 0
     for size in (2, 3, 4, 5):
         try:
-            test_any_order_of_ranks_is_right(
-                two_shot, size, readable, kind == "written", MANY, False, monkeypatch
-            )
+            test_any_order_of_ranks_is_right(two_shot, size, READABLE, kind == "written", MANY)
         except AssertionError:
             failures += 1
     assert failures

@@ -25,8 +25,8 @@ COUNTS = (1, 7, 601)
 def reproducible(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Ask for one order, over memory and over messages, with windows of 512 bytes."""
     monkeypatch.setenv(REPRODUCIBLE, "1")
+    monkeypatch.setattr(segments, "FETCHED_TILE", 64)
     monkeypatch.setattr(segments, "TILE", 64)
-    monkeypatch.setattr(segments, "TILE_OF_WINDOW", 64)
     if request.param == "messages":
         monkeypatch.setenv(segments.SWITCH, "0")
     return str(request.param)

@@ -48,22 +48,3 @@ def test_ranks_that_share_cores_fetch_smaller_rows() -> None:
 def test_nothing_is_fetched_where_the_kernel_does_not_allow_it() -> None:
     refused = routes(no_cma="ptrace_scope is 3")
     assert refused.check(call("alltoall", 1 << 30), "") == SYMMETRIC
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "route", "shares_cores", "nbytes", "in_part"),
-    [
-        ("scatter", 2, CMA, False, 1 << 20, True),
-        ("scatter", 2, CMA, False, (1 << 20) - 1, False),
-        ("scatter", 2, CMA, True, 1 << 20, False),
-        ("scatter", 3, CMA, False, 1 << 20, False),
-        ("scatter", 2, SYMMETRIC, False, 1 << 20, False),
-        ("gather", 2, CMA, False, 1 << 20, False),
-        ("broadcast", 2, CMA, False, 1 << 20, False),
-    ],
-)
-def test_a_row_that_one_rank_waits_for_is_fetched_in_part(
-    name: str, size: int, route: str, shares_cores: bool, nbytes: int, in_part: bool
-) -> None:
-    group = routes(size, shares_cores=shares_cores)
-    assert group.fetches_part(call(name), route, nbytes) == in_part

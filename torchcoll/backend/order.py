@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mpicoll.tuning import FIRST_NAP, LAST_NAP
 from torchcoll.finalizing import outliving
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 Call = tuple[Any, ...]
 """A function, and its arguments."""
-_NAPS = (50e-6, 1e-3)
 _THREADS = 2
 """Of a group, as gloo has: one may wait for a later call in a callback, and the other serves it."""
 _UNDER_WAY = "a call of this group is under way: code in its wait cannot make another one here"
@@ -143,11 +143,11 @@ class Order:
             while not call.is_done:
                 self._perform_until(call)
             return True
-        end, nap = monotonic() + seconds, _NAPS[0]
+        end, nap = monotonic() + seconds, FIRST_NAP
         while not call.is_done and monotonic() < end:
             self._look(call)
             sleep(nap)
-            nap = min(1.5 * nap, _NAPS[1])
+            nap = min(1.5 * nap, LAST_NAP)
         return call.is_done
 
     def stop(self) -> None:

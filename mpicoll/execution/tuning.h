@@ -1,0 +1,54 @@
+/* The numbers that decide speed, in C; mpicoll/tuning.py has those of the Python code, and says which
+   machines Zen 4 and SPR are. */
+
+#ifndef MPICOLL_TUNING_H
+#define MPICOLL_TUNING_H
+
+enum {
+    /* Yields of the core between two looks at the clock.
+       Unit: yields. Evidence: SPR, 2026-11-27, the clock takes 28 ns, a yield 243. Gain: 10 % of the
+       looks at a word. */
+    YIELDS = 16,
+    /* Time for which a wait, or an idle progress thread, yields the core.
+       Unit: ns. Evidence: none measured; Python looks at the other ranks after it. Gain: a wait of
+       less than 0.2 ms needs no interpreter. */
+    YIELD_NS = 200000,
+    /* Rows that the progress thread runs before another job has its turn.
+       Unit: rows. Evidence: none measured. Gain: an owner takes its job back within 8 rows. */
+    TURN_ROWS = 8,
+    /* Time after a start in which the progress thread leaves a job to its owner.
+       Unit: ns. Evidence: none measured. Gain: most owners wait at once, and share no core then. */
+    GRACE_NS = 20000,
+    /* The first nap of an idle progress thread, and the longest: each is 1.5 times the one before.
+       Unit: ns. Evidence: SPR, 2026-11-27, a nap of 50 us takes 59. Gain: a core for other work. */
+    FIRST_NAP_NS = 50000,
+    LAST_NAP_NS = 1000000,
+    /* Naps without a start before the thread sleeps until it is woken.
+       Unit: naps. Evidence: none measured. Gain: a start needs no call of the system. */
+    NAPS = 20,
+    /* An adaptive copy times its first bytes, once in so many bytes.
+       Unit: bytes. Evidence: Zen 4, 2026-11-23, a trial takes 0.2 to 2.3 us, a MiB 40. Gain: the
+       slower way costs 70 %, trials 5 % at most. */
+    TRIAL = 4096,
+    TRIAL_EVERY = 1 << 20,
+    /* From so much for each cache line on, another core is slow to give its lines up.
+       Unit: ns. Evidence: Zen 4, 2026-11-23, 3 to 7 with one L3 cache, 12 to 36 with two. Gain: 70 %
+       of `allreduce` of 16 KiB. */
+    SLOW_LINE_NS = 11,
+    /* Trials on end that must be fast before copies go through the cache.
+       Unit: trials. Evidence: Zen 4, 2026-11-23, one trial in ten is fast with two L3 caches. Gain:
+       `alltoall` of 8 KiB among near and far ranks takes 1.3 us instead of 2.6. */
+    FAST_TRIALS = 4,
+    /* The smallest copy that is written past the cache: below, its fence costs what it saves.
+       Unit: bytes. Evidence: none recorded, 2026-11-24. Gain: a store fence. */
+    STREAMED_BYTES = 1024,
+    /* How far ahead a streamed copy fetches its source.
+       Unit: bytes. Evidence: Zen 4, 2026-11-26, 8 MiB from memory 20 GB/s instead of 17, 256 KiB from a
+       third cache 26 instead of 19. Gain: 15 to 37 %. */
+    AHEAD = 2048,
+    /* A fold of many operands works on so many bytes at a time, which stay in the first cache.
+       Unit: bytes. Evidence: SPR, 2026-11-22, 16 operands of 16 KiB. Gain: 45 %. */
+    FOLD_TILE = 4096,
+};
+
+#endif

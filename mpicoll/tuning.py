@@ -1,0 +1,132 @@
+"""The numbers that decide speed, in Python; ``execution/tuning.h`` has those of the C code.
+
+Each states its unit, the evidence (machine, date and figure), and the gain over the next simpler
+value. A number that gains less than 10 % on a second machine does not belong here. Machines:
+
+- Zen 4: AMD EPYC, 2 cores of a virtual machine, one or two L3 caches of 32 MiB, MPICH 5.0.2.
+- SPR: Intel Xeon Sapphire or Emerald Rapids, 2 cores of a virtual machine, 2 MiB of L2 each.
+"""
+
+from __future__ import annotations
+
+# -- waiting -------------------------------------------------------------------------------------
+
+SPINS = 1000
+"""Looks at a word, or tests of a message, before a rank yields its core; none on a shared core.
+
+Unit: looks. Evidence: SPR, 2026-11-27, a pause takes 15 ns, a yield 243, a round of flags 195.
+Gain: waits of less than 15 us end at the next look, and no later than a yield after it.
+"""
+YIELDS = 16
+"""Yields between two looks at the clock and at the other ranks.
+
+Unit: yields. Evidence: SPR, 2026-11-27, a yield takes 243 ns, and Python's look at the other ranks
+microseconds. Gain: a third of the looks at a word in a long wait.
+"""
+YIELD_SECONDS = 0.02
+"""Time for which a rank yields before it sleeps between looks.
+
+Unit: seconds. Evidence: SPR, 2026-11-27, `time.sleep` of 50 us takes 105. Gain: waits of up to
+20 ms end up to 0.1 ms sooner.
+"""
+FIRST_NAP, LAST_NAP = 50e-6, 1e-3
+"""The first sleep between two looks, and the longest: each is 1.5 times the one before.
+
+Unit: seconds. Evidence: SPR, 2026-11-27, `time.sleep` of 50 us takes 105. Gain: other work has the
+core.
+"""
+
+POLL_SECONDS = 1.0
+"""Time for which a rank only yields while it waits for messages of the library.
+
+Unit: seconds. Evidence: none measured; a library moves its messages only while it is tested. Gain:
+a large message loses no nap for each of its parts.
+"""
+
+# -- programs and their memory -------------------------------------------------------------------
+
+TILE = 64 * 1024
+"""A step over slots of shared memory moves so many bytes at a time.
+
+Unit: bytes. Evidence: Zen 4, 2026-11-22, `allreduce` of 16 MiB as `two_shot@symmetric` takes two
+thirds of the time that it takes without tiles. Gain: 30 %.
+"""
+FETCHED_TILE = 512 * 1024
+"""A step that reads private memory moves so many bytes at a time.
+
+Unit: bytes. Evidence: SPR, 2026-11-27, `process_vm_readv` of 64 KiB takes 3.2 us, of 512 KiB 22.1,
+and an L2 cache of 1 MiB holds both sides. Gain: 14 %.
+"""
+WINDOW_SLOTS = 32
+"""The most slots that the tiles of a large message pass through; a power of two.
+
+Unit: slots. Evidence: Zen 4, 2026-11-24, `gather` of 16 MiB takes 683 us with 32 slots and 949
+with 16. Gain: 28 %.
+"""
+WINDOW_BYTES = 3 << 20
+"""All windows of a program together: where messages are many, each has fewer slots.
+
+Unit: bytes. Evidence: SPR and Zen 4, 2026-11-24: 32 slots of 64 KiB and their flags fit. Gain: a
+plan of 16 MiB holds 3 MiB a rank instead of 16.
+"""
+ZERO_COPY = 64 * 1024
+"""The smallest message that readers read in the sender's array, where they can map it.
+
+Unit: bytes. Evidence: SPR, 2026-11-22, below, a copy costs less than the wait for the readers.
+Gain: one of two copies.
+"""
+RING_BYTES = 5 << 18
+"""The slots of an eager message that is not small fill so many bytes.
+
+Unit: bytes. Evidence: Zen 4, one L3 cache, 2026-11-23, two slots and a ring: `allgather` of 64 KiB
+5.2 and 2.7 us, `allreduce` of 64 KiB 9.3 and 4.5. Gain: 50 %, as readers' caches have given a slot
+up before it is written again.
+"""
+RING_MESSAGE = 4 * 1024
+"""The smallest run that has such a ring; smaller ones have `FEW_SLOTS`.
+
+Unit: bytes. Evidence: none measured; smaller copies are written through the cache. Gain: memory.
+"""
+FEW_SLOTS = 4
+"""Slots of a small message.
+
+Unit: slots. Evidence: none measured. Gain: a root runs ahead of its readers.
+"""
+ADAPTIVE_COPY = 2 * 1024
+"""The smallest copy into a slot that is written adaptively.
+
+Unit: bytes. Evidence: Zen 4, two L3 caches, 2026-11-23, `allreduce` of 16 KiB takes 9.4 us through
+the cache and 2.8 past it. Gain: 70 %.
+"""
+STREAMED_RESULTS = 128 << 20
+"""A run that copies so many bytes writes its results past the cache.
+
+Unit: bytes. Evidence: Zen 4, 2026-11-25, `broadcast` of 32 MiB takes 3.2 ms past its L3 cache and
+4.3 through it, of 16 MiB 1.5 both; SPR, 2026-11-27, `allgather` of 16 MiB takes twice as long past
+its L3 cache of 300 MiB. Gain: 25 % above, and 50 % below.
+"""
+LIGHT_RUN = 32 * 1024
+"""A run that moves at most so many bytes keeps Python's interpreter.
+
+Unit: bytes. Evidence: none measured here; an 8 B call takes 160 ns. Gain: two system locks a run.
+"""
+HEAVY_RUN = 4 << 20
+"""From so many bytes on a start leaves all copies of a run to the progress thread.
+
+Unit: bytes. Evidence: SPR, 2026-11-22, copies of 4 MiB take about a millisecond. Gain: `start`
+returns at once.
+"""
+
+# -- GPUs ----------------------------------------------------------------------------------------
+
+GPU_TILE = 8 << 20
+"""A step between GPUs moves so many bytes at a time.
+
+Unit: bytes. Evidence: computed, 2026-11-23: a link of 450 GB/s takes 19 us for it, and the host
+about as long to enqueue it. Gain: a chain of ranks takes the time of one hop.
+"""
+STAGED_PIECE = 1 << 20
+"""Host staging copies and sends so many bytes at a time.
+
+Unit: bytes. Evidence: none measured. Gain: copies and messages overlap.
+"""

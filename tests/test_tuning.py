@@ -1,0 +1,111 @@
+"""The numbers that decide speed: few, in two files, each with unit, evidence and gain."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PYTHON = ROOT / "mpicoll" / "tuning.py"
+HEADER = ROOT / "mpicoll" / "execution" / "tuning.h"
+MOST, INDEX = 40, 3
+FOLDERS = ("mpicoll/programs", "mpicoll/memory", "mpicoll/execution", "mpicoll/threads")
+"""All numbers of these folders that are bound to a name stand in the two files."""
+LAYOUT = "bytes and words of a format, numbers of another interface"
+LIMIT = "memory that is reserved or held, entries that are kept"
+PATIENCE = "seconds until an error, or until a rank asks what has become of another"
+EXCEPTIONS = {
+    "execution/background.py": {"_END": PATIENCE},
+    "execution/compiled.py": {"_COLUMNS": LAYOUT, "_MOST_JOINED": LIMIT},
+    "execution/stream_watch.py": {"_SECONDS": PATIENCE, "_MOST_RUNS": LAYOUT, "_LOW": LAYOUT},
+    "execution/tallies.py": {"_LENGTH": LIMIT},
+    "memory/allocator.py": {"LINE": LAYOUT},
+    "memory/cma.py": {"_MOST": LAYOUT},
+    "memory/mailbox.py": {"CAPACITY": LIMIT, "_SIZE": LAYOUT, "_NAME": LAYOUT},
+    "memory/notes.py": {"_MOST": LIMIT, "_NOTE": LAYOUT},
+    "memory/numpy_arrays.py": {"_WIDTHS": LAYOUT, "_PLAIN": LAYOUT, "_CODES": LAYOUT},
+    "memory/segments.py": {"FIRST": LIMIT, "_STREAMED": LAYOUT},
+    "memory/slots.py": {"_SMALL_DATA": LAYOUT, "_ROOM": LIMIT, "_SHARE": LIMIT},
+    "memory/waiting.py": {"_SECONDS": PATIENCE, "_LOOK": PATIENCE},
+    "programs/fusing.py": {"MOST": LIMIT},
+    "threads/world.py": {"_LOOK": PATIENCE},
+}
+
+
+def in_python() -> dict[str, str]:
+    """Return the text of each number of the Python file."""
+    body = ast.parse(PYTHON.read_text()).body
+    texts = {}
+    for statement, text in zip(body, [*body[1:], None], strict=True):
+        if isinstance(statement, ast.Assign):
+            assert isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+            texts |= dict.fromkeys(names_of(statement), str(text.value.value))
+    return texts
+
+
+def in_c() -> dict[str, str]:
+    """Return the comment before each number of the header, or before the first of several."""
+    texts, comment = {}, ""
+    for before, name in re.findall(
+        r"(/\*.*?\*/)?\s*(\w+) = [^,;]+,", HEADER.read_text(), re.DOTALL
+    ):
+        comment = before or comment
+        texts[name] = comment
+    return texts
+
+
+def names_of(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that an assignment binds."""
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    else:
+        targets = [statement.target] if isinstance(statement, ast.AnnAssign) else []
+    for target in targets:
+        yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether an expression has a number other than an index: what `range` counts, and 0 to 3."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
+        return False
+    if isinstance(node, ast.Constant):
+        return type(node.value) is float or (type(node.value) is int and node.value > INDEX)
+    parts = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
+    return not isinstance(node, ast.Lambda) and any(map(is_number, parts))
+
+
+def numbers(path: Path) -> set[str]:
+    """Return the names at the top of a module that are bound to numbers."""
+    return {
+        name
+        for statement in ast.parse(path.read_text()).body
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
+        and is_number(statement.value)
+        for name in names_of(statement)
+    }  # fmt: skip
+
+
+TEXTS = [*in_python().items(), *in_c().items()]
+
+
+def test_there_are_at_most_forty() -> None:
+    assert len(in_c()) > 10 and len(in_python()) > 10
+    assert len(TEXTS) <= MOST
+
+
+@pytest.mark.parametrize(("name", "text"), TEXTS, ids=[name for name, _ in TEXTS])
+def test_each_has_a_unit_evidence_and_a_gain(name: str, text: str) -> None:
+    assert [part for part in ("Unit:", "Evidence:", "Gain:") if part in text] == [
+        "Unit:", "Evidence:", "Gain:"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_other_module_has_a_number_that_decides_speed(folder: str) -> None:
+    for path in (ROOT / folder).glob("*.py"):
+        allowed = set(EXCEPTIONS.get(f"{path.parent.name}/{path.name}", {}))
+        assert numbers(path) - allowed == set(), path
