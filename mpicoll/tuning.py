@@ -75,7 +75,7 @@ ZERO_COPY = 64 * 1024
 Unit: bytes. Evidence: SPR, 2026-11-22, below, a copy costs less than the wait for the readers.
 Gain: one of two copies.
 """
-RING_BYTES = 5 << 18
+RING_BYTES = 5 << 19
 """The slots of an eager message that is not small fill so many bytes.
 
 Unit: bytes. Evidence: Zen 4, one L3 cache, 2026-11-23, two slots and a ring: `allgather` of 64 KiB

@@ -256,7 +256,7 @@ class Layout:
             each for each in self.program.publications if not each.zero_copy and not each.window
         ]
         nbytes = sum(self._stride(each) + self._store_bytes(each) for each in publications)
-        if self.words or nbytes > RING_BYTES:
+        if self.words or nbytes > RING_BYTES // 2:
             return 1
         if nbytes < RING_MESSAGE:
             return FEW_SLOTS

@@ -62,7 +62,7 @@ def test_a_root_waits_for_those_who_read_its_array(c: Collectives, slow: int) ->
 def test_one_slot_is_free_when_all_have_read(
     c: Collectives, slow: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slots, "RING_BYTES", 600)
+    monkeypatch.setattr(slots, "RING_BYTES", 1200)
     broadcast(c, slow, 500)
 
 

@@ -13,7 +13,7 @@ from mpicoll.memory import slots
 from mpicoll.runtime.tags import Tags
 
 PLANS = ("ring", "ring@point-to-point", "native", "native:reduce+broadcast")
-LARGE = slots.RING_BYTES // 8 + 1
+LARGE = slots.RING_BYTES // 16 + 1
 ways = pytest.mark.parametrize("way", ["", "@point-to-point"], ids=["fastest", "point-to-point"])
 
 

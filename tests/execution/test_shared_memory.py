@@ -49,7 +49,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "TILE", 64)
     monkeypatch.setattr(tuning, "WINDOW_SLOTS", 2)
     monkeypatch.setattr(segments, "ZERO_COPY", 32)
-    monkeypatch.setattr(slots, "RING_BYTES", 600)
+    monkeypatch.setattr(slots, "RING_BYTES", 1200)
 
 
 def shared(c: Collectives) -> SharedMemory:

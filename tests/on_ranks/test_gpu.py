@@ -110,7 +110,7 @@ def tiny(c: Collectives, g: Collectives, monkeypatch: pytest.MonkeyPatch) -> Non
     with suppress(Unavailable):
         store = g.routes.gpu_memory(g.gpu())
         monkeypatch.setattr(store, "tile", 64 if store.orders else 0)
-    monkeypatch.setattr(slots, "RING_BYTES", 600)
+    monkeypatch.setattr(slots, "RING_BYTES", 1200)
     monkeypatch.setattr(f"{type(c.transport).messages.__module__}.STAGED_PIECE", 64)
 
 
