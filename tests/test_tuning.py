@@ -13,7 +13,9 @@ ROOT = Path(__file__).parent.parent
 PYTHON = ROOT / "mpicoll" / "tuning.py"
 HEADER = ROOT / "mpicoll" / "execution" / "tuning.h"
 MOST, INDEX = 40, 3
-FOLDERS = ("mpicoll/programs", "mpicoll/memory", "mpicoll/execution", "mpicoll/threads")
+FOLDERS = tuple(
+    f"mpicoll/{each}" for each in ("programs", "memory", "execution", "threads", "gpu", "peers")
+)
 """All numbers of these folders that are bound to a name stand in the two files."""
 LAYOUT = "bytes and words of a format, numbers of another interface"
 LIMIT = "memory that is reserved or held, entries that are kept"
@@ -23,6 +25,10 @@ EXCEPTIONS = {
     "execution/compiled.py": {"_COLUMNS": LAYOUT, "_MOST_JOINED": LIMIT},
     "execution/stream_watch.py": {"_SECONDS": PATIENCE, "_MOST_RUNS": LAYOUT, "_LOW": LAYOUT},
     "execution/tallies.py": {"_LENGTH": LIMIT},
+    "gpu/driver.py": {"_HANDLE_BYTES": LAYOUT, "NO_CONTEXT": LAYOUT, "_MOST_OPERATIONS": LIMIT},
+    "gpu/ipc.py": {"_PATTERN": LAYOUT, "_TRIED": LAYOUT},
+    "gpu/nccl.py": {"_SINCE": LAYOUT, "_IN_PROGRESS": LAYOUT},
+    "gpu/staging.py": {"MOST": LIMIT, "FEWEST": LIMIT},
     "memory/allocator.py": {"LINE": LAYOUT},
     "memory/cma.py": {"_MOST": LAYOUT},
     "memory/mailbox.py": {"CAPACITY": LIMIT, "_SIZE": LAYOUT, "_NAME": LAYOUT},
@@ -31,9 +37,16 @@ EXCEPTIONS = {
     "memory/segments.py": {"FIRST": LIMIT, "_STREAMED": LAYOUT},
     "memory/slots.py": {"_SMALL_DATA": LAYOUT, "_ROOM": LIMIT, "_SHARE": LIMIT},
     "memory/waiting.py": {"_SECONDS": PATIENCE, "_LOOK": PATIENCE},
+    "peers/contact.py": {
+        **dict.fromkeys(("_NAME", "_NONCE", "_PROOF", "_MOST", "_MOST_TEXT"), LAYOUT),
+        "_SECONDS": PATIENCE, "_PAUSE": PATIENCE, "_MOST_ENDED": LIMIT, "_AT_ONCE": LIMIT,
+    },
+    "peers/known.py": {"_MOST_LEFT": LIMIT, "_MOST_TOLD": LIMIT},
+    "peers/survivors.py": {"_FIRST": LAYOUT, "_PAUSE": PATIENCE, "_GRACE": PATIENCE},
+    "peers/watch.py": dict.fromkeys(("_SHARE", "_MOST", "_LEAST", "GRACE"), PATIENCE),
     "programs/fusing.py": {"MOST": LIMIT},
     "threads/world.py": {"_LOOK": PATIENCE},
-}
+}  # fmt: skip
 
 
 def in_python() -> dict[str, str]:

@@ -51,7 +51,7 @@ class FirstFit:
     def used(self) -> int:
         """The bytes that are not free."""
         self._collect()
-        return self.nbytes - sum(each.length for each in self.free)
+        return self.nbytes - sum(area.length for area in self.free)
 
     def take(self, nbytes: int) -> Area | None:
         """Return an area of at least `nbytes`, None where there is no room.
@@ -96,9 +96,9 @@ class FirstFit:
         """Return a free area with what is free of its first and last page."""
         segment, first, last = area.segment, area.start, area.start + area.length
         start, stop = next(
-            (each.start, each.start + each.length)
-            for each in self.free
-            if each.segment == segment and each.start <= first and last <= each.start + each.length
+            (free.start, free.start + free.length)
+            for free in self.free
+            if free.segment == segment and free.start <= first and last <= free.start + free.length
         )
         start, stop = max(start, first - mmap.PAGESIZE), min(stop, last + mmap.PAGESIZE)
         return Area(segment, start, stop - start)

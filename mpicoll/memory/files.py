@@ -145,8 +145,8 @@ class Files:
         path, size = file.path(named=named), nbytes * len(self.node)
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW * named)
         try:
-            found = os.fstat(handle)
-            if (found.st_uid, found.st_size) != (os.geteuid(), size) or (
+            status = os.fstat(handle)
+            if (status.st_uid, status.st_size) != (os.geteuid(), size) or (
                 os.pread(handle, len(file.mark), 0) != file.mark
             ):
                 raise OSError(f"{path} is another file here")
@@ -177,11 +177,11 @@ def _reason(error: Exception, nbytes: int) -> str:
 
 def _check_room(nbytes: int) -> None:
     """Raise MemoryError where the ranks of a node cannot take so many bytes together."""
-    left = available_memory()
-    if nbytes > left:
+    available = available_memory()
+    if nbytes > available:
         raise MemoryError(
             f"{rounded_size_text(nbytes)} for the ranks of its node, "
-            f"where {rounded_size_text(left)} of memory are left"
+            f"where {rounded_size_text(available)} of memory are left"
         )
 
 

@@ -115,10 +115,10 @@ def _open(layout: Layout, incoming: Sequence[Published]) -> None:
 def _exchange(memory: SharedMemory, layout: Layout, failure: str) -> list[LayoutTable]:
     """Return the layouts of all ranks, growing the memory until each has room."""
     while True:
-        before = memory.take_retired()
-        own = layout.table(memory.under_way, failure)
-        tables: list[LayoutTable] = memory.exchange(own, LayoutTable)
-        memory.give_back(before, frozenset().union(*(each.under_way for each in tables)))
+        retired = memory.take_retired()
+        table = layout.table(memory.under_way, failure)
+        tables: list[LayoutTable] = memory.exchange(table, LayoutTable)
+        memory.give_back(retired, frozenset().union(*(each.under_way for each in tables)))
         if failure := first_error(each.failure for each in tables):
             raise Unavailable(failure)
         flags, data = (max(each.lacks[kind] for each in tables) for kind in (0, 1))

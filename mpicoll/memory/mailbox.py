@@ -109,8 +109,8 @@ class Mailbox:
             RankLost: it has ended or left the group, or the deadline has passed.
         """
         self._check()
-        left = partial(self.memory.notes.why, rank, GROUP)
-        context = WaitContext(f"{agreeing(name)} (round {number})", 0, 0, rank, left)
+        reason = partial(self.memory.notes.why, rank, GROUP)
+        context = WaitContext(f"{agreeing(name)} (round {number})", 0, 0, rank, reason)
         first = self._first(number)
         policy, words = self.memory.wait_policy, self.memory.words[rank][0]
         wait_advancing(policy, started_here(), words, first, number, context)

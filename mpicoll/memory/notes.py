@@ -44,9 +44,9 @@ class Notes:
 
     def post(self, operation: int, text: str, root: int | None = None) -> None:
         """State a short text about an operation, and the rank that is missing there."""
-        if not (found := self.memory.words.get(self.memory.rank)):
+        if not (segments := self.memory.words.get(self.memory.rank)):
             return
-        words, count = found[0], found[0][self.first]
+        words, count = segments[0], segments[0][self.first]
         place = self._place(count)
         data = text.encode(errors="replace")[: _NOTE - 8 * _TEXT]
         words[place + _OPERATION] = 0
@@ -73,50 +73,54 @@ class Notes:
     def root(self, rank: int, operation: int) -> int | None:
         """Return the rank that was missing where one has left an operation for want of it."""
         place = self._find(rank, operation)
-        found = _NOBODY if place is None else self.memory.words[rank][0][place + _ROOT]
-        return None if found == _NOBODY else found - 1
+        root = _NOBODY if place is None else self.memory.words[rank][0][place + _ROOT]
+        return None if root == _NOBODY else root - 1
 
     def last(self, rank: int) -> tuple[str, int] | None:
         """Return why a rank has left an operation last for want of another, and of which."""
-        found = self.memory.words.get(rank)
-        count = found[0][self.first + _COUNT] if found else 0
+        segments = self.memory.words.get(rank)
+        count = segments[0][self.first + _COUNT] if segments else 0
         for number in range(count - 1, max(-1, count - 1 - _MOST), -1):
             place = self._place(number)
-            if found and found[0][place + _ROOT] != _NOBODY:
-                return self.read(rank, found[0][place + _OPERATION]), found[0][place + _ROOT] - 1
+            if segments and segments[0][place + _ROOT] != _NOBODY:
+                return self.read(rank, segments[0][place + _OPERATION]), segments[0][
+                    place + _ROOT
+                ] - 1
         return None
 
     def _find(self, rank: int, operation: int) -> int | None:
         """Return the place of a rank's note on an operation, None where there is none."""
-        found = self.memory.words.get(rank)
-        count = found[0][self.first + _COUNT] if found else 0
-        if not found or not count:
+        segments = self.memory.words.get(rank)
+        count = segments[0][self.first + _COUNT] if segments else 0
+        if not segments or not count:
             return None
         if fence := self.memory.acquire(_NOTE):
             fence()
         numbers = range(count - 1, max(-1, count - 1 - _MOST), -1)
         places = map(self._place, numbers)
-        return next((each for each in places if found[0][each + _OPERATION] == operation), None)
+        return next(
+            (place for place in places if segments[0][place + _OPERATION] == operation), None
+        )
 
     def wait_for(self, peer: int | None) -> None:
-        if found := self.memory.words.get(self.memory.rank):
-            found[0][self.first + _AWAITS] = _NOBODY if peer is None else peer + 1
+        if segments := self.memory.words.get(self.memory.rank):
+            segments[0][self.first + _AWAITS] = _NOBODY if peer is None else peer + 1
 
     def waits_for(self, rank: int) -> int | None:
         """Return the rank that another waits for, None where it waits for nobody, or not long."""
-        found = self.memory.words.get(rank)
-        awaited = found[0][self.first + _AWAITS] if found else _NOBODY
+        segments = self.memory.words.get(rank)
+        awaited = segments[0][self.first + _AWAITS] if segments else _NOBODY
         return None if awaited == _NOBODY else awaited - 1
 
     def has_exited(self, rank: int) -> bool:
         """Whether a rank's process has come to its end, instead of being killed."""
-        found = self.memory.words.get(rank)
-        return bool(found and found[0][self.first + _EXITED])
+        segments = self.memory.words.get(rank)
+        return bool(segments and segments[0][self.first + _EXITED])
 
     def exit(self) -> None:
         """Tell the other ranks that this process comes to its end."""
-        if found := self.memory.words.get(self.memory.rank):
-            found[0][self.first + _EXITED] = 1
+        if segments := self.memory.words.get(self.memory.rank):
+            segments[0][self.first + _EXITED] = 1
 
     def _place(self, number: int) -> int:
         return self.first + (LINE + number % _MOST * _NOTE) // 8
@@ -131,8 +135,8 @@ os.register_at_fork(after_in_child=_ALL.clear)
 
 @atexit.register
 def _exit() -> None:
-    for each in _ALL:
-        each.exit()
+    for notes in _ALL:
+        notes.exit()
 
 
 def withdrawn(memory: SharedMemory, operation: int, what: str, peer: int) -> RankLost:

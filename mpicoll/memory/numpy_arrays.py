@@ -76,8 +76,8 @@ class NumpyArrays:
 
     def layout(self) -> tuple[Array, object] | None:
         dtypes = map(np.dtype, "?bhilqBHILQefdFD")  # C's long and long long are two, though equal
-        known = tuple((each, each.itemsize, _CODES[each.kind]) for each in dtypes)
-        return np.zeros((2, 3), "float32"), known
+        dtype_table = tuple((dtype, dtype.itemsize, _CODES[dtype.kind]) for dtype in dtypes)
+        return np.zeros((2, 3), "float32"), dtype_table
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
         if dtype not in CARRIED:

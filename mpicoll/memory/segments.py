@@ -101,13 +101,13 @@ class MappedMemory:
         probe = os.urandom(16)
         self._probe = arrays.empty((16,), "uint8")
         arrays.copier(self._probe, arrays.over(memoryview(bytearray(probe)), "uint8", (16,)))()
-        own = _Peer(os.getpid(), arrays.span(self._probe)[0], probe, own_cores())
-        found: list[_Peer] = exchange(own, _Peer)
-        self.processes = {each: found[each].process for each in intra_node}
-        refused = [cma.refusal(*found[each][:3]) for each in intra_node if each != rank]
+        peer = _Peer(os.getpid(), arrays.span(self._probe)[0], probe, own_cores())
+        peers: list[_Peer] = exchange(peer, _Peer)
+        self.processes = {each: peers[each].process for each in intra_node}
+        refused = [cma.refusal(*peers[each][:3]) for each in intra_node if each != rank]
         everyone = exchange(first_error(filter(None, refused)))
         self.no_cma = first_error(everyone)
-        cores = [found[each].cores for each in intra_node]
+        cores = [peers[each].cores for each in intra_node]
         self.wait_policy: WaitPolicy = SpinYieldSleep(
             rank, self.processes, is_oversubscribed(cores), progress
         )
@@ -164,15 +164,15 @@ class MappedMemory:
             except Unavailable as error:
                 failure = f"no shared memory: rank {self.rank}: {error}"
             lacks = 0 if area or failure else whole_lines(nbytes)
-            found = self.exchange((lacks, failure), tuple[int, str])
-            if failure := first_error(failure for _, failure in found):
+            states = self.exchange((lacks, failure), tuple[int, str])
+            if failure := first_error(failure for _, failure in states):
                 if area:
                     self.allocator.give(area)
                 raise Unavailable(failure)
-            if not any(lacks for lacks, _ in found):
+            if not any(lacks for lacks, _ in states):
                 assert area is not None
                 return area
-            self.grow(max(lacks for lacks, _ in found))
+            self.grow(max(lacks for lacks, _ in states))
 
     def _return(self, area: Area) -> None:
         self.lent.discard(area)
@@ -187,8 +187,11 @@ class MappedMemory:
         return None
 
     def _spans(self) -> list[tuple[int, int]]:
-        found = self.memory[self.rank]
-        return [self.arrays.span(self.arrays.over(each, "uint8", (len(each),))) for each in found]
+        segments = self.memory[self.rank]
+        return [
+            self.arrays.span(self.arrays.over(segment, "uint8", (len(segment),)))
+            for segment in segments
+        ]
 
     def address(self, rank: int, segment: int) -> tuple[int, object]:
         memory = self.memory[rank][segment]
@@ -199,7 +202,7 @@ class MappedMemory:
 
     @property
     def in_use(self) -> bool:
-        return any(not each.freed for each in self.plans.values())
+        return any(not plan.freed for plan in self.plans.values())
 
     def close(self) -> None:
         held = bool(self.lent) or self.in_use
@@ -248,11 +251,11 @@ class MappedMemory:
         return taken
 
     def give_back(self, retired: list[Retired], under_way: frozenset[int]) -> None:
-        for each in retired:
-            if each.number in under_way:
-                self.retired.append(each)
+        for entry in retired:
+            if entry.number in under_way:
+                self.retired.append(entry)
             else:
-                each.allocator.give(each.area)
+                entry.allocator.give(entry.area)
 
     def retire(self, number: int, allocator: FirstFit, area: Area) -> None:
         self.retired.append(Retired(number, allocator, area))
@@ -314,8 +317,8 @@ _ALL: weakref.WeakSet[MappedMemory] = weakref.WeakSet()
 
 
 def _disown_all() -> None:
-    for each in _ALL:
-        each.disown()
+    for memory in _ALL:
+        memory.disown()
 
 
 os.register_at_fork(after_in_child=_disown_all)
@@ -344,7 +347,7 @@ def open_memory(
         return None, "no two ranks share a node"
     if obstacle:
         return None, obstacle
-    node = next(each for each in nodes if rank in each)
+    node = next(ranks for ranks in nodes if rank in ranks)
     try:
         on_all(_check_environment, rank, exchange, refusals=(CollectiveError,))
         size = sum(map(len, nodes))

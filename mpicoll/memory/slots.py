@@ -157,8 +157,8 @@ class SharedResources:
     def free(self) -> None:
         """Free the messages to other nodes, and give the memory back."""
         self.freed = True
-        for each in self.inter_node:
-            each.free()
+        for messages in self.inter_node:
+            messages.free()
         for release in self.releases:
             release()
         self.opened.clear()
@@ -189,7 +189,9 @@ class Layout:
         self.words: Any = store if store.orders else None
         self.progress, self.by_streams = (0, 0), False
         self.width = itemsize(dtype)
-        self.replies = set(memory.intra_node) if meets else {each.peer for each in program.receipts}
+        self.replies = (
+            set(memory.intra_node) if meets else {receipt.peer for receipt in program.receipts}
+        )
         self.area: Area | None = None
         self.store_area: Area | None = None
         self.published: list[Published] = []
@@ -210,7 +212,7 @@ class Layout:
         expected: dict[int, list[int]] = {}
         for receipt in self.program.receipts:
             expected.setdefault(receipt.peer, []).append(receipt.length)
-        posts = any(isinstance(each, Post) for each in self.program.instructions)
+        posts = any(isinstance(instruction, Post) for instruction in self.program.instructions)
         sent = self.program.sent
         return LayoutTable((0, 0), under_way, self.published, sent, expected, posts=posts)
 
@@ -218,7 +220,9 @@ class Layout:
         """Take memory, and return the bytes that are lacking of it and of the store."""
         publications = self.program.publications
         needed = sum(map(self._needs, publications)) + (LINE if self.words else 0)
-        in_store = sum(self._depth(each) * self._store_bytes(each) for each in publications)
+        in_store = sum(
+            self._depth(message) * self._store_bytes(message) for message in publications
+        )
         if needed and self.area is None:
             self.area = self._kept(self.memory.allocator, needed)
         if in_store and self.store_area is None:
@@ -244,18 +248,20 @@ class Layout:
         flags = self.memory.view(self.memory.rank, segment, start, length)
         np.frombuffer(flags, np.uint8).fill(0)
         store_start = self.store_area.start if self.store_area else 0
-        for each in self.program.publications:
-            self.published.append(self._publish(each, segment, start, store_start))
-            start += self._needs(each)
-            store_start += self._depth(each) * self._store_bytes(each)
+        for message in self.program.publications:
+            self.published.append(self._publish(message, segment, start, store_start))
+            start += self._needs(message)
+            store_start += self._depth(message) * self._store_bytes(message)
         self.progress = segment, start
 
     def _eager_depth(self) -> int:
         """Return the depth of eager publications: less the more memory they take."""
         publications = [
-            each for each in self.program.publications if not each.zero_copy and not each.window
+            message
+            for message in self.program.publications
+            if not message.zero_copy and not message.window
         ]
-        nbytes = sum(self._stride(each) + self._store_bytes(each) for each in publications)
+        nbytes = sum(self._stride(message) + self._store_bytes(message) for message in publications)
         if self.words or nbytes > RING_BYTES // 2:
             return 1
         if nbytes < RING_MESSAGE:
@@ -263,72 +269,77 @@ class Layout:
         slots = RING_BYTES // nbytes if self.circulates else 0
         return 1 << max(2, slots).bit_length() - 1
 
-    def _depth(self, each: Publication) -> int:
-        if each.window:
-            return each.window.slots
-        return 1 if each.zero_copy or each.piece is None else self.depth
+    def _depth(self, message: Publication) -> int:
+        if message.window:
+            return message.window.slots
+        return 1 if message.zero_copy or message.piece is None else self.depth
 
-    def _needs(self, each: Publication) -> int:
+    def _needs(self, message: Publication) -> int:
         """Return the bytes of a publication: its slots, and words for its readers."""
-        return self._depth(each) * self._stride(each) + len(self._acknowledging(each)) * LINE
+        return (
+            self._depth(message) * self._stride(message) + len(self._acknowledging(message)) * LINE
+        )
 
-    def _store_bytes(self, each: Publication) -> int:
+    def _store_bytes(self, message: Publication) -> int:
         """Return the bytes that a slot takes in the store, where that is another memory."""
-        nbytes = self._nbytes(each)
-        return whole_lines(nbytes) if self.has_store and nbytes and not each.zero_copy else 0
+        nbytes = self._nbytes(message)
+        return whole_lines(nbytes) if self.has_store and nbytes and not message.zero_copy else 0
 
-    def _nbytes(self, each: Publication) -> int:
-        return each.piece.length * self.width if each.piece else 0
+    def _nbytes(self, message: Publication) -> int:
+        return message.piece.length * self.width if message.piece else 0
 
-    def _is_small(self, each: Publication) -> bool:
+    def _is_small(self, message: Publication) -> bool:
         """Whether the bytes fit into the line of the flag."""
-        small = not each.zero_copy and each.tiles == 1 and self._nbytes(each) <= _SMALL
+        small = not message.zero_copy and message.tiles == 1 and self._nbytes(message) <= _SMALL
         return small and not self.has_store
 
-    def _stride(self, each: Publication) -> int:
-        if each.is_whole or self._is_small(each):
+    def _stride(self, message: Publication) -> int:
+        if message.is_whole or self._is_small(message):
             return LINE
-        if each.window:
-            return LINE + whole_lines(each.window.tile * self.width)
-        return each.tiles * LINE + (0 if self.has_store else whole_lines(self._nbytes(each)))
+        if message.window:
+            return LINE + whole_lines(message.window.tile * self.width)
+        return message.tiles * LINE + (0 if self.has_store else whole_lines(self._nbytes(message)))
 
-    def _acknowledging(self, each: Publication) -> list[int]:
+    def _acknowledging(self, message: Publication) -> list[int]:
         """Return the readers that must acknowledge."""
         if self.words:
-            return each.readers
-        if each.piece is None:
+            return message.readers
+        if message.piece is None:
             return []
-        alone = self._depth(each) == 1 or bool(each.window)
-        return [rank for rank in each.readers if alone or rank not in self.replies]
+        has_one_slot = self._depth(message) == 1 or bool(message.window)
+        return [rank for rank in message.readers if has_one_slot or rank not in self.replies]
 
-    def _publish(self, each: Publication, segment: int, start: int, store_start: int) -> Published:
-        depth, stride = self._depth(each), self._stride(each)
+    def _publish(
+        self, message: Publication, segment: int, start: int, store_start: int
+    ) -> Published:
+        depth, stride = self._depth(message), self._stride(message)
         words = start + depth * stride
         acknowledge = {
-            rank: words + index * LINE for index, rank in enumerate(self._acknowledging(each))
+            rank: words + index * LINE for index, rank in enumerate(self._acknowledging(message))
         }
         return Published(
-            segment, start, depth, stride, 0 if each.is_whole or each.window else LINE,
-            each.piece.length if each.piece else 0, *self._data(each, segment, start, store_start),
-            acknowledge, each.window.tile if each.window else 0,
+            segment, start, depth, stride, 0 if message.is_whole or message.window else LINE,
+            message.piece.length if message.piece else 0,
+            *self._data(message, segment, start, store_start), acknowledge,
+            message.window.tile if message.window else 0,
         )  # fmt: skip
 
     def _data(
-        self, each: Publication, segment: int, start: int, store_start: int
+        self, message: Publication, segment: int, start: int, store_start: int
     ) -> tuple[Slots | None, Location | None]:
-        if each.zero_copy:
-            assert each.piece is not None
-            if each.piece.buffer not in self.buffers:
+        if message.zero_copy:
+            assert message.piece is not None
+            if message.piece.buffer not in self.buffers:
                 return None, (os.getpid(), UNBOUND)
-            array = view(self.buffers, each.piece)
-            found = self.store.find(array)
-            return (Slots(*found, 0), None) if found else (None, self.store.locate(array))
+            array = view(self.buffers, message.piece)
+            place = self.store.find(array)
+            return (Slots(*place, 0), None) if place else (None, self.store.locate(array))
         if self.has_store:
             within = self.store_area.segment if self.store_area else 0
-            return Slots(within, store_start, self._store_bytes(each)), None
-        flags = 1 if each.window else each.tiles
-        data = _SMALL_DATA if self._is_small(each) else flags * LINE
-        return Slots(segment, start + data, self._stride(each)), None
+            return Slots(within, store_start, self._store_bytes(message)), None
+        flags = 1 if message.window else message.tiles
+        data = _SMALL_DATA if self._is_small(message) else flags * LINE
+        return Slots(segment, start + data, self._stride(message)), None
 
 
 def match(tables: Sequence[LayoutTable], ranks: Sequence[int], what: str) -> None:

@@ -149,9 +149,9 @@ def set_call(name: str | None) -> str | None:
     Returns:
         the name before, to be set again when the call has ended.
     """
-    before: str | None = _local.__dict__.get("call")
+    previous: str | None = _local.__dict__.get("call")
     _local.call = name
-    return before
+    return previous
 
 
 def agreeing(name: str | None = None) -> str:
@@ -165,8 +165,8 @@ def agreeing(name: str | None = None) -> str:
 
 def started_here() -> list[StartedRun]:
     """Return the runs that this thread, maybe a rank of its own, started and has to advance."""
-    found: list[StartedRun] = _local.__dict__.setdefault("started", [])
-    return found
+    runs: list[StartedRun] = _local.__dict__.setdefault("started", [])
+    return runs
 
 
 def advance_others(started: list[StartedRun], is_done: Callable[[], bool], deadline: float) -> None:
@@ -178,12 +178,12 @@ def advance_others(started: list[StartedRun], is_done: Callable[[], bool], deadl
     idle = Idle(deadline)
     marks: list[object] = []
     while not is_done():
-        before = marks
-        for each in list(started):
-            each.advance()
+        previous = marks
+        for run in list(started):
+            run.advance()
         # Some advance during a pause, too.
-        marks = [each.mark() for each in started]
-        if before == marks:
+        marks = [run.mark() for run in started]
+        if previous == marks:
             idle.pause()
         else:
             idle.waited = None

@@ -22,42 +22,42 @@ from mpicoll.programs.messages import Combine, Move, Piece, overlaps
 from mpicoll.programs.reuse import insert
 
 
-def announce(made: SharedProgram, tile: int) -> None:
+def announce(program: SharedProgram, tile: int) -> None:
     """Raise a flag for each tile of a zero-copy message, after the last work on it.
 
     Args:
         tile: elements of a tile.
     """
-    if any(isinstance(each, Post) for each in made.instructions):
+    if any(isinstance(instruction, Post) for instruction in program.instructions):
         return  # what another node sends is there when all of it is
-    after: defaultdict[int, list[Instruction]] = defaultdict(list)
+    insertions: defaultdict[int, list[Instruction]] = defaultdict(list)
     replaced: list[int] = []
-    for position, each in enumerate(made.instructions):
-        if not isinstance(each, Publish):
+    for position, instruction in enumerate(program.instructions):
+        if not isinstance(instruction, Publish):
             continue
-        publication = made.publications[each.publication]
+        publication = program.publications[instruction.publication]
         if not publication.zero_copy or publication.tiles == 1:
             continue
         assert publication.piece is not None
         buffer, start, length = publication.piece
         places = [
-            _written(made, Piece(buffer, start + at, min(tile, length - at)), position)
+            _written(program, Piece(buffer, start + at, min(tile, length - at)), position)
             for at in range(0, length, tile)
         ]
         if not any(places):
             continue  # it is there from the beginning
-        made.publications[each.publication] = replace(publication, by_tile=True)
+        program.publications[instruction.publication] = replace(publication, by_tile=True)
         replaced.append(position)
         # A reader may count them: none comes before the one that it follows in the message.
         for number, place in enumerate(accumulate(places, max)):
-            after[place].append(Publish(each.publication, number))
-    insert(made, after, without=replaced)
+            insertions[place].append(Publish(instruction.publication, number))
+    insert(program, insertions, without=replaced)
 
 
-def _written(made: SharedProgram, piece: Piece, before: int) -> int:
+def _written(program: SharedProgram, piece: Piece, end: int) -> int:
     """Return the position after the last instruction that writes a piece, 0 where none does."""
-    for position in range(before - 1, -1, -1):
-        each = made.instructions[position]
-        if isinstance(each, Move | Combine) and overlaps(each.target, [piece]):
+    for position in range(end - 1, -1, -1):
+        instruction = program.instructions[position]
+        if isinstance(instruction, Move | Combine) and overlaps(instruction.target, [piece]):
             return position + 1
     return 0

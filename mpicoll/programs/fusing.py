@@ -58,55 +58,55 @@ def fuse(program: SharedProgram) -> tuple[list[Instruction | Fused], list[int]]:
     Acknowledgements come after all the folds and copies that stand together: each of them waits
     for the stream, which must not stop in between.
     """
-    made: list[Instruction | Fused] = []
+    fused: list[Instruction | Fused] = []
     numbers: list[int] = []
     open_: list[Combine] = []
     behind: list[Acknowledge] = []
 
-    def emit(found: Sequence[Instruction | Fused], number: int) -> None:
-        made.extend(found)
-        numbers.extend([number] * len(found))
+    def emit(instructions: Sequence[Instruction | Fused], number: int) -> None:
+        fused.extend(instructions)
+        numbers.extend([number] * len(instructions))
 
     def close(number: int) -> None:
         emit([_fused(open_)] if len(open_) > 1 else open_, number)
         open_.clear()
 
     last, read = 1, _read_later(program)
-    for index, (each, number) in enumerate(zip(program.instructions, program.rounds, strict=True)):
-        if isinstance(each, Combine) and _continues(open_, each, read[index]):
-            open_.append(each)
-        elif isinstance(each, Acknowledge):
-            behind.append(each)
+    for index, (step, number) in enumerate(zip(program.instructions, program.rounds, strict=True)):
+        if isinstance(step, Combine) and _continues(open_, step, read[index]):
+            open_.append(step)
+        elif isinstance(step, Acknowledge):
+            behind.append(step)
         else:
             close(last)
-            if isinstance(each, Combine) and _is_safe_target(each.target, (each.left, each.right)):
-                open_.append(each)
+            if isinstance(step, Combine) and _is_safe_target(step.target, (step.left, step.right)):
+                open_.append(step)
             else:
-                if not isinstance(each, Combine | Move):
+                if not isinstance(step, Combine | Move):
                     emit(behind, last)
                     behind.clear()
-                emit([each], number)
+                emit([step], number)
         last = number
     close(last)
     emit(behind, last)
-    return made, numbers
+    return fused, numbers
 
 
 def _read_later(program: SharedProgram) -> list[list[Piece]]:
     """Return for each instruction the pieces that are read after it."""
-    found: list[list[Piece]] = []
+    pieces_after: list[list[Piece]] = []
     later: list[Piece] = []
-    for each in reversed(program.instructions):
-        found.append(list(later))
-        if isinstance(each, Move):
-            later.append(each.source)
-        elif isinstance(each, Combine):
-            later += (each.left, each.right)
-        elif isinstance(each, Publish):
-            later += filter(None, [program.publications[each.publication].piece])
-        elif isinstance(each, Post):
-            later += (transfer.piece for transfer in each.sends if transfer.piece)
-    return found[::-1]
+    for instruction in reversed(program.instructions):
+        pieces_after.append(list(later))
+        if isinstance(instruction, Move):
+            later.append(instruction.source)
+        elif isinstance(instruction, Combine):
+            later += (instruction.left, instruction.right)
+        elif isinstance(instruction, Publish):
+            later += filter(None, [program.publications[instruction.publication].piece])
+        elif isinstance(instruction, Post):
+            later += (transfer.piece for transfer in instruction.sends if transfer.piece)
+    return pieces_after[::-1]
 
 
 def _is_safe_target(target: Piece, read: Sequence[Piece]) -> bool:
@@ -114,34 +114,34 @@ def _is_safe_target(target: Piece, read: Sequence[Piece]) -> bool:
     return all(piece == target or not overlaps(piece, [target]) for piece in read)
 
 
-def _continues(before: Sequence[Combine], each: Combine, later: Sequence[Piece]) -> bool:
+def _continues(chain: Sequence[Combine], combine: Combine, later: Sequence[Piece]) -> bool:
     """Whether a fold takes the result of those before, and nothing else reads that result."""
-    if not before or len(before) == MOST - 1:
+    if not chain or len(chain) == MOST - 1:
         return False
-    result = before[-1].target
-    others = [piece for piece in (each.left, each.right) if piece != result]
-    written = [combine.target for combine in before]
-    if len(others) != 1 or overlaps(others[0], written):
+    result = chain[-1].target
+    operands = [piece for piece in (combine.left, combine.right) if piece != result]
+    written = [combine.target for combine in chain]
+    if len(operands) != 1 or overlaps(operands[0], written):
         return False
-    if each.target == result:
+    if combine.target == result:
         return True
     is_dead = result.buffer in _SCRATCH and not overlaps(result, later)
-    return is_dead and _is_safe_target(each.target, [*_operands(before), others[0]])
+    return is_dead and _is_safe_target(combine.target, [*_operands(chain), operands[0]])
 
 
 def _operands(combines: Sequence[Combine]) -> list[Piece]:
     """Return the pieces that a chain of folds reads, its own results left out."""
     operands = [combines[0].left, combines[0].right]
-    for before, each in pairwise(combines):
-        operands.append(each.right if each.left == before.target else each.left)
+    for previous, combine in pairwise(combines):
+        operands.append(combine.right if combine.left == previous.target else combine.left)
     return operands
 
 
 def _fused(combines: Sequence[Combine]) -> Fused:
     operands = _operands(combines)
     steps, last = [(0, 1)], len(operands)
-    for index, (before, each) in enumerate(pairwise(combines), 2):
-        steps.append((last, index) if each.left == before.target else (index, last))
+    for index, (previous, combine) in enumerate(pairwise(combines), 2):
+        steps.append((last, index) if combine.left == previous.target else (index, last))
         last += 1
     return Fused(tuple(combines), tuple(operands), tuple(steps))
 

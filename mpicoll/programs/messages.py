@@ -150,7 +150,7 @@ class Lowering:
     ) -> None:
         self.sizes = sizes
         self.rounds: list[Round] = [
-            tuple(op for op in map(self._without_empty, each) if op) for each in rounds
+            tuple(op for op in map(self._without_empty, ops) if op) for ops in rounds
         ]
         homes = offsets(target, sizes)
         self.results = [name for name in homes if sizes[name]]
@@ -176,7 +176,7 @@ class Lowering:
 
     def _add_scratch(self) -> None:
         """Give blocks without a place in the output one in scratch, message neighbours adjacent."""
-        ops = [op for each in self.rounds for op in each]
+        ops = [op for ops_of_round in self.rounds for op in ops_of_round]
         messages = [op.blocks for op in ops if isinstance(op, Send | Receive)]
         local = [(op.target, op.source) for op in ops if isinstance(op, Copy | Fold)]
         used = 0
@@ -188,11 +188,11 @@ class Lowering:
         self.scratch = used
 
     def program(self) -> Program:
-        steps = [self._step(each) for each in self.rounds]
+        steps = [self._step(ops) for ops in self.rounds]
         last = Step()
         self._bring_home(self.results, last.after)
-        kept = [step for step in [*steps, last] if any(vars(step).values())]
-        return Program(kept, {SCRATCH: self.scratch, STAGING: self.most_staged})
+        used_steps = [step for step in [*steps, last] if any(vars(step).values())]
+        return Program(used_steps, {SCRATCH: self.scratch, STAGING: self.most_staged})
 
     def _step(self, ops: Round) -> Step:
         step, self.staged = Step(), 0
@@ -207,7 +207,7 @@ class Lowering:
             step.sends.append(Transfer(op.peer, self._outgoing(op.blocks, step)))
 
     def _receive(self, ops: Sequence[Receive], step: Step) -> None:
-        sent = [each.piece for each in step.sends if each.piece]
+        sent = [transfer.piece for transfer in step.sends if transfer.piece]
         landed: list[tuple[Block, Piece]] = []
         for op in ops:
             piece, blocks = self._incoming(op, sent, step, landed)
@@ -268,8 +268,8 @@ class Lowering:
         mine = [self.where[block] for block in blocks]
         homes = [self.home[block] for block in blocks]
         pending: list[Combine] = []
-        for home, part, own in zip(homes, parts, mine, strict=True):
-            left, right = (part, own) if side == "left" else (own, part)
+        for home, part, local in zip(homes, parts, mine, strict=True):
+            left, right = (part, local) if side == "left" else (local, part)
             combine = Combine(home, left, right)
             if pending and all(_adjacent(*pair) for pair in zip(pending[-1], combine, strict=True)):
                 combine = Combine(*map(_joined, pending.pop(), combine))
@@ -304,13 +304,13 @@ def _joined(first: Piece, second: Piece) -> Piece:
     return first._replace(length=first.length + second.length)
 
 
-def overlaps(piece: Piece, others: Iterable[Piece]) -> bool:
+def overlaps(piece: Piece, pieces: Iterable[Piece]) -> bool:
     """Whether a piece shares memory with any of the others."""
     return any(
-        piece.buffer == other.buffer
-        and piece.start < other.start + other.length
-        and other.start < piece.start + piece.length
-        for other in others
+        piece.buffer == second.buffer
+        and piece.start < second.start + second.length
+        and second.start < piece.start + piece.length
+        for second in pieces
     )
 
 
@@ -320,7 +320,7 @@ def overlappable(step: Step) -> tuple[list[Move | Combine], list[Move | Combine]
     during: list[Move | Combine] = []
     later: list[Move | Combine] = []
     for each in step.after:
-        waiting = [*travelling, *(piece for other in later for piece in other)]
+        waiting = [*travelling, *(piece for action_after in later for piece in action_after)]
         (later if any(overlaps(piece, waiting) for piece in each) else during).append(each)
     return during, later
 

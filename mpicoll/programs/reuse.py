@@ -18,20 +18,20 @@ from mpicoll.programs.instructions import (
 from mpicoll.programs.messages import Buffer, Combine, Move, Piece
 
 
-def acknowledge(made: SharedProgram) -> None:
+def acknowledge(program: SharedProgram) -> None:
     """Acknowledge every receipt after its last use."""
     last: dict[int, int] = {}
-    for position, each in enumerate(made.instructions):
-        if isinstance(each, Await):
-            last[each.receipt] = position
-        elif isinstance(each, Move | Combine):
-            for piece in each:
+    for position, instruction in enumerate(program.instructions):
+        if isinstance(instruction, Await):
+            last[instruction.receipt] = position
+        elif isinstance(instruction, Move | Combine):
+            for piece in instruction:
                 if piece.buffer.is_remote:
                     last[piece.buffer.number] = position
-    after: defaultdict[int, list[Instruction]] = defaultdict(list)
+    insertions: defaultdict[int, list[Instruction]] = defaultdict(list)
     for receipt, position in last.items():
-        after[end_of_folds(made.instructions, position) + 1].append(Acknowledge(receipt))
-    insert(made, after)
+        insertions[end_of_folds(program.instructions, position) + 1].append(Acknowledge(receipt))
+    insert(program, insertions)
 
 
 def end_of_folds(instructions: Sequence[Instruction], position: int) -> int:
@@ -44,28 +44,28 @@ def end_of_folds(instructions: Sequence[Instruction], position: int) -> int:
     return position
 
 
-def goes_on(each: Instruction, following: Instruction) -> bool:
+def goes_on(instruction: Instruction, following: Instruction) -> bool:
     """Whether one instruction folds an operand more onto the target of the one before it."""
     return (
-        isinstance(each, Combine)
+        isinstance(instruction, Combine)
         and isinstance(following, Combine)
-        and each.target == following.target == following.left
+        and instruction.target == following.target == following.left
     )
 
 
-def wait_for_readers(made: SharedProgram) -> None:
+def wait_for_readers(program: SharedProgram) -> None:
     """Wait for the readers of zero-copy memory before it is written, and at the end."""
     zero_copy = ZeroCopy()
-    before: defaultdict[int, list[Instruction]] = defaultdict(list)
-    for position, each in enumerate(made.instructions):
-        for piece in _written(each):
-            before[position] += map(WaitForReaders, zero_copy.take(piece))
-        if isinstance(each, Publish):
-            publication = made.publications[each.publication]
+    insertions: defaultdict[int, list[Instruction]] = defaultdict(list)
+    for position, instruction in enumerate(program.instructions):
+        for piece in _written(instruction):
+            insertions[position] += map(WaitForReaders, zero_copy.take(piece))
+        if isinstance(instruction, Publish):
+            publication = program.publications[instruction.publication]
             if publication.zero_copy and publication.piece:
-                zero_copy.add(each.publication, publication.piece)
-    before[len(made.instructions)] += map(WaitForReaders, zero_copy.all())
-    insert(made, before)
+                zero_copy.add(instruction.publication, publication.piece)
+    insertions[len(program.instructions)] += map(WaitForReaders, zero_copy.all())
+    insert(program, insertions)
 
 
 class ZeroCopy:
@@ -93,25 +93,25 @@ class ZeroCopy:
         return sorted(number for found in self.found.values() for *_, number in found)
 
 
-def _written(each: Instruction) -> list[Piece]:
-    if isinstance(each, Move | Combine):
-        return [each.target]
-    if isinstance(each, Post):
-        return [transfer.piece for transfer in each.receives if transfer.piece]
+def _written(instruction: Instruction) -> list[Piece]:
+    if isinstance(instruction, Move | Combine):
+        return [instruction.target]
+    if isinstance(instruction, Post):
+        return [transfer.piece for transfer in instruction.receives if transfer.piece]
     return []
 
 
 def insert(
-    made: SharedProgram, wanted: Mapping[int, Sequence[Instruction]], without: Sequence[int] = ()
+    program: SharedProgram, wanted: Mapping[int, Sequence[Instruction]], without: Sequence[int] = ()
 ) -> None:
     """Insert instructions before the given positions, and leave out those at others."""
     left_out = set(without)
     instructions: list[Instruction] = []
     rounds: list[int] = []
-    for position in range(len(made.instructions) + 1):
+    for position in range(len(program.instructions) + 1):
         extra = wanted.get(position, ())
-        own = [] if position in left_out else made.instructions[position : position + 1]
-        number = made.rounds[min(position, len(made.rounds) - 1)] if made.rounds else 1
-        instructions += [*extra, *own]
-        rounds += [number] * (len(extra) + len(own))
-    made.instructions, made.rounds = instructions, rounds
+        current = [] if position in left_out else program.instructions[position : position + 1]
+        number = program.rounds[min(position, len(program.rounds) - 1)] if program.rounds else 1
+        instructions += [*extra, *current]
+        rounds += [number] * (len(extra) + len(current))
+    program.instructions, program.rounds = instructions, rounds

@@ -26,7 +26,6 @@ from mpicoll.programs.instructions import (
     WaitForSlot,
 )
 from mpicoll.programs.messages import (
-    INPUT,
     SCRATCH,
     STAGING,
     Buffer,
@@ -41,7 +40,7 @@ from mpicoll.programs.messages import (
     overlaps,
 )
 from mpicoll.programs.reuse import acknowledge, wait_for_readers
-from mpicoll.programs.tiling import Action, Passes, conflicts, divide
+from mpicoll.programs.tiling import Passes, conflicts, divide
 
 
 def share(
@@ -54,14 +53,14 @@ def share(
 
 def _used(program: SharedProgram, buffer: Buffer) -> int:
     """Return how many elements of a buffer a program uses: many blocks stay where they are read."""
-    pieces = [each.piece for each in program.publications]
+    pieces = [publication.piece for publication in program.publications]
     for instruction in program.instructions:
         if isinstance(instruction, Move | Combine):
             pieces += instruction
         elif isinstance(instruction, Post):
             pieces += [transfer.piece for transfer in chain.from_iterable(instruction)]
-    found = (piece for piece in pieces if piece is not None and piece.buffer == buffer)
-    return max((piece.start + piece.length for piece in found), default=0)
+    used = (piece for piece in pieces if piece is not None and piece.buffer == buffer)
+    return max((piece.start + piece.length for piece in used), default=0)
 
 
 @dataclass
@@ -90,41 +89,19 @@ class _SharedLowering(Lowering):
         self.last_use |= dict.fromkeys(self.results, len(self.rounds))
 
     def shared(self) -> SharedProgram:
-        made = self.made
+        program = self.made
         for index, ops in enumerate(self.rounds):
             self.round = index
             self._emit(self._step(ops))
         last = _SharedStep()
         self._bring_home(self.results, last.after)
         self._emit(last)
-        self._fill_the_first_wait(last.after)
-        made.scratch = {name: _used(made, name) for name in (SCRATCH, STAGING)}
-        acknowledge(made)
-        wait_for_readers(made)
+        program.scratch = {name: _used(program, name) for name in (SCRATCH, STAGING)}
+        acknowledge(program)
+        wait_for_readers(program)
         if self.reach.announces:
-            announce(made, self.reach.tile)
-        return made
-
-    def _fill_the_first_wait(self, last: Sequence[Action]) -> None:
-        """Do those of the last actions that read the input while the first flag is on its way.
-
-        No longer ones than a tile: what is fetched meanwhile would leave the cache again.
-        """
-        into, numbers = self.made.instructions, self.made.rounds
-        at = next((i for i, each in enumerate(into) if isinstance(each, Await)), None)
-        if at is None:
-            return
-        for action in last:
-            is_short = action.target.length <= self.reach.tile
-            if not (isinstance(action, Move) and is_short and action.source.buffer == INPUT):
-                continue
-            index = into.index(action)
-            others = [*into[:index], *into[index + 1 :]]
-            if not conflicts(action, (e for e in others if isinstance(e, Move | Combine))):
-                into.insert(at, into.pop(index))
-                numbers.pop(index)
-                numbers.insert(at, numbers[at])
-                at += 1
+            announce(program, self.reach.tile)
+        return program
 
     # -- one round --------------------------------------------------------------------
 
@@ -202,7 +179,9 @@ class _SharedLowering(Lowering):
 
     def _receive(self, ops: Sequence[Receive], step: Step) -> None:
         super()._receive(ops, step)
-        step.receives = [each for each in step.receives if each.peer not in self.reach.intra_node]
+        step.receives = [
+            transfer for transfer in step.receives if transfer.peer not in self.reach.intra_node
+        ]
 
     def _settle(self, step: _SharedStep) -> None:
         """Copy the blocks of this round that were left at their senders and are used again."""
@@ -240,8 +219,8 @@ class _SharedLowering(Lowering):
         if step.sends or step.receives:
             into.append(Post(tuple(step.sends), tuple(step.receives)))
         for number in step.published:
-            each = made.publications[number]
-            flags = passes.flags(1 if each.zero_copy else each.tiles, index)
+            publication = made.publications[number]
+            flags = passes.flags(1 if publication.zero_copy else publication.tiles, index)
             into += (Publish(number, flag) for flag in flags)
 
     def _receive_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
@@ -256,7 +235,7 @@ class _SharedLowering(Lowering):
             into += passes.part(passes.after, index)
 
     def _passes(self, step: _SharedStep) -> Passes:
-        tiles = [self.made.publications[each].tiles for each in step.published]
-        tiles += [self.made.receipts[each].tiles for each in step.awaited]
-        most = max(tiles, default=1)
-        return divide(self.made, self.reach.tile, most, step.copied, step.after)
+        tiles = [self.made.publications[number].tiles for number in step.published]
+        tiles += [self.made.receipts[number].tiles for number in step.awaited]
+        count = max(tiles, default=1)
+        return divide(self.made, self.reach.tile, count, step.copied, step.after)

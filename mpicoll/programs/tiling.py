@@ -52,21 +52,21 @@ class Passes:
             if index < tiles and first < last:
                 shift = first - start
                 yield type(action)(
-                    *(Piece(each.buffer, each.start + shift, last - first) for each in action)
+                    *(Piece(piece.buffer, piece.start + shift, last - first) for piece in action)
                 )
 
 
 def divide(
-    program: SharedProgram, tile: int, most: int, copied: Sequence[Move], after: Sequence[Action]
+    program: SharedProgram, tile: int, count: int, copied: Sequence[Move], after: Sequence[Action]
 ) -> Passes:
     """Divide a step into passes: one, or one for each tile of its messages.
 
     Args:
-        most: tiles of its longest message.
+        count: tiles of its longest message.
         copied: its copies to slots; `after`: its work after the messages.
     """
     whole = Passes(1, [], after, [])
-    if most == 1:
+    if count == 1:
         return whole
     actions = [*copied, *after]
     anchors = _anchors(program, actions)
@@ -74,7 +74,9 @@ def divide(
     if local is None or not _aligned(program, anchors):
         return whole
     early, late = local
-    return Passes(most, early, [each for each in after if each in anchors], late, tile, anchors)
+    return Passes(
+        count, early, [action for action in after if action in anchors], late, tile, anchors
+    )
 
 
 def _local(actions: Sequence[Action], anchors: Anchors) -> tuple[list[Action], list[Action]] | None:
@@ -97,11 +99,11 @@ def _local(actions: Sequence[Action], anchors: Anchors) -> tuple[list[Action], l
     return early, late
 
 
-def conflicts(action: Action, others: Iterable[Action]) -> bool:
+def conflicts(action: Action, actions: Iterable[Action]) -> bool:
     """Whether one of two actions writes memory that the other one uses."""
     return any(
-        overlaps(action.target, each) or any(overlaps(piece, [each.target]) for piece in action)
-        for each in others
+        overlaps(action.target, second) or any(overlaps(piece, [second.target]) for piece in action)
+        for second in actions
     )
 
 
@@ -118,20 +120,20 @@ def _anchors(program: SharedProgram, actions: Sequence[Action]) -> Anchors:
 
     One that reads no message may read what an action before it has written of one.
     """
-    found: dict[Action, tuple[int, int]] = {}
+    anchors: dict[Action, tuple[int, int]] = {}
     for action in actions:
         part = next((each for each in action if _tiles(program, each)), None)
         if part is not None:
-            found[action] = part.start, _tiles(program, part)
+            anchors[action] = part.start, _tiles(program, part)
             continue
-        for before, (start, tiles) in found.items():
-            written = before.target
+        for previous, (start, tiles) in anchors.items():
+            written = previous.target
             for piece in action[1:]:
                 if overlaps(piece, [written]):
-                    found[action] = piece.start + start - written.start, tiles
-            if action in found:
+                    anchors[action] = piece.start + start - written.start, tiles
+            if action in anchors:
                 break
-    return found
+    return anchors
 
 
 def _aligned(program: SharedProgram, anchors: Anchors) -> bool:

@@ -62,9 +62,9 @@ def agree(
         tile: the elements of a tile, which has `nbytes` bytes.
     """
     everyone = dict(enumerate(exchange(ends(program, tile), Ends)))
-    most = max(_FEWEST, tuning.WINDOW_BYTES // nbytes)
-    slots = min(tuning.WINDOW_SLOTS, 1 << most.bit_length() - 1)
-    choose(program, rank, everyone, tile, slots, most)
+    tiles = max(_FEWEST, tuning.WINDOW_BYTES // nbytes)
+    slots = min(tuning.WINDOW_SLOTS, 1 << tiles.bit_length() - 1)
+    choose(program, rank, everyone, tile, slots, tiles)
 
 
 def ends(program: SharedProgram, tile: int) -> Ends:
@@ -89,32 +89,32 @@ def ends(program: SharedProgram, tile: int) -> Ends:
 
 def choose(
     program: SharedProgram, rank: int, everyone: Mapping[int, Ends], tile: int, slots: int,
-    most: int,
+    room: int,
 ) -> None:  # fmt: skip
     """Give a window to each publication that may pass through one.
 
     Args:
         everyone: the ends of every rank of the node.
         slots: of a window where the messages are few; one of no more tiles needs none.
-        most: tiles of all these messages above which windows have fewer slots.
+        room: tiles of all these messages above which windows have fewer slots.
     """
     if not _rounds_match(everyone):
         return
-    found = []
-    for number, each in enumerate(program.publications):
-        orders = ((peer, program.sent[peer].index(number)) for peer in each.readers)
-        both = all(
+    windowed = []
+    for number, publication in enumerate(program.publications):
+        orders = ((peer, program.sent[peer].index(number)) for peer in publication.readers)
+        is_by_tile = all(
             everyone[rank].sent[peer][order].by_tile
             and everyone[peer].received[rank][order].by_tile
             for peer, order in orders
         )
-        if both and not each.zero_copy:
-            found.append(each)
-    while slots > _FEWEST and sum(min(slots, each.tiles) for each in found) > most:
+        if is_by_tile and not publication.zero_copy:
+            windowed.append(publication)
+    while slots > _FEWEST and sum(min(slots, publication.tiles) for publication in windowed) > room:
         slots //= 2
-    for each in found:
-        if each.tiles > slots:
-            each.window = Window(tile, slots)
+    for publication in windowed:
+        if publication.tiles > slots:
+            publication.window = Window(tile, slots)
 
 
 def _rounds_match(everyone: Mapping[int, Ends]) -> bool:
@@ -141,11 +141,11 @@ def _rounds_match(everyone: Mapping[int, Ends]) -> bool:
             ends = numbered((sender, first.round)), numbered((receiver, last.round))
             if ends[0] != ends[1]:
                 number[ends[0]] = ends[1]
-    if any(each.inter_node for each in everyone.values()):
+    if any(ends_of_rank.inter_node for ends_of_rank in everyone.values()):
         return all(at[1] == numbered(at)[1] for at in number)
     order: TopologicalSorter[tuple[int, int]] = TopologicalSorter()
-    for rank, own in rounds.items():
-        for before, after in pairwise(sorted(own)):
+    for rank, numbers in rounds.items():
+        for before, after in pairwise(sorted(numbers)):
             order.add(numbered((rank, after)), numbered((rank, before)))
     try:
         order.prepare()
@@ -158,8 +158,8 @@ def _pairs(
     everyone: Mapping[int, Ends],
 ) -> Iterator[tuple[int, int, Sequence[Message], Sequence[Message]]]:
     """Yield who sends to whom, and both ends of their messages."""
-    for sender, own in everyone.items():
-        for receiver, sent in own.sent.items():
+    for sender, ends_of_sender in everyone.items():
+        for receiver, sent in ends_of_sender.sent.items():
             yield sender, receiver, sent, everyone[receiver].received.get(sender, [])
 
 
@@ -170,27 +170,31 @@ def through_windows(program: SharedProgram, tile: int, receipts: Collection[int]
         receipts: those that pass through windows of their senders.
     """
     publications = [n for n, each in enumerate(program.publications) if each.window]
-    before: dict[int, list[Instruction]] = {}
-    after: dict[int, list[Instruction]] = {}
+    waits: dict[int, list[Instruction]] = {}
+    acknowledgements: dict[int, list[Instruction]] = {}
     written, read = _places(program, tile, Kind.SLOT), _places(program, tile, Kind.RECEIPT)
     awaited = _flags(program, Await)
     for number in publications:
         for t, (first, _) in written[number].items():
-            before.setdefault(first, []).append(WaitForSlot(number, t))
+            waits.setdefault(first, []).append(WaitForSlot(number, t))
     for number in receipts:
         for t in range(program.receipts[number].tiles):
             _, last = read.get(number, {}).get(t, (0, awaited[number][t]))
             end = end_of_folds(program.instructions, last)
-            after.setdefault(end, []).append(Acknowledge(number, t))
+            acknowledgements.setdefault(end, []).append(Acknowledge(number, t))
     instructions: list[Instruction] = []
     rounds: list[int] = []
     for position, each in enumerate(program.instructions):
         replaced = (isinstance(each, WaitForSlot) and each.publication in publications) or (
             isinstance(each, Acknowledge) and each.receipt in receipts
         )
-        made = [*before.get(position, ()), *([] if replaced else [each]), *after.get(position, ())]
-        instructions += made
-        rounds += [program.rounds[position]] * len(made)
+        current = [
+            *waits.get(position, ()),
+            *([] if replaced else [each]),
+            *acknowledgements.get(position, ()),
+        ]
+        instructions += current
+        rounds += [program.rounds[position]] * len(current)
     return replace(program, instructions=instructions, rounds=rounds)
 
 
@@ -199,16 +203,16 @@ Places = dict[int, dict[int, tuple[int, int]]]
 
 
 def _places(program: SharedProgram, tile: int, kind: Kind) -> Places:
-    found: Places = {}
-    for position, each in enumerate(program.instructions):
-        for piece in each if isinstance(each, Move | Combine) else ():
+    places: Places = {}
+    for position, instruction in enumerate(program.instructions):
+        for piece in instruction if isinstance(instruction, Move | Combine) else ():
             if piece.buffer.kind is not kind:
                 continue
-            tiles = found.setdefault(piece.buffer.number, {})
+            tiles = places.setdefault(piece.buffer.number, {})
             for t in _tiles(piece, tile):
                 first, _ = tiles.get(t, (position, position))
                 tiles[t] = first, position
-    return found
+    return places
 
 
 def _tiles(piece: Piece, tile: int) -> range:
@@ -219,11 +223,11 @@ def _tiles(piece: Piece, tile: int) -> range:
 
 def _flags(program: SharedProgram, kind: type[Publish | Await]) -> dict[int, list[int]]:
     """Return for each message the instructions that raise, or await, the flags of its tiles."""
-    found: dict[int, list[int]] = {}
-    for position, each in enumerate(program.instructions):
-        if isinstance(each, kind):
-            found.setdefault(each[0], []).append(position)
-    return found
+    flags: dict[int, list[int]] = {}
+    for position, instruction in enumerate(program.instructions):
+        if isinstance(instruction, kind):
+            flags.setdefault(instruction[0], []).append(position)
+    return flags
 
 
 def _end(

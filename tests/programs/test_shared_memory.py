@@ -454,20 +454,6 @@ def test_a_message_that_is_only_folded_is_not_copied() -> None:
     assert [each.source.buffer for each in moves] == [Buffer(Kind.RECEIPT, 0), OUTPUT]
 
 
-@pytest.mark.parametrize(("tile", "wanted"), [(8, "before"), (7, "after")])
-def test_a_short_part_of_the_input_is_copied_while_the_first_flag_comes(
-    tile: int, wanted: str
-) -> None:
-    """After its own message has been published, for which another rank waits."""
-    reach = Reach(frozenset({1}), frozenset(), 4, tile)
-    made = share([(send(1, 0), recv(1, 1))], {0: 8, 1: 7}, [0], [0, 1], reach)
-    kinds = [type(each).__name__ for each in made.instructions]
-    own = made.instructions.index(Move(Piece(OUTPUT, 0, 8), Piece(INPUT, 0, 8)))
-    assert kinds.index("Publish") < own
-    assert (own < kinds.index("Await")) == (wanted == "before")
-    assert len(made.rounds) == len(made.instructions)
-
-
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [(0, ["P0", "P1", "A0", "P2", "A1", "A2"]), (1, ["P0", "A0", "P1", "A1", "P2", "A2"])],

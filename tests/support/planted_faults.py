@@ -43,7 +43,7 @@ METHODS, MAILBOX = "mpicoll/runtime/method_calls.py", "mpicoll/memory/mailbox.py
 FAULTS = {
     # -- execution ---------------------------------------------------------------------------
     "nobody waits for readers": Fault(
-        LOWERED, "        wait_for_readers(made)\n", "",
+        LOWERED, "        wait_for_readers(program)\n", "",
         "tests/programs/test_shared_memory.py -k any_order",
     ),
     "all slots are one": Fault(
@@ -54,7 +54,7 @@ FAULTS = {
         f"{SHARED} -k large_messages",
     ),
     "a wait for one started plan advances no other": Fault(
-        "mpicoll/memory/waiting.py", "for each in list(started):", "for each in started[-1:]:",
+        "mpicoll/memory/waiting.py", "for run in list(started):", "for run in started[-1:]:",
         f"{EVERY} -k started_plans_overlap",
     ),
     "a started plan is not busy": Fault(
@@ -149,7 +149,7 @@ FAULTS = {
         SLOTS, "rank: words + index * LINE for", "rank: words for", BINDING,
     ),
     "one slot needs no acknowledgement": Fault(
-        SLOTS, "if alone or rank not in self.replies", "if rank not in self.replies",
+        SLOTS, "if has_one_slot or rank not in self.replies", "if rank not in self.replies",
         f"{SHARED} -k large_messages",
     ),
     "lengths are not compared": Fault(SLOTS, "if sent != expected:", "if False:", BINDING),
@@ -174,7 +174,7 @@ FAULTS = {
     ),
     # -- lowering ----------------------------------------------------------------------------
     "folds are in reverse order": Fault(
-        MESSAGES, 'if side == "left" else (own, part)', 'if side == "right" else (own, part)',
+        MESSAGES, 'if side == "left" else (local, part)', 'if side == "right" else (local, part)',
         f"{EVERY} -k rank_order",
     ),
     "a receive overwrites what is being sent": Fault(
@@ -193,8 +193,8 @@ FAULTS = {
         "tests/programs/test_shared_memory.py -k 'zero_copy or copied_out'",
     ),
     "fused folds change sides": Fault(
-        "mpicoll/programs/fusing.py", "(last, index) if each.left == before.target",
-        "(last, index) if each.right == before.target", "tests/programs",
+        "mpicoll/programs/fusing.py", "(last, index) if combine.left == previous.target",
+        "(last, index) if combine.right == previous.target", "tests/programs",
     ),
     # -- runtime -----------------------------------------------------------------------------
     "ranks do not agree on a call": Fault(
