@@ -163,9 +163,9 @@ class Files:
         except (OSError, MemoryError, Unavailable) as error:
             failure = f"no shared memory: rank {self.rank}: {_reason(error, size)}"
         every = self.exchange((result, failure), tuple[_File | None, str])
-        if failure := first_error(each for _, each in every):
+        if failure := first_error(failure_of_rank for _, failure_of_rank in every):
             raise Unavailable(failure)
-        return [found for found, _ in every]
+        return [result for result, _ in every]
 
 
 def _reason(error: Exception, nbytes: int) -> str:

@@ -118,10 +118,10 @@ def _exchange(memory: SharedMemory, layout: Layout, failure: str) -> list[Layout
         retired = memory.take_retired()
         table = layout.table(memory.under_way, failure)
         tables: list[LayoutTable] = memory.exchange(table, LayoutTable)
-        memory.give_back(retired, frozenset().union(*(each.under_way for each in tables)))
-        if failure := first_error(each.failure for each in tables):
+        memory.give_back(retired, frozenset().union(*(entry.under_way for entry in tables)))
+        if failure := first_error(entry.failure for entry in tables):
             raise Unavailable(failure)
-        flags, data = (max(each.lacks[kind] for each in tables) for kind in (0, 1))
+        flags, data = (max(entry.lacks[kind] for entry in tables) for kind in (0, 1))
         if flags:
             memory.grow(flags)
         if data:

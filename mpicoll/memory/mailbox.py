@@ -161,17 +161,17 @@ class Mailbox:
         while not all(head):
             # A rank compared calls meanwhile: it found no such call here, and asks now.
             head = self._round(first)
-        names = [each[_SIZE:_HEAD].decode(errors="replace").strip() for each in head]
-        if other := next((rank for rank, each in enumerate(names) if each != names[0]), 0):
+        names = [item[_SIZE:_HEAD].decode(errors="replace").strip() for item in head]
+        if odd_rank := next((rank for rank, item in enumerate(names) if item != names[0]), 0):
             raise Disagreement(
-                f"the ranks are in different calls: rank 0 exchanges {names[0]}, rank {other} "
-                f"{names[other]}"
+                f"the ranks are in different calls: rank 0 exchanges {names[0]}, rank {odd_rank} "
+                f"{names[odd_rank]}"
             )
-        whole = [each[_HEAD:] for each in head]
-        lengths = [int.from_bytes(each[:_SIZE], "little") for each in head]
+        whole = [item[_HEAD:] for item in head]
+        lengths = [int.from_bytes(item[:_SIZE], "little") for item in head]
         for start in range(CAPACITY - _HEAD, max(lengths), CAPACITY):
             parts = self._round(data[start : start + CAPACITY])
-            whole = [before + part for before, part in zip(whole, parts, strict=True)]
+            whole = [start_of_item + part for start_of_item, part in zip(whole, parts, strict=True)]
         return whole
 
 

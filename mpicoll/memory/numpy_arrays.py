@@ -159,12 +159,12 @@ def _fold_extremes(fold: Any, left: Array, right: Array, out: Array) -> None:
     out[zeros] = np.where(signs[zeros], -0.0, 0.0)
 
 
-def _fitting(op: ReduceOp, found: Any, out: Array) -> Any:
+def _fitting(op: ReduceOp, result: Any, out: Array) -> Any:
     """Return the result of a user's function, checked, as NumPy would spread or cut it to fit."""
-    shape, dtype = getattr(found, "shape", None), getattr(found, "dtype", None)
+    shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
     if shape != out.shape or _WIDTHS.get(getattr(dtype, "kind", ""), 4) > _WIDTHS[out.dtype.kind]:
-        raise unfit(op, found, shape, dtype, (out.shape, out.dtype))
-    return found
+        raise unfit(op, result, shape, dtype, (out.shape, out.dtype))
+    return result
 
 
 def _bytes(x: Array) -> Memory:

@@ -226,13 +226,13 @@ class MappedMemory:
     ) -> Reach:  # fmt: skip
         width = itemsize(dtype)
         tile = tile_of(transport) // width
-        least = ZERO_COPY // width
+        smallest = ZERO_COPY // width
         if unbound:
             readable = frozenset((INPUT, OUTPUT, SCRATCH) if transport == CMA else ())
-            return Reach(self.others, readable, least, tile)
+            return Reach(self.others, readable, smallest, tile)
         inside = frozenset(name for name, array in buffers.items() if self.find(array))
         readable = frozenset(buffers) | {SCRATCH} if transport == CMA else inside
-        return Reach(self.others, readable, least, tile)
+        return Reach(self.others, readable, smallest, tile)
 
     def enter(self, plan: SharedResources) -> int:
         self.entered += 1

@@ -1,12 +1,12 @@
 """Lay out a rank's publications in its shared memory.
 
-Each publication has one or more *slots*: a cache line for each flag, then the bytes, unless these
-are zero-copy. A flag holds the sequence number of the run that raised it, so that flags are never
-lowered; acknowledgements hold the sequence number of the last run that was read.
+Each publication has one or more *slots*: a cache line for each flag, then the bytes of the message.
+A zero-copy publication has no bytes. A flag holds the sequence number of the run that raised it, so
+flags are never lowered. An acknowledgement holds the sequence number of the last run that was read.
 
-A publication of depth 2 or more uses its slots alternately: its rank may write the next one while
-others still read the last. Where all readers also send to this rank in every run, it needs no
-acknowledgement: what they send shows that they have read.
+A publication of depth 2 or more uses its slots in turn: its rank writes the next slot while other
+ranks read the last. If all readers also send to this rank in every run, they need not acknowledge:
+their messages show that they have read.
 """
 
 from __future__ import annotations
@@ -346,7 +346,7 @@ def match(tables: Sequence[LayoutTable], ranks: Sequence[int], what: str) -> Non
     """Raise ScheduleError on all ranks where one expects other messages than another sends."""
     for reader, sender in product(ranks, ranks):
         table = tables[sender]
-        sent = [table.published[each].length for each in table.sent.get(reader, ())]
+        sent = [table.published[number].length for number in table.sent.get(reader, ())]
         expected = tables[reader].expected.get(sender, [])
         if sent != expected:
             raise ScheduleError(

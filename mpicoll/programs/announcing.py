@@ -1,14 +1,13 @@
 """Announce each tile of a zero-copy message as soon as it is there.
 
-A message that is read where it lies is announced where its round begins, as a whole. What it
-consists of has mostly been read or folded just before, tile by tile. With a flag for each tile,
-raised after the last work on that tile, its reader begins while its sender still reads the rest
-from others: a message passes through a chain of ranks in the time of one hop, and of one tile for
-each other hop.
+A zero-copy message is announced as a whole, where its round begins. Its tiles have usually been
+written one by one just before. With a flag for each tile, raised after the last work on that tile,
+the reader begins while the sender still receives the rest. So a message passes through a chain of
+ranks in the time of one hop, plus the time of one tile for each other hop.
 
-To raise a flag earlier than its place in the program is always safe: until then nobody may write
-the memory before all readers have acknowledged it (`mpicoll.programs.reuse`), and in between no
-instruction writes that tile.
+A flag may always be raised earlier than its place in the program. Nobody writes the memory before
+all readers have acknowledged it (`mpicoll.programs.reuse`), and no instruction in between writes
+that tile.
 """
 
 from __future__ import annotations

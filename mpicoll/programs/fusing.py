@@ -1,7 +1,7 @@
 """Folds of several operands in one pass: memory is read once, and the result written once.
 
-Folding p operands two by two moves 3 (p - 1) times their bytes, folding them at once p + 1
-times. On a GPU, where a fold is bound by memory and a launch costs microseconds, that pays.
+Folding p operands two by two moves 3 (p - 1) times their bytes; folding them at once moves p + 1
+times their bytes. This pays on a GPU, where memory bounds a fold and a launch takes microseconds.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Fused(NamedTuple):
 def fuse(program: SharedProgram) -> tuple[list[Instruction | Fused], list[int]]:
     """Join folds of which each takes the result of the one before; return instructions and rounds.
 
-    Acknowledgements come after all the folds and copies that stand together: each of them waits
-    for the stream, which must not stop in between.
+    Acknowledgements come after adjacent folds and copies, because each acknowledgement waits for
+    the stream.
     """
     fused: list[Instruction | Fused] = []
     numbers: list[int] = []
@@ -156,7 +156,7 @@ def formula(op: str, count: int, steps: Steps) -> str | None:
     if pattern is None:
         return None
     lines = [
-        f"T x{count + index} = {pattern.format(f'x{left}', f'x{right}')};"
-        for index, (left, right) in enumerate(steps)
+        f"T x{count + index} = {pattern.format(f'x{lhs}', f'x{rhs}')};"
+        for index, (lhs, rhs) in enumerate(steps)
     ]
     return " ".join([*lines, f"out = x{count + len(steps) - 1};"])

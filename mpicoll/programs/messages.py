@@ -269,8 +269,8 @@ class Lowering:
         homes = [self.home[block] for block in blocks]
         pending: list[Combine] = []
         for home, part, local in zip(homes, parts, mine, strict=True):
-            left, right = (part, local) if side == "left" else (local, part)
-            combine = Combine(home, left, right)
+            lhs, rhs = (part, local) if side == "left" else (local, part)
+            combine = Combine(home, lhs, rhs)
             if pending and all(_adjacent(*pair) for pair in zip(pending[-1], combine, strict=True)):
                 combine = Combine(*map(_joined, pending.pop(), combine))
             pending.append(combine)

@@ -72,25 +72,25 @@ class ZeroCopy:
     """The zero-copy publications of each buffer, ordered by where they start."""
 
     def __init__(self) -> None:
-        self.found: defaultdict[Buffer, list[tuple[int, int, int]]] = defaultdict(list)
+        self.entries: defaultdict[Buffer, list[tuple[int, int, int]]] = defaultdict(list)
         self.longest = 0
 
     def add(self, number: int, piece: Piece) -> None:
-        insort(self.found[piece.buffer], (piece.start, piece.start + piece.length, number))
+        insort(self.entries[piece.buffer], (piece.start, piece.start + piece.length, number))
         self.longest = max(self.longest, piece.length)
 
     def take(self, written: Piece) -> list[int]:
         """Remove those that share memory with a piece, and return their numbers."""
-        found = self.found[written.buffer]
-        first = bisect_left(found, (written.start - self.longest,))
-        last = bisect_left(found, (written.start + written.length,))
-        hit = [each for each in found[first:last] if each[1] > written.start]
-        if hit:
-            found[first:last] = [each for each in found[first:last] if each not in hit]
-        return sorted(number for *_, number in hit)
+        entries = self.entries[written.buffer]
+        first = bisect_left(entries, (written.start - self.longest,))
+        last = bisect_left(entries, (written.start + written.length,))
+        overlapping = [entry for entry in entries[first:last] if entry[1] > written.start]
+        if overlapping:
+            entries[first:last] = [e for e in entries[first:last] if e not in overlapping]
+        return sorted(number for *_, number in overlapping)
 
     def all(self) -> list[int]:
-        return sorted(number for found in self.found.values() for *_, number in found)
+        return sorted(number for entries in self.entries.values() for *_, number in entries)
 
 
 def _written(instruction: Instruction) -> list[Piece]:

@@ -44,11 +44,11 @@ from mpicoll.programs.tiling import Passes, conflicts, divide
 
 
 def share(
-    rounds: Sequence[Round], sizes: Mapping[Block, int], before: Sequence[Block],
-    after: Sequence[Block], reach: Reach, *, in_place: bool = False,
+    rounds: Sequence[Round], sizes: Mapping[Block, int], inputs: Sequence[Block],
+    outputs: Sequence[Block], reach: Reach, *, in_place: bool = False,
 ) -> SharedProgram:  # fmt: skip
     """Lower a rank's schedule to shared memory; the arguments are those of `messages.lower`."""
-    return _SharedLowering(rounds, sizes, before, after, in_place, reach).shared()
+    return _SharedLowering(rounds, sizes, inputs, outputs, in_place, reach).shared()
 
 
 def _used(program: SharedProgram, buffer: Buffer) -> int:
@@ -74,10 +74,10 @@ class _SharedStep(Step):
 
 class _SharedLowering(Lowering):
     def __init__(
-        self, rounds: Sequence[Round], sizes: Mapping[Block, int], before: Sequence[Block],
-        after: Sequence[Block], in_place: bool, reach: Reach,
+        self, rounds: Sequence[Round], sizes: Mapping[Block, int], inputs: Sequence[Block],
+        outputs: Sequence[Block], in_place: bool, reach: Reach,
     ) -> None:  # fmt: skip
-        super().__init__(rounds, sizes, before, after, in_place)
+        super().__init__(rounds, sizes, inputs, outputs, in_place)
         self.reach = reach
         self.made = SharedProgram()
         self.round = 0
@@ -194,10 +194,10 @@ class _SharedLowering(Lowering):
     # -- instructions -----------------------------------------------------------------
 
     def _emit(self, step: _SharedStep) -> None:
-        made, at = self.made, len(self.made.instructions)
-        into, away = made.instructions, bool(step.sends or step.receives)
+        program, at = self.made, len(self.made.instructions)
+        into, away = program.instructions, bool(step.sends or step.receives)
         into += step.before
-        eager = (each for each in step.published if not made.publications[each].zero_copy)
+        eager = (each for each in step.published if not program.publications[each].zero_copy)
         into += map(WaitForSlot, eager)
         passes = Passes(1, [], step.after, []) if away else self._passes(step)
         into += passes.early
@@ -211,22 +211,22 @@ class _SharedLowering(Lowering):
             if index >= ahead:
                 self._receive_tile(step, passes, index - ahead)
         into += passes.late
-        made.rounds += [self.round + 1] * (len(into) - at)
+        program.rounds += [self.round + 1] * (len(into) - at)
 
     def _publish_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
-        made, into = self.made, self.made.instructions
+        program, into = self.made, self.made.instructions
         into += passes.part(step.copied, index)
         if step.sends or step.receives:
             into.append(Post(tuple(step.sends), tuple(step.receives)))
         for number in step.published:
-            publication = made.publications[number]
+            publication = program.publications[number]
             flags = passes.flags(1 if publication.zero_copy else publication.tiles, index)
             into += (Publish(number, flag) for flag in flags)
 
     def _receive_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
-        made, into = self.made, self.made.instructions
+        program, into = self.made, self.made.instructions
         for number in step.awaited:
-            flags = passes.flags(made.receipts[number].tiles, index)
+            flags = passes.flags(program.receipts[number].tiles, index)
             into += (Await(number, flag) for flag in flags)
         if step.sends or step.receives:
             during, later = overlappable(step)

@@ -1,6 +1,6 @@
 """Divide the work of a step into passes, one for each tile of its messages.
 
-A tile is still in the cache when it is read, and its readers do not wait for the others.
+A tile is still in the cache when it is read, and its readers need not wait for other tiles.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def divide(
     local = _local(actions, anchors)
     if local is None or not _aligned(program, anchors):
         return whole
-    early, late = local
+    first, last = local
     return Passes(
-        count, early, [action for action in after if action in anchors], late, tile, anchors
+        count, first, [action for action in after if action in anchors], last, tile, anchors
     )
 
 
@@ -84,19 +84,19 @@ def _local(actions: Sequence[Action], anchors: Anchors) -> tuple[list[Action], l
 
     None where one can be neither, as it uses what a tile writes, and a tile what it writes.
     """
-    early: list[Action] = []
-    late: list[Action] = []
+    first: list[Action] = []
+    last: list[Action] = []
     for index, action in reversed([*enumerate(actions)]):
         if action in anchors:
             continue
         # Rather late: other ranks wait for the first tile.
-        if not conflicts(action, (each for each in actions[index + 1 :] if each not in late)):
-            late.insert(0, action)
-        elif not conflicts(action, (each for each in actions[:index] if each in anchors)):
-            early.insert(0, action)
+        if not conflicts(action, (second for second in actions[index + 1 :] if second not in last)):
+            last.insert(0, action)
+        elif not conflicts(action, (second for second in actions[:index] if second in anchors)):
+            first.insert(0, action)
         else:
             return None
-    return early, late
+    return first, last
 
 
 def conflicts(action: Action, actions: Iterable[Action]) -> bool:
@@ -122,7 +122,7 @@ def _anchors(program: SharedProgram, actions: Sequence[Action]) -> Anchors:
     """
     anchors: dict[Action, tuple[int, int]] = {}
     for action in actions:
-        part = next((each for each in action if _tiles(program, each)), None)
+        part = next((piece for piece in action if _tiles(program, piece)), None)
         if part is not None:
             anchors[action] = part.start, _tiles(program, part)
             continue
@@ -165,4 +165,4 @@ def _follows(later: tuple[int, int], earlier: tuple[int, int]) -> bool:
         later, earlier: for each of two messages by how much an element's place there exceeds its
             place in memory, and how many tiles there are.
     """
-    return all(after >= before for after, before in zip(later, earlier, strict=True))
+    return all(place >= start for place, start in zip(later, earlier, strict=True))

@@ -1,10 +1,10 @@
 """Let large messages pass through a few slots that are used again and again.
 
-A message that its sender writes tile by tile, and that all its readers read tile by tile in the
-same round, needs no slot for each tile: the sender writes a slot again when all have acknowledged
-the tile that was there. That cannot lock ranks up where the rounds of all ranks can be numbered so
-that a rank's numbers grow, and every message is published and awaited in rounds of one number: the
-rank that is the furthest behind waits for nobody.
+A message may be written and read tile by tile, in one round of its sender and its readers. Such a
+message needs no slot for each tile: the sender writes a slot again when all readers have
+acknowledged its tile. Ranks cannot lock up if their rounds can be numbered as follows: the numbers
+of a rank grow, and each message is published and awaited in rounds of one number. Then the rank
+that is the furthest behind waits for nobody.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def _rounds_match(everyone: Mapping[int, Ends]) -> bool:
         return all(at[1] == numbered(at)[1] for at in number)
     order: TopologicalSorter[tuple[int, int]] = TopologicalSorter()
     for rank, numbers in rounds.items():
-        for before, after in pairwise(sorted(numbers)):
-            order.add(numbered((rank, after)), numbered((rank, before)))
+        for earlier, later in pairwise(sorted(numbers)):
+            order.add(numbered((rank, later)), numbered((rank, earlier)))
     try:
         order.prepare()
     except CycleError:

@@ -142,7 +142,7 @@ FAULTS = {
         MAILBOX, "if not alike and not self.ended:", "if False:", LEAVING,
     ),
     "an exchange takes what is not meant for it": Fault(
-        MAILBOX, "if each != names[0]), 0)", "if False), 0)", DIFFERENT,
+        MAILBOX, "if item != names[0]), 0)", "if False), 0)", DIFFERENT,
     ),
     # -- memory ------------------------------------------------------------------------------
     "readers share one word": Fault(
