@@ -54,19 +54,25 @@ def test_all_ranks_hear_of_it(c: Collectives, algorithm: str, made: str) -> None
 
 
 @pytest.fixture
-def short_for_folds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last rank has no memory for what it fetches before it folds that."""
+def short_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last rank has no memory for the rows of a program, nor for a copy of an input."""
 
-    def refuse(bound: Any, take: Any) -> None:
-        if bound.memory.rank == len(bound.memory.intra_node) - 1:
+    def fill(table: Any) -> None:
+        if table.transport.rank == table.transport.size - 1:
             raise MemoryError("cannot allocate 1 TiB")
-        take(bound)
+        fill_all(table)
 
-    fill = binding.Table.fill
-    monkeypatch.setattr(binding.Table, "fill", lambda bound: refuse(bound, fill))
+    def copy(transport: Transport, arguments: Arguments) -> Any:
+        if transport.rank == transport.size - 1:
+            raise MemoryError("cannot allocate 1 TiB")
+        return copy_input(transport, arguments)
+
+    fill_all, copy_input = binding.Table.fill, binding.empty_like_input
+    monkeypatch.setattr(binding.Table, "fill", fill)
+    monkeypatch.setattr(binding, "empty_like_input", copy)
 
 
-@pytest.mark.usefixtures("short_for_folds")
+@pytest.mark.usefixtures("short_of")
 def test_all_ranks_hear_of_it_where_folds_are_fetched(c: Collectives) -> None:
     if c.transport.shared is None or c.transport.shared.no_cma:
         pytest.skip("no CMA here")
@@ -74,25 +80,6 @@ def test_all_ranks_hear_of_it_where_folds_are_fetched(c: Collectives) -> None:
     with pytest.raises(Unavailable, match=f"no memory .* rank {c.size - 1}: cannot allocate 1 TiB"):
         c.plan("allreduce", x, algorithm="ring@cma")
     c.plan("allreduce", x, algorithm="native").run()
-
-
-@pytest.fixture
-def short_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last rank has no memory for what messages take, nor for a copy of an input."""
-
-    def bind(*given: Any) -> Any:
-        if given[4].rank == given[4].size - 1:
-            raise MemoryError("cannot allocate 1 TiB")
-        return bound(*given)
-
-    def copy(transport: Transport, arguments: Arguments) -> Any:
-        if transport.rank == transport.size - 1:
-            raise MemoryError("cannot allocate 1 TiB")
-        return copied(transport, arguments)
-
-    bound, copied = binding.bind_messages, binding.empty_like_input
-    monkeypatch.setattr(binding, "bind_messages", bind)
-    monkeypatch.setattr(binding, "empty_like_input", copy)
 
 
 @pytest.mark.ranks(2, Layout(4, per_node=2))
