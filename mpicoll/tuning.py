@@ -57,6 +57,14 @@ FETCHED_TILE = 512 * 1024
 Unit: bytes. Evidence: SPR, 2026-11-27, `process_vm_readv` of 64 KiB takes 3.2 us, of 512 KiB 22.1,
 and an L2 cache of 1 MiB holds both sides. Gain: 14 %.
 """
+FETCHED_ROW = {False: 1 << 20, True: 256 << 10}
+"""The smallest row of alltoall and scatter that CMA moves by default, by whether ranks share cores.
+
+`adaptive` and `mpicoll.tune` try CMA, too, from the first number of total bytes on.
+
+Unit: bytes. Evidence: `alltoall` of two ranks through slots and by CMA: SPR, 2026-11-27, rows of
+1 MiB 305 and 230 us; Zen 4, 2026-11-24, 1 MiB 86 and 106, 2 MiB 382 and 334. Gain: 25 % on SPR.
+"""
 WINDOW_SLOTS = 32
 """The most slots that the tiles of a large message pass through; a power of two.
 

@@ -18,20 +18,12 @@ from mpicoll.errors import Unavailable, first_error
 from mpicoll.gpu.ipc import GpuMemory, open_gpu_memory
 from mpicoll.runtime.allocation import own_gpu
 from mpicoll.runtime.arguments import Arguments
+from mpicoll.tuning import FETCHED_ROW
 
 NEVER = 1 << 62
 """More bytes than any message has."""
 _FETCHED = ("alltoall", "scatter")
 """The collectives of which each rank reads rows that no other rank reads."""
-FETCHED_FROM = {False: 1 << 20, True: 256 << 10}
-"""The bytes of their rows from which CMA is the default, by whether ranks share cores.
-
-Two copies through slots take longer than one read where caches do not hold a row beside its slots.
-Ranks that share cores pay for both copies. Alltoall on two ranks, through slots / read in place, in
-us: 305 / 230 for rows of 1 MiB on Intel Xeon, 86 / 106 for 1 MiB, 382 / 334 for 2 MiB on AMD Zen 4.
-
-Candidates of `adaptive` and `mpicoll.tune` use CMA, too, from the first number of total bytes on.
-"""
 
 
 class Routes:
@@ -53,7 +45,7 @@ class Routes:
         if shared is None or shared.no_cma:
             return NEVER
         is_fetched = arguments.collective.name in _FETCHED
-        return FETCHED_FROM[shared.wait_policy.oversubscribed] if is_fetched else NEVER
+        return FETCHED_ROW[shared.wait_policy.oversubscribed] if is_fetched else NEVER
 
     def names(self) -> list[str]:
         """Return the transports of schedules on the host."""

@@ -10,8 +10,8 @@ from mpicoll import defaults
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.backend import CMA, IPC, STAGED, SYMMETRIC, Array, Nodes, Transport
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.routes import FETCHED_FROM
 from mpicoll.selection import shipped, tables
+from mpicoll.tuning import FETCHED_ROW
 
 CHOOSERS = (*tables.OPEN, *defaults.NAMES)
 """Names that leave the algorithm to a choice at each call."""
@@ -132,7 +132,7 @@ class AutoChooser:
         if not place.shares_memory:
             return list(dict.fromkeys((*measured, *usual, "native", *between(name))))
         assert self.transport.shared is not None
-        fetches = arguments.nbytes >= FETCHED_FROM[False] and not self.transport.shared.no_cma
+        fetches = arguments.nbytes >= FETCHED_ROW[False] and not self.transport.shared.no_cma
         transports = (SYMMETRIC, CMA) if fetches else (SYMMETRIC,)
         schedules = dict.fromkeys((*usual, *CANDIDATES[name]))
         placed = (f"{text}@{route}" for text in schedules for route in transports)

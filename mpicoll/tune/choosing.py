@@ -17,9 +17,9 @@ from mpicoll.measurement.candidate import Candidate
 from mpicoll.measurement.cases import is_known
 from mpicoll.measurement.statistics import Interval, median_interval
 from mpicoll.notation.contract import collective
-from mpicoll.runtime.routes import FETCHED_FROM
 from mpicoll.selection import auto
 from mpicoll.text.names import with_all
+from mpicoll.tuning import FETCHED_ROW
 
 _MARGIN, _UNSURE_MARGIN = 1.03, 1.06
 """Largest ratio to the fastest that is good enough: always, and if it is not significant."""
@@ -41,7 +41,7 @@ def candidates(
         transports = [
             transport for transport in world.transports if transport != world.transport.name
         ]
-        transports = transports if nbytes >= FETCHED_FROM[False] else transports[:1]
+        transports = transports if nbytes >= FETCHED_ROW[False] else transports[:1]
     usual = [f"{algorithm}@{way}" for algorithm in auto.CANDIDATES[name] for way in transports]
     known_names = world.algorithms(name)
     extra = (
