@@ -44,7 +44,7 @@ EXCEPTIONS = {
     "peers/known.py": {"_MOST_LEFT": LIMIT, "_MOST_TOLD": LIMIT},
     "peers/survivors.py": {"_FIRST": LAYOUT, "_PAUSE": PATIENCE, "_GRACE": PATIENCE},
     "peers/watch.py": dict.fromkeys(("_SHARE", "_MOST", "_LEAST", "GRACE"), PATIENCE),
-    "programs/fusing.py": {"MOST": LIMIT},
+    "programs/fusing.py": {"MAX_OPERANDS": LIMIT},
     "threads/world.py": {"_LOOK": PATIENCE},
 }  # fmt: skip
 

@@ -190,7 +190,7 @@ def _names(contract: Collective, at: Place) -> Iterator[object]:
 
 def _fill(rank: _Rank, step: Step) -> None:
     """Add the steps of a round."""
-    for move in step.before:
+    for move in step.moves_before:
         rank.add(_LOCAL, "cpy", move.source, move.target)
     for send in step.sends:
         rank.add(("send", send.peer), "s", _carried(send), None)
@@ -229,16 +229,16 @@ def _fused(step: Step) -> tuple[dict[Piece, Combine], list[Move | Combine]]:
     received = {operation.piece for operation in step.receives if _passing(operation)}
     sent = [send.piece for send in step.sends if send.piece]
     folds: dict[Piece, Combine] = {}
-    for operation in step.after:
+    for operation in step.actions_after:
         arriving = [piece for piece in operation[1:] if piece in received]
         if (
             isinstance(operation, Combine)
             and len(arriving) == 1
-            and _is_alone(operation, step.after, sent)
+            and _is_alone(operation, step.actions_after, sent)
         ):
             folds[arriving[0]] = operation
     fused = [*folds.values()]
-    return folds, [operation for operation in step.after if operation not in fused]
+    return folds, [operation for operation in step.actions_after if operation not in fused]
 
 
 def _passing(receive: Transfer) -> bool:

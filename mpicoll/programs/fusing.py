@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mpicoll.programs.instructions import Acknowledge, Instruction, Post, Publish, SharedProgram
 from mpicoll.programs.messages import SCRATCH, STAGING, Combine, Move, Piece, overlaps
 
-MOST = 16
+MAX_OPERANDS = 16
 """Operands of one fold, well below the limit of a kernel's arguments."""
 
 _SCRATCH = (SCRATCH, STAGING)
@@ -116,7 +116,7 @@ def _is_safe_target(target: Piece, read: Sequence[Piece]) -> bool:
 
 def _continues(chain: Sequence[Combine], combine: Combine, later: Sequence[Piece]) -> bool:
     """Whether a fold takes the result of those before, and nothing else reads that result."""
-    if not chain or len(chain) == MOST - 1:
+    if not chain or len(chain) == MAX_OPERANDS - 1:
         return False
     result = chain[-1].target
     operands = [piece for piece in (combine.left, combine.right) if piece != result]

@@ -139,13 +139,13 @@ class Reach:
     Attributes:
         intra_node: the ranks of this node.
         readable: the buffers that the others can read where they are.
-        least: elements from which a message in such a buffer is zero-copy.
+        min_zero_copy: elements from which a message in such a buffer is zero-copy.
         tile: elements that are moved at a time.
         announces: each tile of a zero-copy message has a flag of its own.
     """
 
     intra_node: frozenset[int]
     readable: frozenset[Buffer]
-    least: int
+    min_zero_copy: int
     tile: int
     announces: bool = False

@@ -89,10 +89,10 @@ class Transfer(NamedTuple):
 class Step:
     """One round over pieces of memory."""
 
-    before: list[Move] = field(default_factory=list)
+    moves_before: list[Move] = field(default_factory=list)
     sends: list[Transfer] = field(default_factory=list)
     receives: list[Transfer] = field(default_factory=list)
-    after: list[Move | Combine] = field(default_factory=list)
+    actions_after: list[Move | Combine] = field(default_factory=list)
 
 
 @dataclass
@@ -157,9 +157,9 @@ class Lowering:
         self.home = {name: Piece(OUTPUT, homes[name], sizes[name]) for name in homes}
         self._add_scratch()
         inputs = offsets(source, sizes)
-        self.where = {name: Piece(INPUT, inputs[name], sizes[name]) for name in inputs}
+        self.place = {name: Piece(INPUT, inputs[name], sizes[name]) for name in inputs}
         if in_place:
-            self.where |= {name: self.home[name] for name in self.where if name in homes}
+            self.place |= {name: self.home[name] for name in self.place if name in homes}
         self.staged = self.most_staged = 0
 
     def size(self, block: Block) -> int:
@@ -190,7 +190,7 @@ class Lowering:
     def program(self) -> Program:
         steps = [self._step(ops) for ops in self.rounds]
         last = Step()
-        self._bring_home(self.results, last.after)
+        self._bring_home(self.results, last.actions_after)
         used_steps = [step for step in [*steps, last] if any(vars(step).values())]
         return Program(used_steps, {SCRATCH: self.scratch, STAGING: self.most_staged})
 
@@ -217,9 +217,9 @@ class Lowering:
     def _work(self, ops: Sequence[Copy | Fold], step: Step) -> None:
         for op in ops:
             if isinstance(op, Copy):
-                self._write(op.target, self.where[op.source], step)
+                self._write(op.target, self.place[op.source], step)
             else:
-                self._fold([op.target], [self.where[op.source]], op.side, step)
+                self._fold([op.target], [self.place[op.source]], op.side, step)
 
     def _stage(self, count: int) -> Piece:
         self.staged += count
@@ -228,14 +228,14 @@ class Lowering:
     def _outgoing(self, blocks: tuple[Block, ...], step: Step) -> Piece | None:
         if not blocks:
             return None
-        runs = self._runs(self.where[block] for block in blocks)
+        runs = self._runs(self.place[block] for block in blocks)
         if len(runs) > 1 and len(self._runs(self.home[block] for block in blocks)) == 1:
-            self._bring_home(blocks, step.before)
+            self._bring_home(blocks, step.moves_before)
             runs = self._runs(self.home[block] for block in blocks)
         if len(runs) == 1:
             return runs[0]
         packed = self._stage(sum(run.length for run in runs))
-        step.before += (Move(*pair) for pair in zip(like(packed, runs), runs, strict=True))
+        step.moves_before += (Move(*pair) for pair in zip(like(packed, runs), runs, strict=True))
         return packed
 
     def _incoming(
@@ -247,7 +247,7 @@ class Lowering:
         runs = self._runs(homes)
         busy = [*sent, *(piece for _, piece in landed)]
         if op.side is None and len(runs) == 1 and not overlaps(runs[0], busy):
-            self.where |= dict(zip(op.blocks, homes, strict=True))
+            self.place |= dict(zip(op.blocks, homes, strict=True))
             return runs[0], list(zip(op.blocks, homes, strict=True))
         staged = self._stage(sum(home.length for home in homes))
         parts = like(staged, homes)
@@ -259,31 +259,31 @@ class Lowering:
         return staged, []
 
     def _write(self, block: Block, source: Piece, step: Step) -> None:
-        self.where[block] = self.home[block]
+        self.place[block] = self.home[block]
         if source != self.home[block]:
-            step.after.append(Move(self.home[block], source))
+            step.actions_after.append(Move(self.home[block], source))
 
     def _fold(self, blocks: Sequence[Block], parts: Sequence[Piece], side: str, step: Step) -> None:
         """Fold parts into blocks, neighbours in one go."""
-        mine = [self.where[block] for block in blocks]
+        mine = [self.place[block] for block in blocks]
         homes = [self.home[block] for block in blocks]
         pending: list[Combine] = []
         for home, part, local in zip(homes, parts, mine, strict=True):
             lhs, rhs = (part, local) if side == "left" else (local, part)
             combine = Combine(home, lhs, rhs)
             if pending and all(_adjacent(*pair) for pair in zip(pending[-1], combine, strict=True)):
-                combine = Combine(*map(_joined, pending.pop(), combine))
+                combine = Combine(*map(_join, pending.pop(), combine))
             pending.append(combine)
-        step.after += pending
-        self.where |= dict(zip(blocks, homes, strict=True))
+        step.actions_after += pending
+        self.place |= dict(zip(blocks, homes, strict=True))
 
     def _bring_home(self, blocks: Iterable[Block], moves: list[Any]) -> None:
-        away = [block for block in blocks if self.where.get(block) not in (None, self.home[block])]
+        away = [block for block in blocks if self.place.get(block) not in (None, self.home[block])]
         for block in away:
-            move = Move(self.home[block], self.where[block])
-            self.where[block] = self.home[block]
+            move = Move(self.home[block], self.place[block])
+            self.place[block] = self.home[block]
             if moves and all(_adjacent(*pair) for pair in zip(moves[-1], move, strict=False)):
-                move = Move(*map(_joined, moves.pop(), move))
+                move = Move(*map(_join, moves.pop(), move))
             moves.append(move)
 
     @staticmethod
@@ -291,7 +291,7 @@ class Lowering:
         runs: list[Piece] = []
         for piece in pieces:
             if runs and _adjacent(runs[-1], piece):
-                piece = _joined(runs.pop(), piece)
+                piece = _join(runs.pop(), piece)
             runs.append(piece)
         return runs
 
@@ -300,7 +300,7 @@ def _adjacent(first: Piece, second: Piece) -> bool:
     return first.buffer == second.buffer and first.start + first.length == second.start
 
 
-def _joined(first: Piece, second: Piece) -> Piece:
+def _join(first: Piece, second: Piece) -> Piece:
     return first._replace(length=first.length + second.length)
 
 
@@ -316,12 +316,12 @@ def overlaps(piece: Piece, pieces: Iterable[Piece]) -> bool:
 
 def overlappable(step: Step) -> tuple[list[Move | Combine], list[Move | Combine]]:
     """Split a round's local work into that which may overlap its messages, and the rest."""
-    travelling = [each.piece for each in (*step.sends, *step.receives) if each.piece]
+    travelling = [transfer.piece for transfer in (*step.sends, *step.receives) if transfer.piece]
     during: list[Move | Combine] = []
     later: list[Move | Combine] = []
-    for each in step.after:
+    for action in step.actions_after:
         waiting = [*travelling, *(piece for action_after in later for piece in action_after)]
-        (later if any(overlaps(piece, waiting) for piece in each) else during).append(each)
+        (later if any(overlaps(piece, waiting) for piece in action) else during).append(action)
     return during, later
 
 

@@ -79,7 +79,7 @@ class _SharedLowering(Lowering):
     ) -> None:  # fmt: skip
         super().__init__(rounds, sizes, inputs, outputs, in_place)
         self.reach = reach
-        self.made = SharedProgram()
+        self.shared_program = SharedProgram()
         self.round = 0
         self.received: Counter[int] = Counter()
         self.last_use = {
@@ -89,12 +89,12 @@ class _SharedLowering(Lowering):
         self.last_use |= dict.fromkeys(self.results, len(self.rounds))
 
     def shared(self) -> SharedProgram:
-        program = self.made
+        program = self.shared_program
         for index, ops in enumerate(self.rounds):
             self.round = index
             self._emit(self._step(ops))
         last = _SharedStep()
-        self._bring_home(self.results, last.after)
+        self._bring_home(self.results, last.actions_after)
         self._emit(last)
         program.scratch = {name: _used(program, name) for name in (SCRATCH, STAGING)}
         acknowledge(program)
@@ -129,18 +129,18 @@ class _SharedLowering(Lowering):
             if op.blocks not in published:
                 published[op.blocks] = self._publish(op.blocks, step)
             number = published[op.blocks]
-            self.made.publications[number].readers.append(op.peer)
-            self.made.sent.setdefault(op.peer, []).append(number)
+            self.shared_program.publications[number].readers.append(op.peer)
+            self.shared_program.sent.setdefault(op.peer, []).append(number)
 
     def _publish(self, blocks: tuple[Block, ...], step: _SharedStep) -> int:
-        number = len(self.made.publications)
+        number = len(self.shared_program.publications)
         step.published.append(number)
-        runs = self._runs(self.where[block] for block in blocks)
+        runs = self._runs(self.place[block] for block in blocks)
         length = sum(run.length for run in runs)
         zero_copy = (
             len(runs) == 1
             and runs[0].buffer in self.reach.readable
-            and length >= self.reach.least
+            and length >= self.reach.min_zero_copy
             and not overlaps(runs[0], self.busy)
         )
         if runs and not zero_copy:
@@ -148,7 +148,9 @@ class _SharedLowering(Lowering):
             step.copied += (Move(*pair) for pair in zip(like(whole, runs), runs, strict=True))
             runs = [whole]
         piece = runs[0] if runs else None
-        self.made.publications.append(Publication(piece, [], zero_copy, self._tiles(length)))
+        self.shared_program.publications.append(
+            Publication(piece, [], zero_copy, self._tiles(length))
+        )
         return number
 
     def _tiles(self, length: int) -> int:
@@ -160,7 +162,7 @@ class _SharedLowering(Lowering):
         if op.peer not in self.reach.intra_node:
             return super()._incoming(op, sent, step, landed)
         assert isinstance(step, _SharedStep)
-        receipts = self.made.receipts
+        receipts = self.shared_program.receipts
         number = len(receipts)
         order = self.received[op.peer]
         self.received[op.peer] += 1
@@ -171,7 +173,7 @@ class _SharedLowering(Lowering):
         parts = like(Piece(Buffer(Kind.RECEIPT, number), 0, length), homes)
         if op.side is None:
             # It is copied only when it is needed here: a fold reads it at its sender.
-            self.where |= dict(zip(op.blocks, parts, strict=True))
+            self.place |= dict(zip(op.blocks, parts, strict=True))
             self.away += op.blocks
         else:
             self._fold(op.blocks, parts, op.side, step)
@@ -185,36 +187,37 @@ class _SharedLowering(Lowering):
 
     def _settle(self, step: _SharedStep) -> None:
         """Copy the blocks of this round that were left at their senders and are used again."""
-        away = [block for block in dict.fromkeys(self.away) if self.where[block].buffer.is_remote]
+        away = [block for block in dict.fromkeys(self.away) if self.place[block].buffer.is_remote]
         for block in away:
             if self.last_use[block] <= self.round:
-                del self.where[block]
-        self._bring_home([block for block in away if block in self.where], step.after)
+                del self.place[block]
+        self._bring_home([block for block in away if block in self.place], step.actions_after)
 
     # -- instructions -----------------------------------------------------------------
 
     def _emit(self, step: _SharedStep) -> None:
-        program, at = self.made, len(self.made.instructions)
+        program, at = self.shared_program, len(self.shared_program.instructions)
         into, away = program.instructions, bool(step.sends or step.receives)
-        into += step.before
-        eager = (each for each in step.published if not program.publications[each].zero_copy)
+        into += step.moves_before
+        eager = (number for number in step.published if not program.publications[number].zero_copy)
         into += map(WaitForSlot, eager)
-        passes = Passes(1, [], step.after, []) if away else self._passes(step)
-        into += passes.early
+        passes = Passes(1, [], step.actions_after, []) if away else self._passes(step)
+        into += passes.prologue
         # A tile's flag is on its way while the next tile is written, where that may come first.
         ahead = int(
-            passes.count > 1 and not any(conflicts(each, passes.after) for each in step.copied)
+            passes.count > 1
+            and not any(conflicts(move, passes.tile_actions) for move in step.copied)
         )
         for index in range(passes.count + ahead):
             if index < passes.count:
                 self._publish_tile(step, passes, index)
             if index >= ahead:
                 self._receive_tile(step, passes, index - ahead)
-        into += passes.late
+        into += passes.epilogue
         program.rounds += [self.round + 1] * (len(into) - at)
 
     def _publish_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
-        program, into = self.made, self.made.instructions
+        program, into = self.shared_program, self.shared_program.instructions
         into += passes.part(step.copied, index)
         if step.sends or step.receives:
             into.append(Post(tuple(step.sends), tuple(step.receives)))
@@ -224,7 +227,7 @@ class _SharedLowering(Lowering):
             into += (Publish(number, flag) for flag in flags)
 
     def _receive_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
-        program, into = self.made, self.made.instructions
+        program, into = self.shared_program, self.shared_program.instructions
         for number in step.awaited:
             flags = passes.flags(program.receipts[number].tiles, index)
             into += (Await(number, flag) for flag in flags)
@@ -232,10 +235,10 @@ class _SharedLowering(Lowering):
             during, later = overlappable(step)
             into += [*during, Complete(), *later]
         else:
-            into += passes.part(passes.after, index)
+            into += passes.part(passes.tile_actions, index)
 
     def _passes(self, step: _SharedStep) -> Passes:
-        tiles = [self.made.publications[number].tiles for number in step.published]
-        tiles += [self.made.receipts[number].tiles for number in step.awaited]
+        tiles = [self.shared_program.publications[number].tiles for number in step.published]
+        tiles += [self.shared_program.receipts[number].tiles for number in step.awaited]
         count = max(tiles, default=1)
-        return divide(self.made, self.reach.tile, count, step.copied, step.after)
+        return divide(self.shared_program, self.reach.tile, count, step.copied, step.actions_after)

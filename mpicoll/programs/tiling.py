@@ -26,9 +26,9 @@ class Passes:
     """
 
     count: int
-    early: Sequence[Action]
-    after: Sequence[Action]
-    late: Sequence[Action]
+    prologue: Sequence[Action]
+    tile_actions: Sequence[Action]
+    epilogue: Sequence[Action]
     tile: int = 0
     anchors: Anchors = field(default_factory=dict)
 
@@ -57,25 +57,26 @@ class Passes:
 
 
 def divide(
-    program: SharedProgram, tile: int, count: int, copied: Sequence[Move], after: Sequence[Action]
-) -> Passes:
+    program: SharedProgram, tile: int, count: int, copied: Sequence[Move],
+    actions_after: Sequence[Action],
+) -> Passes:  # fmt: skip
     """Divide a step into passes: one, or one for each tile of its messages.
 
     Args:
         count: tiles of its longest message.
-        copied: its copies to slots; `after`: its work after the messages.
+        copied: its copies to slots; `actions_after`: its work after the messages.
     """
-    whole = Passes(1, [], after, [])
+    whole = Passes(1, [], actions_after, [])
     if count == 1:
         return whole
-    actions = [*copied, *after]
+    actions = [*copied, *actions_after]
     anchors = _anchors(program, actions)
     local = _local(actions, anchors)
     if local is None or not _aligned(program, anchors):
         return whole
     first, last = local
     return Passes(
-        count, first, [action for action in after if action in anchors], last, tile, anchors
+        count, first, [action for action in actions_after if action in anchors], last, tile, anchors
     )
 
 

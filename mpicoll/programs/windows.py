@@ -76,15 +76,21 @@ def ends(program: SharedProgram, tile: int) -> Ends:
     written, read = _places(program, tile, Kind.SLOT), _places(program, tile, Kind.RECEIPT)
     raised, awaited = _flags(program, Publish), _flags(program, Await)
     published = [
-        _end(program, written.get(number, {}), raised[number], each.tiles, before=True)
-        for number, each in enumerate(program.publications)
+        _end(
+            program, written.get(number, {}), raised[number], publication.tiles, is_before_flag=True
+        )
+        for number, publication in enumerate(program.publications)
     ]
     received: dict[int, list[Message]] = {}
-    for number, each in enumerate(program.receipts):
-        end = _end(program, read.get(number, {}), awaited[number], each.tiles, before=False)
-        received.setdefault(each.peer, []).append(end)
+    for number, receipt in enumerate(program.receipts):
+        end = _end(
+            program, read.get(number, {}), awaited[number], receipt.tiles, is_before_flag=False
+        )
+        received.setdefault(receipt.peer, []).append(end)
     sent = {peer: [published[number] for number in sent] for peer, sent in program.sent.items()}
-    return Ends(sent, received, any(isinstance(each, Post) for each in program.instructions))
+    return Ends(
+        sent, received, any(isinstance(instruction, Post) for instruction in program.instructions)
+    )
 
 
 def choose(
@@ -169,7 +175,7 @@ def through_windows(program: SharedProgram, tile: int, receipts: Collection[int]
     Args:
         receipts: those that pass through windows of their senders.
     """
-    publications = [n for n, each in enumerate(program.publications) if each.window]
+    publications = [n for n, publication in enumerate(program.publications) if publication.window]
     waits: dict[int, list[Instruction]] = {}
     acknowledgements: dict[int, list[Instruction]] = {}
     written, read = _places(program, tile, Kind.SLOT), _places(program, tile, Kind.RECEIPT)
@@ -184,13 +190,13 @@ def through_windows(program: SharedProgram, tile: int, receipts: Collection[int]
             acknowledgements.setdefault(end, []).append(Acknowledge(number, t))
     instructions: list[Instruction] = []
     rounds: list[int] = []
-    for position, each in enumerate(program.instructions):
-        replaced = (isinstance(each, WaitForSlot) and each.publication in publications) or (
-            isinstance(each, Acknowledge) and each.receipt in receipts
-        )
+    for position, instruction in enumerate(program.instructions):
+        replaced = (
+            isinstance(instruction, WaitForSlot) and instruction.publication in publications
+        ) or (isinstance(instruction, Acknowledge) and instruction.receipt in receipts)
         current = [
             *waits.get(position, ()),
-            *([] if replaced else [each]),
+            *([] if replaced else [instruction]),
             *acknowledgements.get(position, ()),
         ]
         instructions += current
@@ -232,14 +238,14 @@ def _flags(program: SharedProgram, kind: type[Publish | Await]) -> dict[int, lis
 
 def _end(
     program: SharedProgram, uses: Mapping[int, tuple[int, int]], flags: Sequence[int],
-    tiles: int, *, before: bool,
+    tiles: int, *, is_before_flag: bool,
 ) -> Message:  # fmt: skip
     """Return an end of a message, of which each tile is used next to its own flag alone.
 
     Args:
-        before: a tile is used before its flag, not after it.
+        is_before_flag: a tile is used before its flag, not after it.
     """
-    limits = [-1, *flags] if before else [*flags, len(program.instructions)]
+    limits = [-1, *flags] if is_before_flag else [*flags, len(program.instructions)]
     spans = list(pairwise(limits))
     within = len(flags) == tiles and all(
         t < tiles and spans[t][0] < first and last < spans[t][1]

@@ -19,7 +19,7 @@ from mpicoll.peers.calls import OtherCall
 from mpicoll.runtime.allocation import with_arrays
 from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.cached_plan import CachedPlan
-from mpicoll.runtime.method_calls import ADAPTIVE, Given, MethodCalls
+from mpicoll.runtime.method_calls import ADAPTIVE, MethodCalls, RawArguments
 
 PASSES = 6
 """How often each candidate runs before the ranks settle; the first time does not count."""
@@ -30,8 +30,8 @@ _HOPELESS, _FEWEST = 2.0, 2
 often and in a quarter of all passes."""
 _TIE = 0.95
 """The time over that of the first candidate below which another is chosen."""
-_MOST = 64
-_TOGETHER = int.from_bytes(b"adaptive", "little")
+_MAX_SIGNATURES = 64
+_TRIAL_DIGEST = int.from_bytes(b"adaptive", "little")
 
 Clock = Callable[[], int]
 """Returns nanoseconds."""
@@ -47,7 +47,7 @@ class Trials:
     def __init__(self, candidates: Sequence[str], passes: int) -> None:
         self.active, self.passes = list(candidates), passes
         self.times: dict[str, list[int]] = {text: [] for text in candidates}
-        self.done, self.turn = 0, 0
+        self.passes_done, self.turn = 0, 0
 
     @property
     def current(self) -> str:
@@ -56,11 +56,11 @@ class Trials:
 
     def record(self, nanoseconds: int) -> bool:
         """Note the time of a turn on this rank; whether the ranks are to compare times now."""
-        if self.done:
+        if self.passes_done:
             self.times[self.current].append(max(1, nanoseconds))
         self.turn = (self.turn + 1) % len(self.active)
-        self.done += not self.turn
-        return not self.turn and self.done > max(_FEWEST, self.passes // 4)
+        self.passes_done += not self.turn
+        return not self.turn and self.passes_done > max(_FEWEST, self.passes // 4)
 
     def medians(self) -> list[int]:
         """Return this rank's median time of each active candidate, in nanoseconds."""
@@ -73,11 +73,11 @@ class Trials:
             medians: those of each rank.
         """
         slowest = dict(zip(self.active, map(max, zip(*medians, strict=True)), strict=True))
-        first, least = self.active[0], min(slowest.values())
-        is_tie = least > _TIE * slowest[first]
+        first, best_time = self.active[0], min(slowest.values())
+        is_tie = best_time > _TIE * slowest[first]
         choice = first if is_tie else min(slowest, key=slowest.__getitem__)
-        self.active = [text for text in self.active if slowest[text] <= _HOPELESS * least]
-        return choice if self.done >= self.passes or len(self.active) == 1 else None
+        self.active = [text for text in self.active if slowest[text] <= _HOPELESS * best_time]
+        return choice if self.passes_done >= self.passes or len(self.active) == 1 else None
 
 
 class _Signature:
@@ -119,12 +119,14 @@ class Adaptive:
 
     # -- methods ----------------------------------------------------------------------
 
-    def run(self, checked: Arguments, given: Given = (), *, differs: bool = False) -> Array | None:
+    def run(
+        self, checked: Arguments, raw_arguments: RawArguments = (), *, differs: bool = False
+    ) -> Array | None:
         """Run a call, and return its result; collective. As `MethodCalls.run`."""
         if not checked.is_complete:
-            return self.plans.run(checked, given, differs=differs)
+            return self.plans.run(checked, raw_arguments, differs=differs)
         try:
-            return self._run(checked, given, differs=differs)
+            return self._run(checked, raw_arguments, differs=differs)
         except OtherCall as error:
             self._fail(checked.key, error)
             return self.plans.run_uncached(checked)
@@ -133,8 +135,10 @@ class Adaptive:
             self._fail(checked.key, error)
             raise
 
-    def _run(self, checked: Arguments, given: Given, *, differs: bool) -> Array | None:
-        plans, key, begun = self.plans, checked.key, self.clock()
+    def _run(
+        self, checked: Arguments, raw_arguments: RawArguments, *, differs: bool
+    ) -> Array | None:
+        plans, key, call_start = self.plans, checked.key, self.clock()
         signature = self._signatures.get(key)
         plan = plans.get((key, signature.current)) if signature else None
         digest = self._digest(checked, signature, plan)
@@ -148,13 +152,15 @@ class Adaptive:
         elif differs or not plans.matches(digest, plan):
             self._drop(key)
             return plans.run_uncached(checked)
-        begun += self.clock() - compared
+        call_start += self.clock() - compared
         signature = signature or self._begin(checked)
         runs, cached = replace(checked, algorithm=signature.current), (key, signature.current)
         plan = plans.get(cached) or plans.make(cached, runs)
         if signature.trials is None:
-            return plans.run_cached(plan, runs, self._digest(checked, signature, plan), given)
-        return self._measure(signature, signature.trials, plan, runs, key, begun)
+            return plans.run_cached(
+                plan, runs, self._digest(checked, signature, plan), raw_arguments
+            )
+        return self._measure(signature, signature.trials, plan, runs, key, call_start)
 
     @staticmethod
     def _digest(checked: Arguments, signature: _Signature | None, plan: CachedPlan | None) -> int:
@@ -162,7 +168,7 @@ class Adaptive:
 
     def _begin(self, checked: Arguments) -> _Signature:
         """Make the plans of the candidates; collective."""
-        if len(self._signatures) >= _MOST:
+        if len(self._signatures) >= _MAX_SIGNATURES:
             self._drop(next(iter(self._signatures)))
         key, candidates = checked.key, []
         for text in self._candidates(checked):
@@ -187,16 +193,16 @@ class Adaptive:
 
     def _measure(
         self, signature: _Signature, trials: Trials, plan: CachedPlan, runs: Arguments, key: Any,
-        begun: int,
+        call_start: int,
     ) -> Array | None:  # fmt: skip
         """Run and time a turn, and settle where the times suffice; collective.
 
         Args:
-            begun: when the call began, but for its wait for the other ranks.
+            call_start: when the call began, but for its wait for the other ranks.
         """
         # What Python runs costs Python in every call, what the executor finds by itself does not.
-        start = begun if plan.plan.program is None else self.clock()
-        out = self.plans.run_cached(plan, runs, _TOGETHER, ())
+        start = call_start if plan.plan.program is None else self.clock()
+        out = self.plans.run_cached(plan, runs, _TRIAL_DIGEST, ())
         is_complete = trials.record(self.clock() - start)
         signature.stage += 1
         if is_complete:
@@ -232,21 +238,21 @@ class Adaptive:
         copies, arrays = with_arrays(transport, arguments, copies=True), transport.arrays
         if copies.x is not None:
             arrays.copier(arrays.flat(copies.x), arrays.flat(arguments.x))()
-        made: dict[str, Plan] = {}
+        trial_plans: dict[str, Plan] = {}
         for text in self._candidates(arguments):
             try:
-                made[text] = plans.planner.build(replace(copies, algorithm=text))
+                trial_plans[text] = plans.planner.build(replace(copies, algorithm=text))
             except (Unavailable, Unsupported):
                 continue
-        choice = "" if len(made) > 1 else next(iter(made), "auto")
-        trials = Trials(list(made), _passes(arguments))
+        choice = "" if len(trial_plans) > 1 else next(iter(trial_plans), "auto")
+        trials = Trials(list(trial_plans), _passes(arguments))
         while not choice:
-            plans.matches(_TOGETHER)
+            plans.matches(_TRIAL_DIGEST)
             start = self.clock()
-            made[trials.current].run()
+            trial_plans[trials.current].run()
             if trials.record(self.clock() - start):
                 choice = trials.narrow(transport.exchange(trials.medians(), list[int])) or ""
-        for plan in made.values():
+        for plan in trial_plans.values():
             plan.free()
         return choice
 

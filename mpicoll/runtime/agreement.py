@@ -13,7 +13,7 @@ from mpicoll.runtime.arguments import Arguments
 Checked = TypeVar("Checked")
 
 
-def reconcile(own: Arguments | CollectiveError, everyone: Sequence[Any]) -> Arguments:
+def reconcile(local: Arguments | CollectiveError, everyone: Sequence[Any]) -> Arguments:
     """Return this rank's arguments, completed from the other ranks' where they all match.
 
     Args:
@@ -23,57 +23,66 @@ def reconcile(own: Arguments | CollectiveError, everyone: Sequence[Any]) -> Argu
         CollectiveError: this rank's own error.
         Disagreement: another rank's error, or arguments that do not fit together.
     """
-    raise_any(own, everyone)
-    assert isinstance(own, Arguments)
-    known: dict[str, Any] = {}
-    for name in own.signature:
-        given = [(rank, each[name]) for rank, each in enumerate(everyone) if each[name] is not None]
-        differing = [pair for pair in given if pair[1] != given[0][1]]
+    raise_any(local, everyone)
+    assert isinstance(local, Arguments)
+    agreed_values: dict[str, Any] = {}
+    for name in local.signature:
+        ranked_values = [
+            (rank, signature[name])
+            for rank, signature in enumerate(everyone)
+            if signature[name] is not None
+        ]
+        differing = [pair for pair in ranked_values if pair[1] != ranked_values[0][1]]
         if differing:
-            (first, value), (rank, other) = given[0], differing[0]
+            (first, value), (rank, other_value) = ranked_values[0], differing[0]
             raise Disagreement(
-                f"{name} differs: rank {first} has {value!r}, rank {rank} has {other!r}"
+                f"{name} differs: rank {first} has {value!r}, rank {rank} has {other_value!r}"
             )
-        known[name] = given[0][1] if given else None
-    if own.collective.unit != "none" and own.dtype is None:
-        return replace(own, dtype=known["dtype"], row=known["shape"], device=known["device"])
-    return own
+        agreed_values[name] = ranked_values[0][1] if ranked_values else None
+    if local.collective.unit != "none" and local.dtype is None:
+        return replace(
+            local,
+            dtype=agreed_values["dtype"],
+            row=agreed_values["shape"],
+            device=agreed_values["device"],
+        )
+    return local
 
 
-def raise_any(own: object, everyone: Sequence[Any]) -> None:
+def raise_any(local: object, everyone: Sequence[Any]) -> None:
     """Raise the error of any rank on every rank.
 
     Args:
-        own: this rank's error; anything else where it has none.
+        local: this rank's error; anything else where it has none.
         everyone: for each rank the text of its error; no text where it has none.
 
     Raises:
         CollectiveError: this rank's own error.
         Disagreement: the error of another rank.
     """
-    if isinstance(own, CollectiveError):
-        raise own
+    if isinstance(local, CollectiveError):
+        raise local
     for rank, text in enumerate(everyone):
         if isinstance(text, str):
             raise Disagreement(f"rank {rank}: {text}")
 
 
-def compare(said: Sequence[str]) -> None:
+def compare(actions: Sequence[str]) -> None:
     """Raise Disagreement where a rank does something else than the first."""
-    for rank, other in enumerate(said):
-        if other != said[0]:
-            raise Disagreement(f"rank 0 {said[0]}, rank {rank} {other}")
+    for rank, action in enumerate(actions):
+        if action != actions[0]:
+            raise Disagreement(f"rank 0 {actions[0]}, rank {rank} {action}")
 
 
-def check_on_all(transport: Transport, what: str, check: Callable[[], Checked]) -> Checked:
+def check_on_all(transport: Transport, action: str, check: Callable[[], Checked]) -> Checked:
     """Return the result of a check; raise on every rank where it fails on one. Collective."""
     try:
         checked, error = check(), None
     except Exception as raised:
         error = refusal(raised)
-    found = transport.exchange((what, error and str(error)), tuple[str, str | None])
-    raise_any(error, [text for _, text in found])
-    compare([said for said, _ in found])
+    answers = transport.exchange((action, error and str(error)), tuple[str, str | None])
+    raise_any(error, [text for _, text in answers])
+    compare([rank_action for rank_action, _ in answers])
     return checked
 
 

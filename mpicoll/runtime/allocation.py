@@ -13,7 +13,7 @@ from mpicoll.errors import Unavailable, on_all
 from mpicoll.notation.elements import itemsize
 from mpicoll.runtime.arguments import Arguments, check_dtype, check_shape
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 def own_gpu(transport: Transport) -> Array:
@@ -84,24 +84,24 @@ def with_arrays(transport: Transport, arguments: Arguments, *, copies: bool = Fa
     """
 
     def allocate() -> Arguments:
-        found = arguments
+        call = arguments
         if copies:
-            found = replace(found, x=empty_like_input(transport, found), out=None, in_place=False)
-        if found.out is None and found.has_output:
-            found = replace(found, out=empty(transport, found, found.shape("output")))
-        return found
+            call = replace(call, x=empty_like_input(transport, call), out=None, in_place=False)
+        if call.out is None and call.has_output:
+            call = replace(call, out=empty(transport, call, call.shape("output")))
+        return call
 
     return with_memory(transport, allocate)
 
 
-def with_memory(transport: Transport, make: Callable[[], Made]) -> Made:
+def with_memory(transport: Transport, make: Callable[[], Result]) -> Result:
     """Return the result of `make`, which takes memory; collective.
 
     Raises:
         Unavailable: on all ranks, where one has no memory for it. One that failed alone would
             leave the others waiting for it in the call.
     """
-    what = "there is no memory for the arrays of a call: "
+    problem = "there is no memory for the arrays of a call: "
     exchange = partial(transport.exchange, kind=str)
     refusals = MemoryError, RuntimeError  # NumPy's and CuPy's, and torch's
-    return on_all(make, transport.rank, exchange, what, refusals)
+    return on_all(make, transport.rank, exchange, problem, refusals)

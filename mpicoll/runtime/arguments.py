@@ -40,7 +40,7 @@ class Arguments:
         in_place: `x` and `out` share memory, each block at its own place.
         device: ``host`` or ``gpu``, where the arrays lie; None as for `row`.
         unbound: the plan is to run on other arrays of this signature, too, where it can.
-        apart: what the library's own call needs so that a rank can leave it in its middle.
+        private_comm: what the library's own call needs so that a rank can leave it in its middle.
     """
 
     collective: Collective
@@ -57,7 +57,7 @@ class Arguments:
     in_place: bool = False
     device: str | None = None
     unbound: bool = False
-    apart: Apart | None = None
+    private_comm: Apart | None = None
 
     @property
     def array(self) -> Array | None:
@@ -88,8 +88,8 @@ class Arguments:
         """The key of the cached plan for this call; a user's function counts by identity."""
         function = self.op.function
         # Every access to a bound method makes another one, equal to the others.
-        same = function if isinstance(function, MethodType) else id(function)
-        return (*self.signature.values(), self.in_place, self.op.name, same)
+        function_key = function if isinstance(function, MethodType) else id(function)
+        return (*self.signature.values(), self.in_place, self.op.name, function_key)
 
     @property
     def is_complete(self) -> bool:
@@ -135,8 +135,12 @@ class Arguments:
         Args:
             count: into how many blocks a vector is cut.
         """
-        what, place = self.collective, self.place(count)
-        return self.sizes(count), what.input_blocks(place), list(what.output_contents(place))
+        contract, place = self.collective, self.place(count)
+        return (
+            self.sizes(count),
+            contract.input_blocks(place),
+            list(contract.output_contents(place)),
+        )
 
     def shape(self, side: Side) -> Shape:
         """Return the shape of this rank's input or output."""
@@ -181,18 +185,18 @@ def check_arguments(
     Raises:
         ArgumentError: naming what was given and what would do.
     """
-    what = collective(name)
-    root = check_rank(root, size, "root") if what.rooted else 0
-    reducing = reduce_op(op) if what.reduces else OPS["sum"]
-    x = x if what.has_input(rank, root) or what.name == "broadcast" else None
-    out = out if what.has_output(rank, root) else None
-    if x is None and what.has_input(rank, root):
-        raise ArgumentError(f"{what.name} needs an array from rank {rank}, not None")
+    contract = collective(name)
+    root = check_rank(root, size, "root") if contract.rooted else 0
+    reducing = reduce_op(op) if contract.reduces else OPS["sum"]
+    x = x if contract.has_input(rank, root) or contract.name == "broadcast" else None
+    out = out if contract.has_output(rank, root) else None
+    if x is None and contract.has_input(rank, root):
+        raise ArgumentError(f"{contract.name} needs an array from rank {rank}, not None")
     for label, array in (("x", x), ("out", out)):
         if array is not None:
             check_array(arrays, label, array)
     arguments = Arguments(
-        what, algorithm, reducing, root, _check_counts(what, counts, size),
+        contract, algorithm, reducing, root, _check_counts(contract, counts, size),
         x, out, None, None, rank, size,
     )  # fmt: skip
     return _check_arrays(arguments, arrays)
@@ -201,18 +205,18 @@ def check_arguments(
 def check_array(arrays: Arrays, label: str, array: Any) -> Array:
     """Return the array ``x`` or ``out`` as a flat view, or raise ArgumentError."""
     if not arrays.owns(array):
-        given = f"{type(array).__module__}.{type(array).__name__}"
-        raise ArgumentError(f"{label} is a {given}, not an array of this backend")
+        type_name = f"{type(array).__module__}.{type(array).__name__}"
+        raise ArgumentError(f"{label} is a {type_name}, not an array of this backend")
     if reason := arrays.unfit(array, written=label == "out"):
         raise ArgumentError(f"{label} {reason}")
     return arrays.flat(array)
 
 
-def check_rank(given: Any, size: int, label: str) -> int:
-    """Return `given` as a rank of the group, or raise ArgumentError."""
-    rank = _index(given)
+def check_rank(value: Any, size: int, label: str) -> int:
+    """Return `value` as a rank of the group, or raise ArgumentError."""
+    rank = _index(value)
     if rank is None:
-        raise ArgumentError(f"{label} must be a rank, not {brief(given)}")
+        raise ArgumentError(f"{label} must be a rank, not {brief(value)}")
     if not 0 <= rank < size:
         raise ArgumentError(
             f"{label}={brief(rank)} is out of range: this group has ranks 0 to {size - 1}"
@@ -220,10 +224,10 @@ def check_rank(given: Any, size: int, label: str) -> int:
     return rank
 
 
-def check_tag(given: Any) -> None:
-    """Raise ArgumentError where `given` is not the tag of a message."""
-    if not isinstance(given, int) or not 0 <= given < 32768:
-        raise ArgumentError(f"tag must be a number from 0 to 32767, not {brief(given)}")
+def check_tag(value: Any) -> None:
+    """Raise ArgumentError where `value` is not the tag of a message."""
+    if not isinstance(value, int) or not 0 <= value < 32768:
+        raise ArgumentError(f"tag must be a number from 0 to 32767, not {brief(value)}")
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:
@@ -232,7 +236,7 @@ def check_shape(shape: Any) -> tuple[int, ...]:
         lengths = (int(shape),) if isinstance(shape, int) else tuple(map(operator.index, shape))
     except TypeError:
         lengths = (-1,)
-    if any(each < 0 for each in lengths):
+    if any(length < 0 for length in lengths):
         raise ArgumentError(f"a shape is numbers of elements, not {brief(shape)}")
     return lengths
 
@@ -244,52 +248,52 @@ def check_dtype(dtype: Any) -> str:
     return name
 
 
-def check_number(label: str, given: Any, within: range) -> int | None:
-    """Return `given` as a whole number, None as None, or raise ArgumentError."""
-    number = _index(given)
-    if given is not None and (number is None or number not in within):
+def check_number(label: str, value: Any, within: range) -> int | None:
+    """Return `value` as a whole number, None as None, or raise ArgumentError."""
+    number = _index(value)
+    if value is not None and (number is None or number not in within):
         raise ArgumentError(
             f"{label} is None or a whole number from {within[0]} to {within[-1]}, "
-            f"not {brief(given)}"
+            f"not {brief(value)}"
         )
     return number
 
 
-def _index(given: Any) -> int | None:
+def _index(value: Any) -> int | None:
     try:
-        return int(operator.index(given))
+        return int(operator.index(value))
     except TypeError:
         return None
 
 
-def _check_counts(what: Collective, counts: Any, size: int) -> Counts | None:
+def _check_counts(contract: Collective, counts: Any, size: int) -> Counts | None:
     if counts is None:
         return None
-    if what.unit not in ("rows", "pairs"):
-        raise ArgumentError(f"{what.name} takes no counts: every rank gives a whole vector")
-    given, by_rank = brief(counts), what.unit == "rows"
+    if contract.unit not in ("rows", "pairs"):
+        raise ArgumentError(f"{contract.name} takes no counts: every rank gives a whole vector")
+    text, by_rank = brief(counts), contract.unit == "rows"
     try:
         rows = [counts] if by_rank else [*islice(counts, size + 1)]
         table = [tuple(map(operator.index, islice(row, size + 1))) for row in rows]
     except TypeError:
         form = "one number per rank" if by_rank else "a matrix, counts[source][target]"
-        raise ArgumentError(f"counts of {what.name} is {form}, not {given}") from None
+        raise ArgumentError(f"counts of {contract.name} is {form}, not {text}") from None
     if len(table) != (1 if by_rank else size) or any(len(row) != size for row in table):
-        raise ArgumentError(f"counts {given} does not match the {size} ranks of this group")
+        raise ArgumentError(f"counts {text} does not match the {size} ranks of this group")
     if min(chain.from_iterable(table)) < 0:
-        raise ArgumentError(f"counts {given} has a negative number")
+        raise ArgumentError(f"counts {text} has a negative number")
     return table[0] if by_rank else tuple(table)
 
 
 def _check_arrays(arguments: Arguments, arrays: Arrays) -> Arguments:
-    what, x, out = arguments.collective, arguments.x, arguments.out
+    contract, x, out = arguments.collective, arguments.x, arguments.out
     first = x if x is not None else out
-    if first is None or what.unit == "none":
+    if first is None or contract.unit == "none":
         return replace(arguments, x=None, out=None)
     dtype = arrays.dtype(first)
     kind_of(dtype)
-    if what.reduces:
-        check_op(arguments.op, dtype, what)
+    if contract.reduces:
+        check_op(arguments.op, dtype, contract)
     row = _row(arguments, tuple(first.shape), "input" if x is not None else "output")
     device = "host" if arrays.is_on_host(first) else "gpu"
     arguments = replace(arguments, dtype=dtype, row=row, device=device)
@@ -300,16 +304,18 @@ def _check_arrays(arguments: Arguments, arrays: Arrays) -> Arguments:
         expected = arguments.shape(side)
         if tuple(array.shape) != expected:
             raise ArgumentError(
-                f"{label} of {what.name} has shape {tuple(array.shape)}: "
+                f"{label} of {contract.name} has shape {tuple(array.shape)}: "
                 f"rank {arguments.rank} of {arguments.size} needs {expected}"
             )
         if arrays.dtype(array) != dtype:
             raise ArgumentError(f"out is {arrays.dtype(array)} where x is {dtype}: they must agree")
     if x is not None and out is not None:
-        one, other = (_place(arrays, each) for each in (x, out))
-        if one and other and one != other:
-            raise ArgumentError(f"out lies on {other} where x lies on {one}: give both on one")
-    if what.name == "broadcast" and arguments.rank != arguments.root:
+        x_place, out_place = (_place(arrays, side_array) for side_array in (x, out))
+        if x_place and out_place and x_place != out_place:
+            raise ArgumentError(
+                f"out lies on {out_place} where x lies on {x_place}: give both on one"
+            )
+    if contract.name == "broadcast" and arguments.rank != arguments.root:
         return replace(arguments, x=None)
     return replace(arguments, in_place=_in_place(arguments, arrays))
 
@@ -323,19 +329,19 @@ def _place(arrays: Arrays, x: Array) -> str:
 
 
 def _row(arguments: Arguments, shape: Shape, side: Side) -> Shape:
-    what = arguments.collective
-    if what.unit == "vector":
+    contract = arguments.collective
+    if contract.unit == "vector":
         return shape
     if arguments.counts is not None and not shape:
-        raise ArgumentError(f"{what.name} with counts needs an array with rows, not a scalar")
-    many = side in what.stacks
-    if arguments.counts is None and many and shape[:1] != (arguments.size,):
+        raise ArgumentError(f"{contract.name} with counts needs an array with rows, not a scalar")
+    is_stacked = side in contract.stacks
+    if arguments.counts is None and is_stacked and shape[:1] != (arguments.size,):
         label = "x" if side == "input" else "out"
         raise ArgumentError(
-            f"{label} of {what.name} has shape {shape}: its first axis is one row per rank, "
+            f"{label} of {contract.name} has shape {shape}: its first axis is one row per rank, "
             f"({arguments.size}, ...)"
         )
-    return shape[1:] if many or arguments.counts is not None else shape
+    return shape[1:] if is_stacked or arguments.counts is not None else shape
 
 
 def _in_place(arguments: Arguments, arrays: Arrays) -> bool:

@@ -28,7 +28,7 @@ from mpicoll.runtime.mean import is_mean
 from mpicoll.runtime.routes import Routes
 from mpicoll.runtime.tags import Tags
 
-_MESSAGES = Reach(frozenset(), frozenset(), least=1 << 62, tile=1 << 62)
+_MESSAGES = Reach(frozenset(), frozenset(), min_zero_copy=1 << 62, tile=1 << 62)
 """The memory of other ranks in a program of messages alone."""
 
 
@@ -67,24 +67,24 @@ class Binder:
         self.transport, self.routes, self.tags = transport, routes, tags
 
     def bind(
-        self, arguments: Arguments, chosen: Algorithm, rounds: Sequence[Round], asked: str
+        self, arguments: Arguments, chosen: Algorithm, rounds: Sequence[Round], user_route: str
     ) -> Plan:
         """Bind a schedule to the arrays of a call; collective.
 
         Args:
             rounds: the schedule of this rank.
-            asked: the transport that the caller named; empty for the fastest.
+            user_route: the transport that the caller named; empty for the fastest.
         """
         call = _Call(arguments, chosen, rounds)
         if arguments.in_place and arguments.collective.unit == "pairs":
             call = self._on_a_copy(call)
-        route, store = self.routes.open(call.arguments, asked)
+        route, store = self.routes.open(call.arguments, user_route)
         try:
             return self._bound(call, route, store)
         except Unavailable:
             # There may be no memory to share for as much as this call moves.
             by_messages = self.transport.gpu_transport if store else self.transport.name
-            if asked or route == by_messages:
+            if user_route or route == by_messages:
                 raise
             return self._bound(call, by_messages, None)
 
@@ -102,8 +102,8 @@ class Binder:
         return self._by_memory(call, route, store, tag)
 
     def _buffers(self, call: _Call) -> dict[Buffer, Array]:
-        given = {INPUT: call.arguments.x, OUTPUT: call.arguments.out}
-        return {name: self.transport.arrays.flat(x) for name, x in given.items() if x is not None}
+        arrays = {INPUT: call.arguments.x, OUTPUT: call.arguments.out}
+        return {name: self.transport.arrays.flat(x) for name, x in arrays.items() if x is not None}
 
     def _filled(
         self, call: _Call, tag: int, program: SharedProgram, buffers: dict[Buffer, Array],
@@ -173,12 +173,14 @@ class Binder:
         assert shared is not None
         unbound = arguments.unbound and not self._is_bound(arguments)
         buffers = {} if unbound else self._buffers(call)
-        rounds, (sizes, before, after) = call.rounds, call.blocks
+        rounds, (sizes, input_blocks, output_blocks) = call.rounds, call.blocks
         is_even = arguments.counts is None and all(sizes.values())
 
         def laid_out_by(reach: Reach) -> LaidOut:
             return lay_out(
-                share(rounds, sizes, before, after, reach, in_place=arguments.in_place),
+                share(
+                    rounds, sizes, input_blocks, output_blocks, reach, in_place=arguments.in_place
+                ),
                 shared, dict(buffers), call.dtype, what=call.title,
                 meets=arguments.collective.synchronizes and is_even, store=store,
                 like=call.arguments.array, tile=0 if store else reach.tile,

@@ -11,7 +11,7 @@ from mpicoll.execution.plan import Plan
 from mpicoll.peers.calls import Apart, OtherCall
 from mpicoll.runtime.allocation import empty, with_arrays
 from mpicoll.runtime.arguments import Arguments, check_arguments
-from mpicoll.runtime.natives import FOLDED, LEFT
+from mpicoll.runtime.natives import FOLDED, LEAVABLE_ALGORITHMS
 from mpicoll.runtime.planner import Planner
 
 _COPIED = 256 * 1024
@@ -33,7 +33,7 @@ class CachedPlan:
         number: how many were made before it, by which the ranks know that they run the same plan.
         function: runs it for the arrays of a call; None where the plan is a compiled program.
         signals: plans that run before and after it, so that no rank ends before all have begun.
-        apart: of the library's own calls among these.
+        private_comm: of the library's own calls among these.
         gpu_bytes: of its arrays on a GPU.
     """
 
@@ -41,7 +41,7 @@ class CachedPlan:
     plan: Plan
     function: Function | None = None
     signals: Signals = _NO_SIGNALS
-    apart: Apart | None = None
+    private_comm: Apart | None = None
     gpu_bytes: int = 0
 
     @property
@@ -52,21 +52,21 @@ class CachedPlan:
     def fail(self, error: BaseException) -> None:
         """Take the error by which this rank has left a run in its middle."""
         self.plan.fail(error)
-        if self.apart is not None and not self.apart.left:
-            self.apart.leave(error)
+        if self.private_comm is not None and not self.private_comm.left:
+            self.private_comm.leave(error)
 
     def set_aside(self) -> None:
         """Run no more: another rank has left a run in its middle."""
-        if self.apart is not None:
-            self.apart.left = True
+        if self.private_comm is not None:
+            self.private_comm.left = True
 
     def free(self) -> None:
         """Release the plans."""
         for plan in (self.plan, *self.signals):
             if plan is not None:
                 plan.free()
-        if self.apart is not None:
-            self.apart.free()
+        if self.private_comm is not None:
+            self.private_comm.free()
 
 
 def gpu_bytes(arguments: Arguments) -> int:
@@ -91,50 +91,50 @@ class PlanMaker:
             function = None if on_arrays is None else self._function(like, on_arrays)
             return CachedPlan(number, plan, function)
         with self.transport.together():
-            own = with_arrays(self.transport, replace(arguments, unbound=True), copies=True)
-            plan = self.planner.build_allocated(own)
-            apart, signals = None, _NO_SIGNALS
+            copies = with_arrays(self.transport, replace(arguments, unbound=True), copies=True)
+            plan = self.planner.build_allocated(copies)
+            private_comm, signals = None, _NO_SIGNALS
             meets = _meets(arguments, plan)
             if self.calls is not None and (plan.executor == "native" or not meets):
                 tag = self.planner.tags.take()
-                apart = self.calls.apart(tag, arguments.collective.name)
-                self.planner.tags.hold(tag, apart)
-                is_left = plan.algorithm in LEFT or plan.executor != "native"
-                can_leave = is_left and arguments.device != "gpu"
+                private_comm = self.calls.apart(tag, arguments.collective.name)
+                self.planner.tags.hold(tag, private_comm)
+                is_leavable = plan.algorithm in LEAVABLE_ALGORITHMS or plan.executor != "native"
+                can_leave = is_leavable and arguments.device != "gpu"
                 if not (can_leave and meets):
-                    signals = self._signals(arguments, apart, can_leave=can_leave)
-                if can_leave and plan.algorithm in LEFT:
+                    signals = self._signals(arguments, private_comm, can_leave=can_leave)
+                if can_leave and plan.algorithm in LEAVABLE_ALGORITHMS:
                     plan.free()
-                    own = replace(own, algorithm=plan.algorithm, apart=apart)
+                    copies = replace(copies, algorithm=plan.algorithm, private_comm=private_comm)
                     is_barrier = arguments.collective.unit == "none"
                     build = self.planner.build_allocated
-                    plan = self._signal("allreduce", apart) if is_barrier else build(own)
+                    plan = self._signal("allreduce", private_comm) if is_barrier else build(copies)
             is_native = plan.executor == "native" and arguments.device != "gpu"
             if is_native and arguments.nbytes > _COPIED:
                 plan.free()
                 plan = plan.without_arrays()
-                left = apart if plan.algorithm in LEFT else None
-                bound = replace(like, algorithm=plan.algorithm, apart=left)
+                bound_comm = private_comm if plan.algorithm in LEAVABLE_ALGORITHMS else None
+                bound = replace(like, algorithm=plan.algorithm, private_comm=bound_comm)
                 run = partial(self._run_bound, bound)
             else:
-                run = partial(self._run_on_copies, like, own, plan)
+                run = partial(self._run_on_copies, like, copies, plan)
         function = self._function(like, run, signals)
-        return CachedPlan(number, plan, function, signals, apart, gpu_bytes(arguments))
+        return CachedPlan(number, plan, function, signals, private_comm, gpu_bytes(arguments))
 
     def _function(self, like: Arguments, run: Run, signals: Signals = _NO_SIGNALS) -> Function:
         """Return what runs a plan for any arrays like those of a call, which are not kept."""
-        what = like.collective
-        takes_x = what.unit != "none" and what.has_input(like.rank, like.root)
-        before, after = signals
+        collective = like.collective
+        takes_x = collective.unit != "none" and collective.has_input(like.rank, like.root)
+        signal_before, signal_after = signals
 
         def serve(x: Array | None, out: Array | None) -> Array | None:
             if out is None or not like.has_output:
                 out = self._output(like)
-            if before is not None:
-                before.run()
+            if signal_before is not None:
+                signal_before.run()
             run(x if takes_x else None, out)
-            if after is not None:
-                after.run()
+            if signal_after is not None:
+                signal_after.run()
             return out
 
         return serve
@@ -170,7 +170,7 @@ class PlanMaker:
         with self.planner.build_allocated(replace(arguments, x=x, out=out)) as plan:
             plan.run()
 
-    def _signals(self, arguments: Arguments, apart: Apart, *, can_leave: bool) -> Signals:
+    def _signals(self, arguments: Arguments, private_comm: Apart, *, can_leave: bool) -> Signals:
         """Return what runs before and after a plan so that no rank ends before all have begun.
 
         The root gives what it has, and the last rank of a prefix ends, once all have told; and
@@ -179,15 +179,15 @@ class PlanMaker:
         Args:
             can_leave: whether a rank can leave the plan in its middle.
         """
-        what = arguments.collective
+        collective = arguments.collective
         if not can_leave or arguments.counts is not None or not arguments.bytes_per_row:
-            return self._signal("allreduce", apart), None
-        if what.from_root:
-            return self._signal("reduce", apart, arguments.root), None
-        root = arguments.root if what.to_root else self.transport.size - 1
-        return None, self._signal("broadcast", apart, root)
+            return self._signal("allreduce", private_comm), None
+        if collective.from_root:
+            return self._signal("reduce", private_comm, arguments.root), None
+        root = arguments.root if collective.to_root else self.transport.size - 1
+        return None, self._signal("broadcast", private_comm, root)
 
-    def _signal(self, what: str, apart: Apart, root: int = 0) -> Plan:
+    def _signal(self, name: str, private_comm: Apart, root: int = 0) -> Plan:
         """Return a plan of the library's own collective on one byte.
 
         As a nonblocking barrier its allreduce takes less time: two thirds on four nodes of two.
@@ -196,11 +196,11 @@ class PlanMaker:
         x = transport.arrays.empty((1,), "uint8")
         transport.arrays.from_host(x, 0)
         call = check_arguments(
-            transport.arrays, transport.rank, transport.size, what, x,
-            out=x if what == "broadcast" else None, op="bor", root=root, counts=None,
+            transport.arrays, transport.rank, transport.size, name, x,
+            out=x if name == "broadcast" else None, op="bor", root=root, counts=None,
             algorithm="native",
         )  # fmt: skip
-        plan = self.planner.build(replace(call, apart=apart, unbound=True))
+        plan = self.planner.build(replace(call, private_comm=private_comm, unbound=True))
         plan.out = None
         return plan
 
@@ -215,17 +215,17 @@ class PlanMaker:
         if plan.program is not None:
             return plan
         if plan.run_on is not None and self.calls is None:
-            found = plan.without_arrays()
-            found.run_on = plan.run_on  # which keeps what it needs
-            return found
+            unbound_plan = plan.without_arrays()
+            unbound_plan.run_on = plan.run_on  # which keeps what it needs
+            return unbound_plan
         plan.free()
         return None
 
 
 def _meets(arguments: Arguments, plan: Plan) -> bool:
     """Whether no rank completes a call before all have begun it, as all results need all inputs."""
-    what = arguments.collective
-    synchronizes = what.synchronizes or plan.algorithm == FOLDED
+    collective = arguments.collective
+    synchronizes = collective.synchronizes or plan.algorithm == FOLDED
     if arguments.counts is not None or not synchronizes:
         return False
-    return what.unit == "none" or arguments.bytes_per_row > 0
+    return collective.unit == "none" or arguments.bytes_per_row > 0

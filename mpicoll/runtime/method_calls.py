@@ -31,7 +31,7 @@ _NO_DIGEST = int.from_bytes(b"unsettle", "little")
 """Instead of a digest, from a rank that needs the other ranks' arguments first."""
 
 
-Given = tuple[Any, ...]
+RawArguments = tuple[Any, ...]
 """The arguments of a method as they came: name, x, out, op, root, counts, algorithm."""
 _COUNTS = 5
 
@@ -59,13 +59,13 @@ class MethodCalls(PlanCache[CachedPlan]):
         self.table = extension.plan_table(transport, slow, self._give_up, log=flight and flight.log)
 
     def agree(
-        self, checked: Arguments | CollectiveError, what: str = "calls a method"
+        self, checked: Arguments | CollectiveError, action: str = "calls a method"
     ) -> Arguments:
         """Return this rank's arguments, completed from the other ranks'; collective."""
-        return self.settle(checked, what, _UNCACHED)[0]
+        return self.settle(checked, action, _UNCACHED)[0]
 
     def settle(
-        self, checked: Arguments | CollectiveError, what: str = "calls a method",
+        self, checked: Arguments | CollectiveError, action: str = "calls a method",
         number: int | None = None,
     ) -> tuple[Arguments, bool]:  # fmt: skip
         """Return the arguments as `agree` does, and whether no rank has a plan yet; collective.
@@ -74,10 +74,10 @@ class MethodCalls(PlanCache[CachedPlan]):
             number: of the plan that this rank has; None where it has none yet.
         """
         text = str(checked) if isinstance(checked, CollectiveError) else checked.signature
-        item = what, text, number
+        item = action, text, number
         everyone = self.transport.exchange(item, tuple[str, Signature | str, int | None])
         arguments = reconcile(checked, [signature for _, signature, _ in everyone])
-        compare([action for action, _, _ in everyone])
+        compare([rank_action for rank_action, _, _ in everyone])
         return arguments, all(number is None for _, _, number in everyone)
 
     def together(self) -> AbstractContextManager[None]:
@@ -90,12 +90,14 @@ class MethodCalls(PlanCache[CachedPlan]):
             return self.planner.build(arguments)
 
     def run(
-        self, checked: Arguments | CollectiveError, given: Given = (), *, differs: bool = False
-    ) -> Array | None:
+        self, checked: Arguments | CollectiveError, raw_arguments: RawArguments = (), *,
+        differs: bool = False,
+    ) -> Array | None:  # fmt: skip
         """Run a call once, and return its result; collective.
 
         Args:
-            given: the arguments as they came, by which the plan table knows such a call again.
+            raw_arguments: the arguments as they came, by which the plan table knows such a call
+                again.
             differs: the ranks have found already that they call different things.
         """
         if isinstance(checked, CollectiveError) or not checked.is_complete:
@@ -109,13 +111,13 @@ class MethodCalls(PlanCache[CachedPlan]):
             is_new = plan is None and self.calls is not None
             if is_new or differs or not self.matches(digest, plan):
                 self.drop([key])
-                return self.run_uncached(checked, plan.number if plan else None, given)
+                return self.run_uncached(checked, plan.number if plan else None, raw_arguments)
             if plan is None and gpu_bytes(checked) > _MOST_GPU_BYTES:
                 return self.run_uncached(checked)
             if plan is None:
                 plan = self.make(key, checked)
                 digest = checked.digest(plan.number)
-            return self.run_cached(plan, checked, digest, given)
+            return self.run_cached(plan, checked, digest, raw_arguments)
         except OtherCall as error:
             self.fail(key, error)
             return self.run_uncached(checked)
@@ -135,7 +137,7 @@ class MethodCalls(PlanCache[CachedPlan]):
 
     def run_uncached(
         self, checked: Arguments | CollectiveError, number: int | None = _UNCACHED,
-        given: Given = (),
+        raw_arguments: RawArguments = (),
     ) -> Array | None:  # fmt: skip
         """Run a call by a plan of its own, after all ranks have checked it; collective.
 
@@ -145,8 +147,8 @@ class MethodCalls(PlanCache[CachedPlan]):
         """
         arguments, is_new = self.settle(checked, number=number)
         if is_new and self.calls is not None and gpu_bytes(arguments) <= _MOST_GPU_BYTES:
-            made = self.make(arguments.key, arguments)
-            return self.run_cached(made, arguments, arguments.digest(made.number), given)
+            plan = self.make(arguments.key, arguments)
+            return self.run_cached(plan, arguments, arguments.digest(plan.number), raw_arguments)
         return self.run_once(arguments)
 
     def run_once(self, arguments: Arguments) -> Array | None:
@@ -189,17 +191,17 @@ class MethodCalls(PlanCache[CachedPlan]):
         return min(new, used) > 0 and new + used > _MOST_GPU_BYTES
 
     def run_cached(
-        self, plan: CachedPlan, arguments: Arguments, digest: int, given: Given
+        self, plan: CachedPlan, arguments: Arguments, digest: int, raw_arguments: RawArguments
     ) -> Array | None:
         """Run a cached plan for a caller's arrays, and enter it into the plan table.
 
         Args:
             digest: what all ranks publish of such a call.
-            given: the arguments as they came, by which the table finds the plan; empty where it
-                is not to.
+            raw_arguments: the arguments as they came, by which the table finds the plan; empty
+                where it is not to.
         """
         if plan.function is not None:
-            return self._run_function(plan, arguments, digest, given)
+            return self._run_function(plan, arguments, digest, raw_arguments)
         out, make = arguments.out, None
         if arguments.has_output and out is None:
             assert arguments.dtype is not None
@@ -209,12 +211,12 @@ class MethodCalls(PlanCache[CachedPlan]):
         program = plan.plan.program
         assert program is not None
         program.run_on(self._address(arguments.x), self._address(out))
-        if given and _is_constant(given[_COUNTS]):
-            self.table.add_program(given, program, digest, arguments.has_output, make)
+        if raw_arguments and _is_constant(raw_arguments[_COUNTS]):
+            self.table.add_program(raw_arguments, program, digest, arguments.has_output, make)
         return out
 
     def _run_function(
-        self, plan: CachedPlan, arguments: Arguments, digest: int, given: Given
+        self, plan: CachedPlan, arguments: Arguments, digest: int, raw_arguments: RawArguments
     ) -> Array | None:
         assert plan.function is not None
         if (calls := self.calls) is not None:
@@ -227,9 +229,9 @@ class MethodCalls(PlanCache[CachedPlan]):
             raise
         if calls is not None:
             calls.numbers[ENDED] = calls.numbers[BEGUN]
-        if given and _is_constant(given[_COUNTS]):
+        if raw_arguments and _is_constant(raw_arguments[_COUNTS]):
             place = 0 if self.flight is None else call_of(self.flight, arguments, plan.plan)
-            self.table.add_function(given, plan.function, digest, place)
+            self.table.add_function(raw_arguments, plan.function, digest, place)
         return out
 
     def _address(self, array: Array | None) -> int:

@@ -26,7 +26,7 @@ COMPOSITIONS: dict[str, tuple[str, ...]] = {
 """For each collective the pairs of native collectives that it is equal to; `fold` is no collective:
 each rank folds what it needs of the rows."""
 FOLDED = "native:allgather+fold"
-LEFT = ("native", FOLDED)
+LEAVABLE_ALGORITHMS = ("native", FOLDED)
 """Those that a rank can leave in their middle, given a communicator of their own."""
 
 
@@ -50,8 +50,8 @@ def plan_bound(
     """
     call = NativeCall(
         arguments.collective, arguments.x, arguments.out, arguments.op,
-        arguments.root, arguments.counts, arguments.in_place, transport.rank, arguments.apart,
-        arguments.unbound,
+        arguments.root, arguments.counts, arguments.in_place, transport.rank,
+        arguments.private_comm, arguments.unbound,
     )  # fmt: skip
     bound, out = bind(call), arguments.out
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
@@ -87,19 +87,19 @@ def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
         return _gather_and_fold(transport, arguments)
     first, second = text.removeprefix("native:").split("+")
     x, out, is_root = arguments.x, arguments.out, transport.rank == arguments.root
-    before: list[Thunk] = []
-    after: list[Thunk] = []
+    prologue: list[Thunk] = []
+    epilogue: list[Thunk] = []
     final = between = out
     if second == "scatter":
         between = empty(transport, arguments, arguments.shape("input")) if is_root else None
     elif second != "broadcast":
-        x, between, final = _as_rows(transport, arguments, before, after)
+        x, between, final = _as_rows(transport, arguments, prologue, epilogue)
     source = between if is_root or second in ("allgather", "gather") else None
     plans = [
         _part(transport, arguments, first, x, between),
         _part(transport, arguments, second, source, final),
     ]
-    return _chained(text, "native", out, plans, after, before)
+    return _chained(text, "native", out, plans, epilogue, prologue)
 
 
 def _gather_and_fold(transport: Transport, arguments: Arguments) -> Plan:
@@ -108,17 +108,17 @@ def _gather_and_fold(transport: Transport, arguments: Arguments) -> Plan:
     arrays, out = transport.arrays, transport.arrays.flat(arguments.out)
     rows = empty(transport, arguments, (transport.size, *arguments.row))
     plan = _part(transport, arguments, "allgather", arguments.x, rows)
-    after: list[Thunk] = []
+    epilogue: list[Thunk] = []
     for rank, _ in arguments.collective.output_contents(arguments.place()).get(0, ()):
         row = arrays.flat(rows[rank : rank + 1])
         fold = arrays.folder(arguments.op, out, row, out)
-        after.append(fold if after else arrays.copier(out, row))
-    after += divide_mean(transport, arguments)
-    return _chained(FOLDED, "native", arguments.out, [plan], after)
+        epilogue.append(fold if epilogue else arrays.copier(out, row))
+    epilogue += divide_mean(transport, arguments)
+    return _chained(FOLDED, "native", arguments.out, [plan], epilogue)
 
 
 def _as_rows(
-    transport: Transport, arguments: Arguments, before: list[Thunk], after: list[Thunk]
+    transport: Transport, arguments: Arguments, prologue: list[Thunk], epilogue: list[Thunk]
 ) -> tuple[Array | None, Array, Array | None]:
     """Cut a vector into one equal row per rank, padded (and copied) where it does not divide."""
     assert arguments.row is not None
@@ -137,9 +137,9 @@ def _as_rows(
     x, out = rows(arguments.x), rows(arguments.out)
     if count != size * width:
         if x is not None:
-            before.append(arrays.copier(arrays.flat(x)[:count], arrays.flat(arguments.x)))
+            prologue.append(arrays.copier(arrays.flat(x)[:count], arrays.flat(arguments.x)))
         if out is not None:
-            after.append(arrays.copier(arrays.flat(arguments.out), arrays.flat(out)[:count]))
+            epilogue.append(arrays.copier(arrays.flat(arguments.out), arrays.flat(out)[:count]))
     return x, row, out
 
 
@@ -151,29 +151,29 @@ def _part(
         transport.arrays, transport.rank, transport.size, name, x,
         out=out, op=arguments.op, root=arguments.root, counts=None, algorithm="native",
     )  # fmt: skip
-    part = replace(part, apart=arguments.apart, unbound=arguments.unbound)
+    part = replace(part, private_comm=arguments.private_comm, unbound=arguments.unbound)
     return plan_native(transport, part)
 
 
 def _chained(
     algorithm: str, transport: str, out: Array | None, plans: Sequence[Plan],
-    after: Sequence[Thunk], before: Sequence[Thunk] = (),
+    epilogue: Sequence[Thunk], prologue: Sequence[Thunk] = (),
 ) -> Plan:  # fmt: skip
     """Make a plan that runs plans one after the other, between two lists of local work."""
 
     def run() -> None:
-        for thunk in before:
+        for thunk in prologue:
             thunk()
         for plan in plans:
             plan.run()
-        for thunk in after:
+        for thunk in epilogue:
             thunk()
 
     def free() -> None:
         for plan in plans:
             plan.free()
 
-    chain = Plan(algorithm, transport, out, run, lambda: _Chain(plans, after, before), free)
+    chain = Plan(algorithm, transport, out, run, lambda: _Chain(plans, epilogue, prologue), free)
     chain.executor = "native"
     return chain
 
@@ -182,12 +182,12 @@ class _Chain:
     """Plans under way, one after the other."""
 
     def __init__(
-        self, plans: Sequence[Plan], after: Sequence[Thunk], before: Sequence[Thunk]
+        self, plans: Sequence[Plan], epilogue: Sequence[Thunk], prologue: Sequence[Thunk]
     ) -> None:
         self.remaining = iter(plans)
-        self.after = after
+        self.epilogue = epilogue
         self.current: Request | None = None
-        for thunk in before:
+        for thunk in prologue:
             thunk()
         self._next()
 
@@ -195,7 +195,7 @@ class _Chain:
         plan = next(self.remaining, None)
         self.current = plan.start() if plan else None
         if plan is None:
-            for thunk in self.after:
+            for thunk in self.epilogue:
                 thunk()
 
     def test(self) -> bool:

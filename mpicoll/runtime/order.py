@@ -34,8 +34,8 @@ class FoldOrder:
 
     def check(self, chosen: Algorithm, arguments: Arguments) -> None:
         """Raise Unsupported where an algorithm folds in another order than a call needs."""
-        what, size, root = arguments.collective, self.transport.size, arguments.root
-        if not what.reduces:
+        collective, size, root = arguments.collective, self.transport.size, arguments.root
+        if not collective.reduces:
             return
         if not arguments.op.commutative and not self.keeps(chosen, root):
             need = f"does not keep rank order on {size} ranks with root {root}, which op "
@@ -47,10 +47,10 @@ class FoldOrder:
             return
         serves = self.is_one_by_one if self.is_fixed else self.keeps
         safe = [
-            each.name for each in algorithms(what.name)
-            if each.needs.holds(size) and serves(each, root)
+            algorithm.name for algorithm in algorithms(collective.name)
+            if algorithm.needs.holds(size) and serves(algorithm, root)
         ]  # fmt: skip
-        raise Unsupported(f"{what.name} algorithm {chosen} {need}: {', '.join(safe)} would")
+        raise Unsupported(f"{collective.name} algorithm {chosen} {need}: {', '.join(safe)} would")
 
     def check_native(self, arguments: Arguments) -> None:
         """Raise Unsupported where the library's own order does not serve a call."""

@@ -48,7 +48,7 @@ class PlanCache(Generic[P]):
 
     def __init__(self) -> None:
         self._plans: dict[Any, P] = {}
-        self._made = 0
+        self._plan_count = 0
         self._failed: list[P] = []
 
     def get(self, key: Any) -> P | None:
@@ -59,8 +59,8 @@ class PlanCache(Generic[P]):
         """Return the plan that `make` returns for a number, and cache it in place of the oldest."""
         if len(self._plans) >= _MOST_PLANS:
             self.drop_oldest()
-        self._made += 1
-        plan = self._plans[key] = make(self._made)
+        self._plan_count += 1
+        plan = self._plans[key] = make(self._plan_count)
         return plan
 
     def drop_oldest(self) -> None:

@@ -66,8 +66,8 @@ class Planner:
 
     def _other_natives(self, name: str) -> list[str]:
         """Return the names of a collective's compositions, and of other libraries."""
-        found = (*COMPOSITIONS.get(name, ()), *self.transport.other_natives(name))
-        return [f"native:{each}" for each in found]
+        names = (*COMPOSITIONS.get(name, ()), *self.transport.other_natives(name))
+        return [f"native:{native}" for native in names]
 
     # -- checking -------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class Planner:
             Unsupported: the algorithm cannot serve this size or operator.
             Unavailable: the library has no such call, or the group no such transport.
         """
-        text, what = arguments.algorithm, arguments.collective
+        text, collective = arguments.algorithm, arguments.collective
         if not isinstance(text, str):
             raise ArgumentError(f"algorithm must be a name, not {brief(text)}")
         if text == "native_persistent" and self.transport.backend != "mpi4py":
@@ -113,23 +113,27 @@ class Planner:
         if name in ("native", "native_persistent"):
             return
         if name.startswith("native:"):
-            known = self._other_natives(what.name)
-            if name not in known:
-                raise UnknownName(f"{what.name} composition", name, known)
+            compositions = self._other_natives(collective.name)
+            if name not in compositions:
+                raise UnknownName(f"{collective.name} composition", name, compositions)
             return
-        chosen = self._find(what.name, name)
+        chosen = self._find(collective.name, name)
         # An error on some ranks alone must be known to all before anything is bound.
         self._rounds(chosen, arguments)
         chosen.serve(self.transport.size)
         self.order.check(chosen, arguments)
         self.routes.check(arguments, route)
 
-    def _find(self, what: str, name: str) -> Algorithm:
+    def _find(self, collective_name: str, name: str) -> Algorithm:
         try:
-            return find(what, name)
+            return find(collective_name, name)
         except UnknownName:
-            names = [*self.algorithms(what), *self.chooser.names, *aliases(what)]
-            raise UnknownName(f"{what} algorithm", name, names) from None
+            names = [
+                *self.algorithms(collective_name),
+                *self.chooser.names,
+                *aliases(collective_name),
+            ]
+            raise UnknownName(f"{collective_name} algorithm", name, names) from None
 
     def _rounds(self, chosen: Algorithm, arguments: Arguments) -> list[Round]:
         """Return this rank's schedule of an algorithm.
@@ -166,8 +170,8 @@ class Planner:
             persistent = text == "native_persistent"
             return plan_native(self.transport, arguments, persistent=persistent)
         if text.startswith("native:"):
-            others = self.transport.other_natives(arguments.collective.name)
-            bind = others.get(text.removeprefix("native:"))
+            natives = self.transport.other_natives(arguments.collective.name)
+            bind = natives.get(text.removeprefix("native:"))
             if bind is not None:
                 return plan_bound(self.transport, arguments, text, bind)
             return compose(self.transport, arguments, text)

@@ -26,25 +26,25 @@ class PointToPoint:
 
     def send(self, x: Array, peer: int, tag: int = 0) -> None:
         """Send `x` to `peer`."""
-        given = self._message("x", x, peer, tag)
-        self._recorded("send", "to", peer, tag, self._send)(*given)
+        message = self._message("x", x, peer, tag)
+        self._recorded("send", "to", peer, tag, self._send)(*message)
 
     def recv(self, out: Array, peer: int, tag: int = 0) -> Array:
         """Receive into `out` from `peer` and return it."""
-        given = self._message("out", out, peer, tag)
-        self._recorded("recv", "from", peer, tag, self._receive)(*given)
+        message = self._message("out", out, peer, tag)
+        self._recorded("recv", "from", peer, tag, self._receive)(*message)
         return out
 
     def isend(self, x: Array, peer: int, tag: int = 0) -> Request:
         """Start sending `x`; leave it alone until the request is complete."""
-        given = self._message("x", x, peer, tag)
-        start = partial(self.transport.isend, *given)
+        message = self._message("x", x, peer, tag)
+        start = partial(self.transport.isend, *message)
         return self.recording.started("isend", f"to rank {peer}", tag, start)
 
     def irecv(self, out: Array, peer: int, tag: int = 0) -> Request:
         """Start receiving into `out`."""
-        given = self._message("out", out, peer, tag)
-        start = partial(self.transport.irecv, *given)
+        message = self._message("out", out, peer, tag)
+        start = partial(self.transport.irecv, *message)
         return self.recording.started("irecv", f"from rank {peer}", tag, start)
 
     def sendrecv(
@@ -60,27 +60,27 @@ class PointToPoint:
         return out
 
     def _recorded(
-        self, what: str, way: str, peer: int, tag: int, run: Callable[..., None]
+        self, kind: str, way: str, peer: int, tag: int, run: Callable[..., None]
     ) -> Callable[..., None]:  # fmt: skip
         """Return a recorded function for messages of one kind, the same for all of them."""
-        key = what, way, peer, tag
-        found = self._messages.get(key)
-        if found is None:
+        key = kind, way, peer, tag
+        function = self._messages.get(key)
+        if function is None:
             if len(self._messages) >= _MOST_MESSAGES:
                 self._messages.clear()
-            found = self.recording.message(what, f"{way} rank {peer}", tag, run)
-            self._messages[key] = found
-        return found
+            function = self.recording.message(kind, f"{way} rank {peer}", tag, run)
+            self._messages[key] = function
+        return function
 
-    def _send(self, *given: Any) -> None:
-        self.transport.isend(*given).wait()
+    def _send(self, *message: Any) -> None:
+        self.transport.isend(*message).wait()
 
-    def _receive(self, *given: Any) -> None:
-        self.transport.irecv(*given).wait()
+    def _receive(self, *message: Any) -> None:
+        self.transport.irecv(*message).wait()
 
-    def _exchange(self, *given: Any) -> None:
-        for each in self.transport.sendrecv(*given):
-            each.wait()
+    def _exchange(self, *messages: Any) -> None:
+        for request in self.transport.sendrecv(*messages):
+            request.wait()
 
     def _message(self, label: str, array: Any, peer: Any, tag: Any) -> tuple[Array, int, int]:
         if forks.generation() != self._generation:

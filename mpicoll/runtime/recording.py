@@ -17,7 +17,7 @@ from mpicoll.runtime.arguments import Arguments
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
 
-_MOST = 1024
+_MAX_PLACES = 1024
 
 
 class Recording:
@@ -48,16 +48,16 @@ class Recording:
         signature = algorithm = ""
         if isinstance(checked, Arguments):
             signature, algorithm = signature_text(checked), str(checked.algorithm)
-        if len(self._places) >= _MOST:
+        if len(self._places) >= _MAX_PLACES:
             self._places.clear()
         # Our name of a collective; whatever else was given, but not at length.
-        what = spelled(name)
-        shown = what.name if what else name[:60]
+        collective = spelled(name)
+        shown = collective.name if collective else name[:60]
         self._places[key] = place = flight.call(shown, signature, algorithm, "")
         return place
 
     def message(
-        self, what: str, way: str, tag: int, run: Callable[..., None]
+        self, kind: str, way: str, tag: int, run: Callable[..., None]
     ) -> Callable[..., None]:
         """Return a recorded function that sends or receives a message.
 
@@ -66,15 +66,15 @@ class Recording:
         """
         if self.flight is None:
             return run
-        place = self.flight.call(what, f"{way}, tag {tag}", "", "")
+        place = self.flight.call(kind, f"{way}, tag {tag}", "", "")
         return self.flight.messages.recorded(place, run)
 
-    def started(self, what: str, way: str, tag: int, start: Callable[[], Request]) -> Request:
+    def started(self, kind: str, way: str, tag: int, start: Callable[[], Request]) -> Request:
         """Return a message that is started, which is recorded until its request is complete."""
         if self.flight is None:
             return start()
         log = self.flight.messages
-        number = log.start(self.flight.call(what, f"{way}, tag {tag}", "", ""))
+        number = log.start(self.flight.call(kind, f"{way}, tag {tag}", "", ""))
         try:
             return Followed(start(), partial(log.end, number))
         except BaseException as error:
@@ -94,15 +94,15 @@ class Row:
     def __init__(self, flight: GroupFlight | None, place: int, name: str) -> None:
         self.log = flight.log if flight else None
         self.place, self.name, self.number = place, name[:60], 0
-        self.before: str | None = None
+        self.outer_call: str | None = None
 
     def __enter__(self) -> None:
-        self.before = set_call(self.name)
+        self.outer_call = set_call(self.name)
         if self.log is not None:
             self.number = self.log.begin(self.place)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        set_call(self.before)
+        set_call(self.outer_call)
         if self.log is not None:
             self.log.end(self.number, error)
 
@@ -120,10 +120,10 @@ def signature_text(arguments: Arguments) -> str:
     """
     if not arguments.is_complete:
         return ""
-    given = arguments.signature
-    shape = "" if given["shape"] is None else f" ({', '.join(map(str, given['shape']))})"
-    parts = [f"{given['dtype'] or ''}{shape}"]
-    parts += [given["op"]] if given["op"] else []
-    parts += [f"counts {given['counts']}"[:200]] if arguments.counts else []
-    parts += [f"root {given['root']}"] if given["root"] is not None else []
+    signature = arguments.signature
+    shape = "" if signature["shape"] is None else f" ({', '.join(map(str, signature['shape']))})"
+    parts = [f"{signature['dtype'] or ''}{shape}"]
+    parts += [signature["op"]] if signature["op"] else []
+    parts += [f"counts {signature['counts']}"[:200]] if arguments.counts else []
+    parts += [f"root {signature['root']}"] if signature["root"] is not None else []
     return ", ".join(filter(None, parts))

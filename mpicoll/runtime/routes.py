@@ -54,48 +54,48 @@ class Routes:
             names += [SYMMETRIC] if shared.no_cma else [SYMMETRIC, CMA]
         return names
 
-    def check(self, arguments: Arguments, asked: str) -> str:
+    def check(self, arguments: Arguments, user_route: str) -> str:
         """Return the transport of a call; empty where `open_gpu` is to find it.
 
         Args:
-            asked: the transport that the caller named; empty for the fastest.
+            user_route: the transport that the caller named; empty for the fastest.
 
         Raises:
             Unavailable: the group has no such transport, and why.
         """
         shared, name = self.transport.shared, self.transport.name
         if arguments.device == "gpu":
-            return self._check_gpu(asked)
-        if asked in GPU_TRANSPORTS:
+            return self._check_gpu(user_route)
+        if user_route in GPU_TRANSPORTS:
             if arguments.device is None and arguments.collective.unit != "none":
-                return asked  # a rank without an array learns from the others where theirs are
-            raise Unavailable(f"no {asked} transport for arrays on the host")
-        if self.transport.size == 1 or asked == name or (not asked and shared is None):
+                return user_route  # a rank without an array learns from the others where theirs are
+            raise Unavailable(f"no {user_route} transport for arrays on the host")
+        if self.transport.size == 1 or user_route == name or (not user_route and shared is None):
             return name
         if shared is None:
-            raise Unavailable(f"no {asked} transport: {self.transport.unshared}")
-        if asked == CMA and shared.no_cma:
+            raise Unavailable(f"no {user_route} transport: {self.transport.unshared}")
+        if user_route == CMA and shared.no_cma:
             raise Unavailable(f"no {CMA} transport: {shared.no_cma}")
         fetches = arguments.bytes_per_row >= self.fetches_from(arguments)
-        return asked or (CMA if fetches else SYMMETRIC)
+        return user_route or (CMA if fetches else SYMMETRIC)
 
-    def _check_gpu(self, asked: str) -> str:
-        own = self.transport.gpu_transport
-        if asked in (SYMMETRIC, CMA):
-            raise Unavailable(f"no {asked} transport for arrays on a GPU: {IPC} is theirs")
-        if asked in (DIRECT, STAGED) and asked != own:
-            raise Unavailable(f"GPU arrays travel {own} here, not {asked}")
-        if asked in (own, self.transport.name) or self.transport.size == 1:
-            return own
-        return asked
+    def _check_gpu(self, user_route: str) -> str:
+        gpu_route = self.transport.gpu_transport
+        if user_route in (SYMMETRIC, CMA):
+            raise Unavailable(f"no {user_route} transport for arrays on a GPU: {IPC} is theirs")
+        if user_route in (DIRECT, STAGED) and user_route != gpu_route:
+            raise Unavailable(f"GPU arrays travel {gpu_route} here, not {user_route}")
+        if user_route in (gpu_route, self.transport.name) or self.transport.size == 1:
+            return gpu_route
+        return user_route
 
-    def open(self, arguments: Arguments, asked: str) -> tuple[str, GpuMemory | None]:
+    def open(self, arguments: Arguments, user_route: str) -> tuple[str, GpuMemory | None]:
         """Return the transport of a call, and the GPU memory that it needs; collective.
 
         Raises:
             Unavailable: the group has no such transport, and why.
         """
-        route = self.check(arguments, asked)
+        route = self.check(arguments, user_route)
         if arguments.device != "gpu" or route not in ("", IPC):
             return route, None
         try:
@@ -139,14 +139,14 @@ class Routes:
             self.transport.prepare_gpu(like)
         except Unavailable as error:
             return dict.fromkeys(GPU_TRANSPORTS, str(error))
-        found = dict.fromkeys(GPU_TRANSPORTS, "")
-        other = STAGED if self.transport.gpu_transport == DIRECT else DIRECT
-        found[other] = f"GPU arrays travel {self.transport.gpu_transport} here"
+        reasons = dict.fromkeys(GPU_TRANSPORTS, "")
+        unused_route = STAGED if self.transport.gpu_transport == DIRECT else DIRECT
+        reasons[unused_route] = f"GPU arrays travel {self.transport.gpu_transport} here"
         try:
             self.gpu_memory(like)
         except Unavailable as error:
-            found[IPC] = str(error)
-        return found
+            reasons[IPC] = str(error)
+        return reasons
 
     def free(self) -> None:
         """Release the GPU memory; collective."""

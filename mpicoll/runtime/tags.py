@@ -20,10 +20,10 @@ class Tags:
     which are still held and begin again with the others.
     """
 
-    def __init__(self, exchange: Callable[..., list[Any]], most: int = MOST_TAGS) -> None:
-        self.exchange, self.every = exchange, range(1, most + 1)
+    def __init__(self, exchange: Callable[..., list[Any]], max_tag: int = MOST_TAGS) -> None:
+        self.exchange, self.every = exchange, range(1, max_tag + 1)
         self.held: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
-        self.left: Iterator[int] = iter(self.every)
+        self.remaining: Iterator[int] = iter(self.every)
 
     def take(self) -> int:
         """Return a tag that no rank holds; collective.
@@ -31,11 +31,11 @@ class Tags:
         Raises:
             Unsupported: there is none.
         """
-        tag = next(self.left, None)
+        tag = next(self.remaining, None)
         if tag is None:
             held = set().union(*self.exchange(set(self.held), set[int]))
-            self.left = iter([each for each in self.every if each not in held])
-            tag = next(self.left, None)
+            self.remaining = iter([number for number in self.every if number not in held])
+            tag = next(self.remaining, None)
         if tag is None:
             raise Unsupported(
                 f"{len(self.every)} plans of this group are in use: free some of them"

@@ -79,8 +79,8 @@ class AutoChooser:
         if not measured:
             return "the shipped table"
         path = self.transport.exchange(str(tables.default_path()), str)[0]
-        rest = "" if len(measured) == len(CANDIDATES) else "; the shipped table for others"
-        return f"{path} for {', '.join(sorted(measured))}{rest}"
+        remark = "" if len(measured) == len(CANDIDATES) else "; the shipped table for others"
+        return f"{path} for {', '.join(sorted(measured))}{remark}"
 
     def _measured(self, like: Array | None, on_gpu: bool) -> tables.Decisions:
         """Return the decisions of the table that `mpicoll.tune` wrote; collective, read once."""
@@ -144,16 +144,16 @@ class AutoChooser:
         Args:
             library: one of `defaults.NAMES`.
         """
-        call, counted = _call(arguments, self.transport.nodes), arguments.counts is not None
-        return defaults.choose(library, arguments.collective.name, call, has_counts=counted)
+        call, has_counts = _call(arguments, self.transport.nodes), arguments.counts is not None
+        return defaults.choose(library, arguments.collective.name, call, has_counts=has_counts)
 
 
 def _call(arguments: Arguments, nodes: Nodes) -> defaults.Call:
     """Return the properties of a call by which libraries choose."""
-    what, counts = arguments.collective, arguments.counts
-    rows = [1] if what.unit == "vector" else [1] * arguments.size
+    collective, counts = arguments.collective, arguments.counts
+    rows = [1] if collective.unit == "vector" else [1] * arguments.size
     if counts is not None:
-        rows = list(chain.from_iterable(counts)) if what.unit == "pairs" else list(counts)  # type: ignore[arg-type]
+        rows = list(chain.from_iterable(counts)) if collective.unit == "pairs" else list(counts)  # type: ignore[arg-type]
     total = arguments.bytes_per_row * sum(rows)
     sizes, ranks = layout(nodes), list(chain.from_iterable(nodes))
     return defaults.Call(
@@ -162,7 +162,7 @@ def _call(arguments: Arguments, nodes: Nodes) -> defaults.Call:
         commutative=arguments.op.commutative, builtin=arguments.op.function is None,
         regular=len(set(rows)) == 1, root=arguments.root,
         # With counts, or at a root alone, in place is a matter of each rank.
-        in_place=arguments.in_place and counts is None and not what.rooted,
+        in_place=arguments.in_place and counts is None and not collective.rooted,
         nodes=len(nodes), largest=max(sizes), balanced=len(set(sizes)) == 1,
         consecutive=ranks == sorted(ranks),
     )  # fmt: skip
@@ -176,4 +176,4 @@ def between(name: str) -> tuple[str, ...]:
 
 def layout(nodes: Nodes) -> list[int]:
     """Return how many ranks each node has."""
-    return [len(each) for each in nodes]
+    return [len(node) for node in nodes]

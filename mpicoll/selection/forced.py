@@ -14,7 +14,7 @@ from mpicoll.notation.sweep import outside_brackets
 from mpicoll.runtime.natives import COMPOSITIONS
 from mpicoll.selection.tables import OPEN
 
-_OTHERS = (*OPEN, *defaults.NAMES, "native", "native_persistent")
+_COMMON_NAMES = (*OPEN, *defaults.NAMES, "native", "native_persistent")
 
 
 def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -31,32 +31,34 @@ def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str
             does not exist, or a collective twice.
     """
     text = variables.get(variable, "").strip()
-    found: dict[str, str] = {}
-    for each in outside_brackets(text, ",") if text else ():
-        name, sign, algorithm = (part.strip() for part in each.partition("="))
+    algorithms: dict[str, str] = {}
+    for item in outside_brackets(text, ",") if text else ():
+        name, sign, algorithm = (part.strip() for part in item.partition("="))
         try:
             if not sign or not algorithm:
                 raise ArgumentError(
-                    f"{brief(each)} is not collective=algorithm, as allreduce=ring,bcast=binomial"
+                    f"{brief(item)} is not collective=algorithm, as allreduce=ring,bcast=binomial"
                 )
-            what = collective(name).name
-            if what in found:
-                raise ArgumentError(f"{what} is named twice")
-            _check(what, algorithm)
+            collective_name = collective(name).name
+            if collective_name in algorithms:
+                raise ArgumentError(f"{collective_name} is named twice")
+            _check(collective_name, algorithm)
         except CollectiveError as error:
             raise ArgumentError(f"{variable}: {error}") from None
-        found[what] = algorithm
-    return found
+        algorithms[collective_name] = algorithm
+    return algorithms
 
 
-def _check(what: str, text: str) -> None:
+def _check(collective_name: str, text: str) -> None:
     """Raise UnknownName where a collective has no such algorithm."""
     name, sign, route = text.partition("@")
     if sign and route not in TRANSPORTS:
         raise UnknownName("transport", route, TRANSPORTS)
     if name.startswith("native:"):
-        known = [f"native:{each}" for each in COMPOSITIONS.get(what, ())]
-        if name not in known:
-            raise UnknownName(f"{what} composition", name, known)
-    elif name not in _OTHERS:
-        find(what, name)
+        compositions = [
+            f"native:{composition}" for composition in COMPOSITIONS.get(collective_name, ())
+        ]
+        if name not in compositions:
+            raise UnknownName(f"{collective_name} composition", name, compositions)
+    elif name not in _COMMON_NAMES:
+        find(collective_name, name)

@@ -175,7 +175,7 @@ def by_messages(name: str, nbytes: int, place: Place) -> tuple[str, ...]:
 
 def _covering(rows: Rows, nbytes: int, place: Place) -> tuple[str, ...]:
     """Return the algorithms of the first row that covers a call."""
-    for ranks, most, *algorithms in rows:
-        if place.ranks <= ranks and nbytes <= most:
+    for max_ranks, max_bytes, *algorithms in rows:
+        if place.ranks <= max_ranks and nbytes <= max_bytes:
             return tuple(algorithms)
     return ()

@@ -49,8 +49,11 @@ class Decision:
     ranges: list[dict[str, Any]]
 
     def __post_init__(self) -> None:
-        self.limits = [inf if each["upto"] is None else each["upto"] for each in self.ranges]
-        self.algorithms = [each["algorithm"] for each in self.ranges]
+        self.limits = [
+            inf if payload_range["upto"] is None else payload_range["upto"]
+            for payload_range in self.ranges
+        ]
+        self.algorithms = [payload_range["algorithm"] for payload_range in self.ranges]
 
     def lookup(self, nbytes: int) -> str:
         """Return the algorithm for a payload of so many bytes."""
@@ -110,19 +113,19 @@ def load(
     except (ArgumentError, OSError) as error:
         _warn(str(error))
         return {}
-    here, found = fingerprint(library, gpu), {}
+    here, decisions = fingerprint(library, gpu), {}
     for entry in table["entries"]:
         key = entry["backend"], entry["ranks_per_node"], _device(entry)
         if key != (backend, ranks_per_node, GPU if gpu else HOST):
             continue
-        there = entry["fingerprint"]
-        differing = [name for name in here if there.get(name) != here[name]]
+        table_fingerprint = entry["fingerprint"]
+        differing = [name for name in here if table_fingerprint.get(name) != here[name]]
         if differing:
-            was, now = brief(there.get(differing[0])), here[differing[0]]
+            was, now = brief(table_fingerprint.get(differing[0])), here[differing[0]]
             _warn(f"{path} is of another machine ({differing[0]} was {was} and is {now!r})")
             return {}
-        found[entry["collective"]] = Decision(entry["ranges"])
-    return found
+        decisions[entry["collective"]] = Decision(entry["ranges"])
+    return decisions
 
 
 def _warn(text: str) -> None:
@@ -143,8 +146,8 @@ def read(path: Path) -> dict[str, Any]:
     if schema != SCHEMA:
         raise ArgumentError(f"{path} holds {brief(schema)}, but this version reads {SCHEMA!r}")
     try:
-        for each in entries:
-            _check_entry(each)
+        for entry in entries:
+            _check_entry(entry)
     except (LookupError, TypeError, AttributeError) as error:
         raise ArgumentError(f"{path} has an entry that cannot be read: {_why(error)}") from None
     except ArgumentError as error:
@@ -173,15 +176,15 @@ def _check_entry(entry: dict[str, Any]) -> None:
     for name, kind in kinds.items():
         if not isinstance(entry[name], kind):
             raise ArgumentError(f"{name} of an entry is {brief(entry[name])}")
-    if not all(isinstance(each, int) for each in entry["ranks_per_node"]):
+    if not all(isinstance(count, int) for count in entry["ranks_per_node"]):
         raise ArgumentError(f"ranks_per_node of an entry is {brief(entry['ranks_per_node'])}")
     if _device(entry) not in (HOST, GPU):
         raise ArgumentError(f"device of an entry is {brief(entry['device'])}")
-    limits = [each["upto"] for each in entry["ranges"]]
+    limits = [payload_range["upto"] for payload_range in entry["ranges"]]
     if limits[-1:] != [None] or limits[:-1] != sorted(map(operator.index, limits[:-1])):
         raise ArgumentError(f"ranges must ascend in bytes to null, not end at {brief(limits)}")
-    for each in entry["ranges"]:
-        _check_algorithm(collective(entry["collective"]).name, each["algorithm"])
+    for payload_range in entry["ranges"]:
+        _check_algorithm(collective(entry["collective"]).name, payload_range["algorithm"])
 
 
 def _device(entry: dict[str, Any]) -> Any:
@@ -227,15 +230,15 @@ def write(path: Path, entries: list[dict[str, Any]]) -> None:
         return entry["backend"], _device(entry)
 
     check_output(path)
-    new = [key(each) for each in entries]
-    prints = {machine(each): each["fingerprint"] for each in entries}
+    new = [key(entry) for entry in entries]
+    prints = {machine(entry): entry["fingerprint"] for entry in entries}
     with locked(path):
-        kept = [
-            each for each in _entries(path)
-            if key(each) not in new and prints.get(machine(each), each["fingerprint"])
-            == each["fingerprint"]
+        remaining = [
+            entry for entry in _entries(path)
+            if key(entry) not in new and prints.get(machine(entry), entry["fingerprint"])
+            == entry["fingerprint"]
         ]  # fmt: skip
-        write_whole(path, lambda fresh: fresh.write_text(text([*kept, *entries])))
+        write_whole(path, lambda fresh: fresh.write_text(text([*remaining, *entries])))
 
 
 def text(entries: list[dict[str, Any]]) -> str:

@@ -41,8 +41,8 @@ from mpicoll.selftest.ranks import (
     DESCRIPTOR,
     HUNG,
     LOST,
-    OTHER,
-    OWN,
+    OTHER_ERROR,
+    OWN_ERROR,
     PAUSED,
     REFUSED,
     RIGHT,
@@ -59,25 +59,25 @@ SCHEMA = "mpicoll.chaos/1"
 _NAMED = 0.99
 _GROWTH = 4
 """Descriptors and threads that a rank may hold more, or one for two faults."""
-MISSES = (WRONG_NAME, WRONG, HUNG, OTHER)
+MISSES = (WRONG_NAME, WRONG, HUNG, OTHER_ERROR)
 """Endings of which there should be none, or few."""
-_WAYS = (RIGHT, LOST, WRONG_NAME, REFUSED, OWN, WRONG, HUNG, OTHER, PAUSED)
+_WAYS = (RIGHT, LOST, WRONG_NAME, REFUSED, OWN_ERROR, WRONG, HUNG, OTHER_ERROR, PAUSED)
 
 
 def leftovers() -> set[str]:
     """Return the files of ours in shared memory."""
-    return {each.name for each in Path(SHM).glob("mpicoll*")}
+    return {path.name for path in Path(SHM).glob("mpicoll*")}
 
 
-def missed(counts: Counter[str], left: Sequence[str]) -> Iterator[str]:
+def missed(counts: Counter[str], remains: Sequence[str]) -> Iterator[str]:
     """Yield in words each target that is missed."""
-    for how in (WRONG, HUNG, OTHER):
+    for how in (WRONG, HUNG, OTHER_ERROR):
         if counts[how]:
             yield f"{counts[how]} ranks: {how}"
     errors = counts[LOST] + counts[WRONG_NAME]
     if errors and counts[LOST] < _NAMED * errors:
         yield f"{counts[LOST] / errors:.2%} of errors name the right rank"
-    yield from left
+    yield from remains
 
 
 def fault_names(text: str) -> tuple[str, ...]:
@@ -88,8 +88,8 @@ def fault_names(text: str) -> tuple[str, ...]:
     """
     names = split_names(text)
     if not names or (unknown := {*names} - {*FAULTS}):
-        given = ", ".join(sorted(unknown)) if names else "nothing"
-        raise ArgumentError(f"no fault {short(given)}: known are {', '.join(FAULTS)}")
+        wrong_names = ", ".join(sorted(unknown)) if names else "nothing"
+        raise ArgumentError(f"no fault {short(wrong_names)}: known are {', '.join(FAULTS)}")
     return names
 
 
@@ -101,12 +101,12 @@ def _possible(kinds: Sequence[str]) -> tuple[list[str], bool]:
     """
     why = missing()
     lacking = {CUT: f"emulated hosts: {why}"} if why else {}
-    for each in {*kinds} & {*lacking}:
-        print(f"{each} is left out, as it takes {lacking[each]}", file=sys.stderr)
-    found = [each for each in kinds if each not in lacking]
-    if not found:
+    for kind in {*kinds} & {*lacking}:
+        print(f"{kind} is left out, as it takes {lacking[kind]}", file=sys.stderr)
+    available_kinds = [fault for fault in kinds if fault not in lacking]
+    if not available_kinds:
         raise ArgumentError(f"no fault is left of {', '.join(kinds)}")
-    return found, why is None
+    return available_kinds, why is None
 
 
 def _import_for_ranks() -> None:
@@ -133,33 +133,35 @@ class _Counts:
     """The results of all launches."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
-        self.ways: dict[str, Counter[str]] = {each: Counter() for each in kinds}
-        self.tried: Counter[str] = Counter()
-        self.launches, self.longest, self.grown, self.left = 0, 0.0, (0, 0), list[str]()
+        self.ways: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
+        self.fault_counts: Counter[str] = Counter()
+        self.launches, self.longest, self.grown, self.remains = 0, 0.0, (0, 0), list[str]()
 
-    def add(self, number: int, kinds: Sequence[str], found: LaunchResult) -> None:
+    def add(self, number: int, kinds: Sequence[str], result: LaunchResult) -> None:
         """Add a launch, the kinds of whose faults are given."""
         self.launches += 1
-        for kind, endings in zip(kinds, found.endings, strict=False):
-            self.tried[kind] += 1
-            self.ways.setdefault(kind, Counter()).update(each.how for each in endings)
-            self.longest = max(self.longest, *(each.seconds for each in endings), 0.0)
-        self.left += found.remains
+        for kind, endings in zip(kinds, result.endings, strict=False):
+            self.fault_counts[kind] += 1
+            self.ways.setdefault(kind, Counter()).update(ending.how for ending in endings)
+            self.longest = max(self.longest, *(ending.seconds for ending in endings), 0.0)
+        self.remains += result.remains
         grown = tuple(
-            sum(many for kind, many in found.grown.items() if kind.startswith(which))
+            sum(count for kind, count in result.grown.items() if kind.startswith(which))
             for which in (DESCRIPTOR, THREAD)
         )
         self.grown = max(self.grown[0], grown[0]), max(self.grown[1], grown[1])
-        if max(grown) > max(_GROWTH, len(found.endings) // 2):
-            kinds_of = ", ".join(f"{many:+} {kind}" for kind, many in found.grown.items() if many)
-            self.left.append(f"held more in launch {number} ({kinds_of})")
+        if max(grown) > max(_GROWTH, len(result.endings) // 2):
+            kinds_of = ", ".join(
+                f"{count:+} {kind}" for kind, count in result.grown.items() if count
+            )
+            self.remains.append(f"held more in launch {number} ({kinds_of})")
 
     def table(self) -> Iterator[str]:
         """Yield the lines of the table."""
-        yield f"{'fault':10}{'tried':>9}" + "".join(f"{each:>14}" for each in _WAYS)
-        for fault, found in self.ways.items():
-            row = "".join(f"{found[each]:14}" for each in _WAYS)
-            yield f"{fault:10}{self.tried[fault]:9}{row}"
+        yield f"{'fault':10}{'tried':>9}" + "".join(f"{way:>14}" for way in _WAYS)
+        for fault, endings in self.ways.items():
+            row = "".join(f"{endings[way]:14}" for way in _WAYS)
+            yield f"{fault:10}{self.fault_counts[fault]:9}{row}"
         yield (
             f"{self.launches} launches; the longest call that a fault ended: {self.longest:.3g} s; "
             f"ranks hold at most {self.grown[0]} descriptors and {self.grown[1]} threads more than "
@@ -195,7 +197,7 @@ def main(
     if backend == "torch":
         _import_for_ranks()
 
-    before, own, until = leftovers(), held(), time.monotonic() + 60 * minutes
+    old_files, own_resources, until = leftovers(), held(), time.monotonic() + 60 * minutes
     counts, last = _Counts(kinds), first + (launches or 10**9)
     with ExitStack() as stack:
         prefix = "mpicoll-chaos-"
@@ -208,23 +210,23 @@ def main(
                       stack.enter_context(Hosts(MOST_HOSTS)) if hosts else None, until)
             for numbers in turns if numbers
         ]  # fmt: skip
-        for launch, found in side_by_side(parts):
-            counts.add(launch.number, [fault.kind for fault in launch.faults], found)
-            told = [one._asdict() for part in found.endings for one in part]
-            record = {"schema": SCHEMA, **launch._asdict(), "endings": told, "left": found.remains,
-                      "grown": +found.grown}  # fmt: skip
+        for launch, result in side_by_side(parts):
+            counts.add(launch.number, [fault.kind for fault in launch.faults], result)
+            endings = [ending._asdict() for part in result.endings for ending in part]
+            record = {"schema": SCHEMA, **launch._asdict(), "endings": endings,
+                      "left": result.remains, "grown": +result.grown}  # fmt: skip
             record["faults"] = [fault._asdict() for fault in launch.faults]
             records.append([json.dumps(record)])
     for text in counts.table():
         print(text)
-    left = [f"{each} is left in {SHM}" for each in sorted(leftovers() - before)]
-    left += [f"{each} is left" for each in counts.left]
-    if more := held() - own:
-        left.append(f"held more by this process: {dict(more)}")
-    found_missed = list(missed(sum(counts.ways.values(), Counter[str]()), left))
+    remains = [f"{name} is left in {SHM}" for name in sorted(leftovers() - old_files)]
+    remains += [f"{remain} is left" for remain in counts.remains]
+    if more := held() - own_resources:
+        remains.append(f"held more by this process: {dict(more)}")
+    found_missed = list(missed(sum(counts.ways.values(), Counter[str]()), remains))
     for text in found_missed:
         print(f"missed: {text}")
-    print(f"{sum(counts.tried.values())} faults, seed {seed}, {len(left)} things left")
+    print(f"{sum(counts.fault_counts.values())} faults, seed {seed}, {len(remains)} things left")
     return int(bool(found_missed))
 
 

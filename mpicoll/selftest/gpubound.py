@@ -53,40 +53,40 @@ class Row(NamedTuple):
 def rows(records: Iterable[CaseRecord]) -> list[Row]:
     """Return a row for each number of ranks and size."""
     best: dict[tuple[int, int], dict[str, tuple[float, Run]]] = {}
-    for each in records:
-        if each.collective != "allreduce" or each.device != "cuda" or not each.time_us:
+    for record in records:
+        if record.collective != "allreduce" or record.device != "cuda" or not record.time_us:
             continue
-        if each.correct is False or each.algorithm in OPEN or each.call != "plan":
+        if record.correct is False or record.algorithm in OPEN or record.call != "plan":
             continue
-        way = f"{each.backend} {each.transport}"
-        found = best.setdefault((each.ranks, each.bytes_total), {})
-        if way not in found or each.time_us.median < found[way][0]:
-            found[way] = each.time_us.median, each.run
-    return [_row(*key, found) for key, found in sorted(best.items())]
+        way = f"{record.backend} {record.transport}"
+        by_way = best.setdefault((record.ranks, record.bytes_total), {})
+        if way not in by_way or record.time_us.median < by_way[way][0]:
+            by_way[way] = record.time_us.median, record.run
+    return [_row(*key, case_by_way) for key, case_by_way in sorted(best.items())]
 
 
-def _row(ranks: int, nbytes: int, found: dict[str, tuple[float, Run]]) -> Row:
-    us = {way: median for way, (median, _) in sorted(found.items())}
-    run = next(iter(found.values()))[1]
+def _row(ranks: int, nbytes: int, by_way: dict[str, tuple[float, Run]]) -> Row:
+    us = {way: median for way, (median, _) in sorted(by_way.items())}
+    run = next(iter(by_way.values()))[1]
     places = zip(run.hosts, run.gpus, strict=False) if run.gpus else ()
     shared, copy = max(Counter(places).values(), default=ranks), run.gpu_copy_GBps
-    fastest = min((each for way, each in us.items() if way.endswith(f" {IPC}")), default=None)
+    fastest = min((time for way, time in us.items() if way.endswith(f" {IPC}")), default=None)
     if fastest is None:
         return Row(ranks, nbytes, us, {}, None)
     bound = least_us(nbytes, shared, copy) / fastest if copy else None
-    return Row(ranks, nbytes, us, {way: each / fastest for way, each in us.items()}, bound)
+    return Row(ranks, nbytes, us, {way: time / fastest for way, time in us.items()}, bound)
 
 
-def table_of(found: Sequence[Row]) -> Table:
+def table_of(table_rows: Sequence[Row]) -> Table:
     """Return microseconds by backend and transport, as multiples of ipc's, and ipc's bound."""
-    ways = sorted({way for each in found for way in each.us})
+    ways = sorted({way for table_row in table_rows for way in table_row.us})
     table = Table(title="allreduce on GPUs: us (times the fastest ipc)")
     for name in ("ranks", "bytes", *ways, "bound / ipc"):
         table.add_column(Text(name), justify="right")
-    for each in found:
-        cells = [_cell(each.us.get(way), each.ratio.get(way)) for way in ways]
-        bound = f"{each.bound:.0%}" if each.bound else "-"
-        table.add_row(str(each.ranks), str(each.bytes), *cells, bound)
+    for row in table_rows:
+        cells = [_cell(row.us.get(way), row.ratio.get(way)) for way in ways]
+        bound = f"{row.bound:.0%}" if row.bound else "-"
+        table.add_row(str(row.ranks), str(row.bytes), *cells, bound)
     return table
 
 
@@ -100,10 +100,10 @@ def _cell(us: float | None, ratio: float | None) -> str:
 @click.argument("files", nargs=-1, required=True, type=FILE)
 def main(files: Sequence[Path]) -> int:
     """Read files of records and print the comparison; return the exit status."""
-    found = rows(each for path in files for each in only(CaseRecord, load(path)))
-    if not found:
+    table_rows = rows(record for path in files for record in only(CaseRecord, load(path)))
+    if not table_rows:
         raise ArgumentError("no allreduce on a GPU in these files")
-    print_table(table_of(found), 150)
+    print_table(table_of(table_rows), 150)
     return 0
 
 

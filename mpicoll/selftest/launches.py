@@ -15,7 +15,7 @@ from mpicoll.selftest.processes import PEER_DEADLINE, Ranks
 from mpicoll.selftest.ranks import (
     HUNG,
     LOST,
-    OTHER,
+    OTHER_ERROR,
     PAUSED,
     STEPS,
     WRONG,
@@ -70,11 +70,11 @@ class Faults:
                 for rank in stopped
             }
         self.ranks.tell(fault.survivors)
-        endings = [each for _, each in sorted(by_rank.items())]
-        starved = max((each.starved for each in endings), default=0.0)
-        endings = [self.mark_hung(each, starved) for each in endings]
-        endings = [each for each in endings if _counts(each, each.rank in stopped)]
-        return [self.mark_paused(each) for each in endings] if self.ranks.paused else endings
+        endings = [ending for _, ending in sorted(by_rank.items())]
+        starved = max((ending.starved for ending in endings), default=0.0)
+        endings = [self.mark_hung(ending, starved) for ending in endings]
+        endings = [ending for ending in endings if _counts(ending, ending.rank in stopped)]
+        return [self.mark_paused(ending) for ending in endings] if self.ranks.paused else endings
 
     def _begin(self, fault: Fault, by_rank: dict[int, Ending]) -> None:
         """Let the ranks form the group, and continue when all of them have it.
@@ -109,7 +109,7 @@ class Faults:
         A rank that was silent for its whole time limit still counts as hung.
         """
         crashed = self.ranks.over.get(ending.rank, "").startswith("killed")
-        is_late = ending.how in (WRONG_NAME, HUNG, OTHER)
+        is_late = ending.how in (WRONG_NAME, HUNG, OTHER_ERROR)
         excused = is_late and not crashed and ending.rank not in self.silent
         return ending._replace(how=PAUSED) if excused else ending
 
@@ -119,22 +119,22 @@ class Faults:
         Silent ranks are asked for their stacks, and get the same time again, except in `shrink`: on
         a busy machine the work between two calls may take minutes.
         """
-        limit, where = _DEADLINES * self.ranks.deadline + 3 * PEER_DEADLINE, dict[int, str]()
+        limit, stacks = _DEADLINES * self.ranks.deadline + 3 * PEER_DEADLINE, dict[int, str]()
         times = 1 if fault.kind == KILL else 2
         for _ in range(times):
             for rank, message in self.ranks.until(limit, lambda: ranks <= by_rank.keys()):
                 self._take(fault, rank, message, by_rank)
-            where = where or {rank: self.ranks.stacks(rank) for rank in ranks - by_rank.keys()}
+            stacks = stacks or {rank: self.ranks.stacks(rank) for rank in ranks - by_rank.keys()}
         self.silent |= ranks - by_rank.keys()
         for rank in ranks - by_rank.keys():
-            by_rank[rank] = Ending(fault.number, rank, HUNG, times * limit, where[rank])
+            by_rank[rank] = Ending(fault.number, rank, HUNG, times * limit, stacks[rank])
 
     def _take(
         self, fault: Fault, rank: int, message: dict[str, Any], by_rank: dict[int, Ending]
     ) -> None:
         if not message and rank in fault.survivors:
             text = f"ended ({self.ranks.over[rank]}): {self.ranks.last_words()}"
-            by_rank[rank] = Ending(fault.number, rank, OTHER, 0.0, text)
+            by_rank[rank] = Ending(fault.number, rank, OTHER_ERROR, 0.0, text)
         if "cut" in message and self.ranks.hosts is not None:
             self.ranks.hosts.link(message["cut"], up=False)
             self.ranks.tell([rank] if message["waits"] else [])
@@ -144,7 +144,7 @@ class Faults:
 
 def _counts(ending: Ending, was_stopped: bool) -> bool:
     """Whether an ending counts: of a stopped rank, only an ending that must never happen."""
-    return not was_stopped or ending.how in (WRONG, HUNG, OTHER)
+    return not was_stopped or ending.how in (WRONG, HUNG, OTHER_ERROR)
 
 
 def run(
@@ -161,10 +161,10 @@ def run(
     faults = Faults(ranks)
     try:
         if wrong := ranks.come():
-            return LaunchResult([[Ending(0, 0, OTHER, 0.0, wrong)]], Counter(), [])
+            return LaunchResult([[Ending(0, 0, OTHER_ERROR, 0.0, wrong)]], Counter(), [])
         for fault in launch.faults:
             endings.append(faults.through(fault))
-            bad = any(ending.how in (WRONG, HUNG, OTHER, PAUSED) for ending in endings[-1])
+            bad = any(ending.how in (WRONG, HUNG, OTHER_ERROR, PAUSED) for ending in endings[-1])
             # A group that has ended early would also end the following faults.
             lost = any(ending.how in (LOST, WRONG_NAME) for ending in endings[-1])
             bad |= lost and fault.kind not in BREAKING

@@ -72,13 +72,15 @@ def overhead(algorithm: str, ranks: int, count: int) -> tuple[int, float]:
 @contextmanager
 def all_raised(memory: SharedMemory) -> Iterator[None]:
     """Have every flag of every rank raised, so that a program waits for none."""
-    found = [np.frombuffer(each, np.int64) for each in chain.from_iterable(memory.words.values())]
-    before = [each.copy() for each in found]
-    for each in found:
-        each[:] = _RAISED
+    views = [
+        np.frombuffer(buffer, np.int64) for buffer in chain.from_iterable(memory.words.values())
+    ]
+    copies = [original.copy() for original in views]
+    for view in views:
+        view[:] = _RAISED
     yield
-    for each, words in zip(found, before, strict=True):
-        each[:] = words
+    for view, words in zip(views, copies, strict=True):
+        view[:] = words
 
 
 def _nanoseconds(run: Callable[[], object]) -> float:
@@ -121,13 +123,13 @@ def trips(c: Collectives, round_trips: int = _ROUND_TRIPS) -> Callable[[], float
     ]
     rows = array("q")
     for number in range(round_trips):
-        own, other = (Operand(at, 0, tiles=round_trips, tile=number) for at in (0, 1))
-        both = ((RAISE, own), (AWAIT, other))
-        for code, target in both if c.rank == 0 else both[::-1]:
+        local_flag, remote_flag = (Operand(at, 0, tiles=round_trips, tile=number) for at in (0, 1))
+        pair = ((RAISE, local_flag), (AWAIT, remote_flag))
+        for code, target in pair if c.rank == 0 else pair[::-1]:
             rows.extend((code, 0, 0, *target, *NOWHERE, *NOWHERE))
     run = _program(rows, addresses).run
 
-    def sample(_kept: object = flag) -> float:
+    def sample(_flag: object = flag) -> float:
         c.barrier()
         return _sample(run, 1) / (2 * round_trips) * 1e9
 
@@ -148,11 +150,11 @@ def _program(rows: array[int], addresses: list[int]) -> Program:
             raise RankLost(f"no flag from the other rank within {_DEADLINE:g} s")
         time.sleep(0)
 
-    found: Program = _compiled.Program(
+    compiled_program: Program = _compiled.Program(
         rows, addresses, None, None, check=0, spins=1000, light=True, heavy=False, wait=wait,
         look=lambda program, row: None, keep=None,
     )  # fmt: skip
-    return found
+    return compiled_program
 
 
 @click.command("overhead", cls=RanksCommand, help=__doc__)
@@ -163,10 +165,10 @@ def main(makers: Worlds, /, ranks: int) -> None:
     with makers["mpi4py"](None) as c:
         # The fewest elements with which each instruction has one.
         counts = {"one_shot": 1, "ring": ranks} if c.rank == 0 else {}
-        found = {name: overhead(name, ranks, count) for name, count in counts.items()}
+        overheads = {name: overhead(name, ranks, count) for name, count in counts.items()}
         c.exchange(None)
         travel = trip(c)
-        for name, (count, ns) in found.items():
+        for name, (count, ns) in overheads.items():
             share = f", {ns / travel:.2f} of a trip" if travel else ""
             print(f"{name} of {ranks} ranks: {count} instructions of {ns:.1f} ns{share}")
         if c.rank == 0:

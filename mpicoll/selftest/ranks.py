@@ -42,7 +42,7 @@ from mpicoll.selftest.faults import (
     launch_of,
 )
 
-RIGHT, LOST, WRONG_NAME, WRONG, REFUSED, OTHER, HUNG, OWN, PAUSED = (
+RIGHT, LOST, WRONG_NAME, WRONG, REFUSED, OTHER_ERROR, HUNG, OWN_ERROR, PAUSED = (
     "right", "named", "wrong name", "wrong result", "refused", "other error", "hung", "own error",
     "paused",
 )  # fmt: skip
@@ -82,9 +82,9 @@ class Wire:
         self.socket.connect(path)
         self.lines = self.socket.makefile("r")
 
-    def say(self, **what: Any) -> None:
+    def say(self, **message: Any) -> None:
         """Send a message to the process that started this rank."""
-        self.socket.sendall(json.dumps(what).encode() + b"\n")
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def hear(self) -> None:
         """Return when whoever listens answers."""
@@ -102,38 +102,38 @@ class Player:
         self.timer: threading.Timer | None = None
         self.op: ReduceOp = user_op(self._fold, commutative=True)
 
-    def _fold(self, left: Any, right: Any) -> Any:
+    def _fold(self, lhs: Any, rhs: Any) -> Any:
         if self.breaks:
             raise ZeroDivisionError("planted")
-        return left + right
+        return lhs + rhs
 
     def play(self) -> bool:
         """Make a call, with the fault where it is due; whether its result is right."""
         self.turn += 1
         c, choose, kind = self.c, self.choose, self.fault.kind
         is_due = self.turn == self.fault.turn
-        broken = is_due and kind == RAISE
-        name = choose.choice(_NAMES if not broken else ("allreduce", "scan"))
+        is_raising = is_due and kind == RAISE
+        name = choose.choice(_NAMES if not is_raising else ("allreduce", "scan"))
         count, root = choose.choice(_SIZES), choose.randrange(c.size)
-        op: Any = self.op if broken or choose.random() < 0.2 else "sum"
+        op: Any = self.op if is_raising or choose.random() < 0.2 else "sum"
         # MPI's own reductions end the process where an operator raises: mpi4py aborts.
-        chosen = ["auto"] if not broken or c.backend != "mpi4py" else []
+        chosen = ["auto"] if not is_raising or c.backend != "mpi4py" else []
         algorithm = choose.choice([*chosen, *map(str, algorithms(name))])
         is_victim = is_due and self.rank in self.fault.victims
-        self.breaks = broken and is_victim
+        self.breaks = is_raising and is_victim
         if is_victim:
             self._happen()
             count += kind == MISMATCH
         x = self._array(np.arange(count, dtype=np.int64) + c.rank)
-        given: dict[str, Any] = {"algorithm": algorithm}
-        given |= {"op": op} if name in ("allreduce", "reduce", "scan") else {}
-        given |= {"root": root} if name in ("reduce", "broadcast") else {}
+        options: dict[str, Any] = {"algorithm": algorithm}
+        options |= {"op": op} if name in ("allreduce", "reduce", "scan") else {}
+        options |= {"root": root} if name in ("reduce", "broadcast") else {}
         try:
-            found = self._run(name, x, given, choose.randrange(3))
+            result = self._run(name, x, options, choose.randrange(3))
         except (Unsupported, Unavailable):
             return True
         wanted = _wanted(name, count, c.rank, c.size, root)
-        return wanted is None or np.array_equal(c.transport.arrays.to_host(found), wanted)
+        return wanted is None or np.array_equal(c.transport.arrays.to_host(result), wanted)
 
     def _array(self, host: Any) -> Any:
         arrays = self.c.transport.arrays
@@ -141,10 +141,10 @@ class Player:
         arrays.from_host(array, host)
         return array
 
-    def _run(self, name: str, x: Any, given: dict[str, Any], way: int) -> Any:
+    def _run(self, name: str, x: Any, options: dict[str, Any], way: int) -> Any:
         if not way:
-            return getattr(self.c, name)(x, **given)
-        with self.c.plan(name, x, **given) as plan:
+            return getattr(self.c, name)(x, **options)
+        with self.c.plan(name, x, **options) as plan:
             plan.start().wait() if way == 1 else plan.run()
             return plan.out
 
@@ -178,11 +178,11 @@ class Player:
             lost = None if error.rank is None else self.fault.members[error.rank]
             how, text = LOST if self.fault.allows(self.rank, lost) else WRONG_NAME, str(error)
         except ZeroDivisionError as error:
-            how, text = OWN, str(error)
+            how, text = OWN_ERROR, str(error)
         except ArgumentError as error:
-            how, text = REFUSED if self.fault.kind == MISMATCH else OTHER, repr(error)
+            how, text = REFUSED if self.fault.kind == MISMATCH else OTHER_ERROR, repr(error)
         except Exception as error:
-            how, text = OTHER, repr(error)
+            how, text = OTHER_ERROR, repr(error)
         seconds, starved = time.monotonic() - began, starvation() - starved
         ends = self.fault.kind in (KILL, STOP) and self.rank in self.fault.victims
         if ends and self.timer is None:  # another victim's has kept this one from its turn
@@ -202,7 +202,7 @@ def starvation() -> float:
 
 def _wanted(name: str, count: int, rank: int, size: int, root: int) -> Any:
     """Return the result of a call; None where this rank has none."""
-    inputs = [np.arange(count, dtype=np.int64) + each for each in range(size)]
+    inputs = [np.arange(count, dtype=np.int64) + peer for peer in range(size)]
     if name == "allgather":
         return np.stack(inputs)
     if name == "broadcast":
@@ -221,37 +221,37 @@ def _shrunk(world: Collectives, fault: Fault, rank: int, seed: str) -> Collectiv
     if rank == fault.second:
         delay = random.Random(seed).random() * _MEETING
         threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    made = world.shrink()
-    while made.size > len(fault.survivors):  # the second has come so far, and ends soon
+    group = world.shrink()
+    while group.size > len(fault.survivors):  # the second has come so far, and ends soon
         try:
-            made.barrier()
+            group.barrier()
             time.sleep(0.01)
         except RankLost:
-            with made:
-                made = made.shrink()
-    if made.size < len(fault.survivors):
-        raise RankLost(f"{made.size} of {len(fault.survivors)} ranks are left")
+            with group:
+                group = group.shrink()
+    if group.size < len(fault.survivors):
+        raise RankLost(f"{group.size} of {len(fault.survivors)} ranks are left")
     ones = np.ones(3, np.int64)
-    arrays = made.transport.arrays
+    arrays = group.transport.arrays
     x = arrays.empty((3,), "int64")
     arrays.from_host(x, ones)
-    if arrays.to_host(made.allreduce(x)).tolist() != [made.size] * 3:
+    if arrays.to_host(group.allreduce(x)).tolist() != [group.size] * 3:
         raise RankLost("a wrong sum of the ranks that are left")
-    return made
+    return group
 
 
 def held() -> Counter[str]:
     """Return how many descriptors and threads of each kind this process has."""
     gc.collect()  # errors hold the frames of calls, and these arrays in shared memory
-    found: Counter[str] = Counter()
-    for each in Path("/proc/self/fd").iterdir():
+    counts: Counter[str] = Counter()
+    for path in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            kind, colon, _ = os.readlink(each).partition(":")
-            found[f"{DESCRIPTOR} of a {kind if colon else 'file'}"] += 1
-    for each in Path("/proc/self/task").iterdir():
+            kind, colon, _ = os.readlink(path).partition(":")
+            counts[f"{DESCRIPTOR} of a {kind if colon else 'file'}"] += 1
+    for path in Path("/proc/self/task").iterdir():
         with suppress(OSError):
-            found[f"{THREAD} {(each / 'comm').read_text().strip()}"] += 1
-    return found
+            counts[f"{THREAD} {(path / 'comm').read_text().strip()}"] += 1
+    return counts
 
 
 def be_rank(
@@ -285,19 +285,19 @@ def be_rank(
             group.deadline = deadline
         wire.say(step=READY)
         wire.hear()
-        ending, before = Player(group, launch, fault, rank, wire).ending(), world
+        ending, old_world = Player(group, launch, fault, rank, wire).ending(), world
         if fault.kind == KILL:
             try:
                 world = _shrunk(world, fault, rank, f"{launch.seed} {launch.number} {fault.number}")
             except CollectiveError as error:
-                ending = ending._replace(how=OTHER, text=f"shrink: {error}")
+                ending = ending._replace(how=OTHER_ERROR, text=f"shrink: {error}")
         wire.say(ending=ending)
         wire.hear()
         if fault.kind in BREAKING:
             group.free()
             group = None
-        if before is not world:
-            before.free()
+        if old_world is not world:
+            old_world.free()
         if group is None:
             wire.say(held=held(), after=fault.number)
     wire.say(done=True)

@@ -33,7 +33,7 @@ _ROUND_TRIPS, _TRIPS = 50, 2
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Kept(NamedTuple):
+class Resources(NamedTuple):
     """The resources of a process, and the median us of a small call since the last look.
 
     Attributes:
@@ -50,44 +50,44 @@ class Kept(NamedTuple):
     trip: float = 0.0
 
 
-def kept(us: float, trip: float = 0.0) -> Kept:
+def measure_resources(us: float, trip: float = 0.0) -> Resources:
     """Return the resources that this process holds now."""
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
-    descriptors, threads = (len(os.listdir(f"/proc/self/{each}")) for each in ("fd", "task"))
+    descriptors, threads = (len(os.listdir(f"/proc/self/{folder}")) for folder in ("fd", "task"))
     maps = Path("/proc/self/maps").read_text(errors="replace")
-    shared = sum(maps.count(each) for each in (f"{SHM}/", "/memfd:"))
-    return Kept(resident, descriptors, threads, shared, us, trip)
+    shared = sum(maps.count(name) for name in (f"{SHM}/", "/memfd:"))
+    return Resources(resident, descriptors, threads, shared, us, trip)
 
 
-def growth(found: Sequence[Kept]) -> list[str]:
+def growth(looks: Sequence[Resources]) -> list[str]:
     """Return in words which resources have grown too much since the first of these.
 
-    >>> growth([Kept(1000, 5, 2, 0, 1.0), Kept(1009, 5, 2, 0, 1.09)])
+    >>> growth([Resources(1000, 5, 2, 0, 1.0), Resources(1009, 5, 2, 0, 1.09)])
     []
-    >>> growth([Kept(1000, 5, 2, 0, 1.0), Kept(1011, 6, 2, 0, 1.0)])
+    >>> growth([Resources(1000, 5, 2, 0, 1.0), Resources(1011, 6, 2, 0, 1.0)])
     ['resident: 1000, then 1011', 'descriptors: 5, then 6']
     """
-    first, last = found[0], found[-1]
-    said = [
-        f"{name}: {before:g}, then {after:g}"
-        for name, before, after in zip(Kept._fields[:4], first, last, strict=False)
-        if after > before * (1 + _GROWTH)
+    first, last = looks[0], looks[-1]
+    texts = [
+        f"{name}: {first_value:g}, then {last_value:g}"
+        for name, first_value, last_value in zip(Resources._fields[:4], first, last, strict=False)
+        if last_value > first_value * (1 + _GROWTH)
     ]
     moved = _TRIPS * max(0.0, last.trip - first.trip)
     if last.us > first.us * (1 + _DRIFT) + moved:
         trips = f", a trip {first.trip:.3g}, then {last.trip:.3g}" if first.trip else ""
-        said.append(f"us: {first.us:g}, then {last.us:g}{trips}")
-    return said
+        texts.append(f"us: {first.us:g}, then {last.us:g}{trips}")
+    return texts
 
 
 def calls_of(c: Collectives) -> list[Callable[[], Any]]:
     """Return calls of all kinds, of which the first is the small one that is timed."""
     arrays = c.transport.arrays
     x, out, rows = (arrays.empty(n, "float32") for n in ((1,), (1,), (c.size, 1)))
-    many = arrays.empty((1000,), "float32")
-    for each in (x, out, rows, many):
-        arrays.from_host(each, 0)
-    plan = c.plan("allreduce", many)
+    vector = arrays.empty((1000,), "float32")
+    for array in (x, out, rows, vector):
+        arrays.from_host(array, 0)
+    plan = c.plan("allreduce", vector)
     return [
         lambda: c.allreduce(x, out=out), lambda: c.allreduce(x), lambda: c.broadcast(x, 0),
         lambda: c.allgather(x), lambda: c.reduce_scatter(rows), lambda: c.alltoall(rows),
@@ -95,13 +95,13 @@ def calls_of(c: Collectives) -> list[Callable[[], Any]]:
     ]  # fmt: skip
 
 
-def soak(c: Collectives, calls: int, say: Callable[[str], object]) -> list[Kept]:
+def soak(c: Collectives, calls: int, say: Callable[[str], object]) -> list[Resources]:
     """Make so many calls on all ranks, and return the resources held after each tenth of them."""
-    every, found, trip = calls_of(c), list[Kept](), trips(c, _ROUND_TRIPS)
-    small, others = every[0], every[1:]
-    for each in every:  # what starts once, as the progress thread does
+    every, looks, trip = calls_of(c), list[Resources](), trips(c, _ROUND_TRIPS)
+    small, other_calls = every[0], every[1:]
+    for call in every:  # what starts once, as the progress thread does
         for _ in range(_WARM_UP):
-            each()
+            call()
     blocks = max(1, calls // (_PARTS * 2 * _BLOCK))
     for part in range(_PARTS):
         times, travels = [], []
@@ -111,12 +111,12 @@ def soak(c: Collectives, calls: int, say: Callable[[str], object]) -> list[Kept]
                 small()
             times.append((time.perf_counter() - began) / _BLOCK * 1e6)
             travels.append(trip() / 1e3 if trip else 0.0)
-            other = others[(part * blocks + block) % len(others)]
+            other_call = other_calls[(part * blocks + block) % len(other_calls)]
             for _ in range(_BLOCK):
-                other()
-        found.append(kept(median(times), median(travels)))
-        say(f"{(part + 1) * blocks * 2 * _BLOCK:12} {found[-1]}")
-    return found
+                other_call()
+        looks.append(measure_resources(median(times), median(travels)))
+        say(f"{(part + 1) * blocks * 2 * _BLOCK:12} {looks[-1]}")
+    return looks
 
 
 def say(text: str) -> None:
@@ -131,12 +131,12 @@ def say(text: str) -> None:
 def main(makers: Worlds, /, calls: int, backend: str) -> int:
     """Make the calls, print the resources held, and return 1 where one grows."""
     with makers[backend](None) as c:
-        found = soak(c, calls, say if c.rank == 0 else lambda text: None)
-        said: list[list[str]] = c.exchange(growth(found), list[str])
-        for rank, each in enumerate(said):
-            for text in each if c.rank == 0 else ():
+        looks = soak(c, calls, say if c.rank == 0 else lambda text: None)
+        texts: list[list[str]] = c.exchange(growth(looks), list[str])
+        for rank, rank_texts in enumerate(texts):
+            for text in rank_texts if c.rank == 0 else ():
                 print(f"missed: rank {rank}: {text}")
-    return int(any(said))
+    return int(any(texts))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from launcher import mpirun, ranks
 from run_collective import compare, device
 
 from mpicoll import Collectives, Unavailable
-from mpicoll.selftest.soak import kept
+from mpicoll.selftest.soak import measure_resources
 
 COUNT = 2000
 WAYS = ("ring@symmetric", "native", "one_shot", "ring@point-to-point")
@@ -91,7 +91,7 @@ def test_plans_and_groups_leave_nothing(c: Collectives) -> None:
         c.barrier()
         gc.collect()
         c.barrier()
-        found = kept(0.0)
+        found = measure_resources(0.0)
         held = found.descriptors, found.threads, found.shared, len(gc.get_objects())
         c.barrier()
         return held

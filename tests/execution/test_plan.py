@@ -153,7 +153,7 @@ def test_ranks_may_have_different_twins_of_a_function(
 
 def test_tags_come_back(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans that are under way together keep theirs, whichever others come and go."""
-    monkeypatch.setattr(c.planner.binder, "tags", Tags(c.transport.exchange, most=4))
+    monkeypatch.setattr(c.planner.binder, "tags", Tags(c.transport.exchange, max_tag=4))
     held = [c.plan("allreduce", ones(c), algorithm="ring@point-to-point") for _ in range(2)]
     for _ in range(5):
         with c.plan("allreduce", ones(c, 3), algorithm="ring@point-to-point") as other:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpicoll.programs.fusing import MOST, Fused, formula, fuse
+from mpicoll.programs.fusing import MAX_OPERANDS, Fused, formula, fuse
 from mpicoll.programs.instructions import Acknowledge, Await, Instruction, SharedProgram
 from mpicoll.programs.messages import (
     INPUT,
@@ -113,10 +113,12 @@ def test_a_long_fold_is_cut() -> None:
     target = Piece(INPUT, 0, 4)
     program: list[Instruction] = [
         Combine(target, target, Piece(Buffer(Kind.RECEIPT, index), 0, 4))
-        for index in range(2 * MOST)
+        for index in range(2 * MAX_OPERANDS)
     ]
     made, _ = fuse(shared(program))
-    assert [len(each.operands) for each in made if isinstance(each, Fused)] == [MOST, MOST, 3]
+    assert [len(each.operands) for each in made if isinstance(each, Fused)] == [
+        MAX_OPERANDS, MAX_OPERANDS, 3,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class Rank:
         while self.steps:
             step = self.steps[0]
             if not self.posted:
-                self.local(step.before)
+                self.local(step.moves_before)
                 for peer, piece in step.sends:
                     mail[rank, peer].append(self.view(piece).copy())
                 self.posted = moved = True
@@ -80,7 +80,7 @@ class Rank:
                 return moved
             for peer, piece in step.receives:
                 self.view(piece)[:] = mail[peer, rank].popleft()
-            self.local(step.after)
+            self.local(step.actions_after)
             self.steps.popleft()
             self.posted, moved = False, True
         return moved
@@ -88,14 +88,14 @@ class Rank:
 
 def shared(*given: Any, in_place: bool) -> Program:
     """Lower to the program that runs where no ranks share memory, as steps."""
-    alone = Reach(frozenset(), frozenset(), least=1 << 62, tile=1 << 62)
+    alone = Reach(frozenset(), frozenset(), min_zero_copy=1 << 62, tile=1 << 62)
     program, steps = share(*given, alone, in_place=in_place), [Step()]
     for instruction in program.instructions:
         if isinstance(instruction, Post):
             sends, receives = map(list, instruction)
             steps.append(Step(sends=sends, receives=receives))
         elif isinstance(instruction, Move | Combine):
-            steps[-1].after.append(instruction)
+            steps[-1].actions_after.append(instruction)
         else:
             assert isinstance(instruction, Complete)
     return Program(steps, program.scratch)
@@ -194,8 +194,8 @@ def test_input_is_not_copied_before_it_is_needed() -> None:
     """A fold reads the caller's input and writes the result to the output in one pass."""
     program = lower([(send(1, 0), reduce(1, 0))], {0: 5}, [0], [0])
     [step] = program.steps
-    assert not step.before
-    [combine] = step.after
+    assert not step.moves_before
+    [combine] = step.actions_after
     assert isinstance(combine, Combine)
     assert combine.right.buffer == INPUT
     assert combine.target.buffer == OUTPUT
@@ -212,5 +212,7 @@ def test_only_what_touches_nothing_in_flight_is_done_while_messages_travel() -> 
     """A fold of what came before need not wait; nor may it run ahead of one that must."""
     sent, came, old, own = (Piece(SCRATCH, 4 * index, 4) for index in range(4))
     early, late = Combine(own, old, own), Combine(own, came, own)
-    step = Step(sends=[Transfer(1, sent)], receives=[Transfer(1, came)], after=[early, late, early])
+    step = Step(
+        sends=[Transfer(1, sent)], receives=[Transfer(1, came)], actions_after=[early, late, early]
+    )
     assert overlappable(step) == ([early], [late, early])

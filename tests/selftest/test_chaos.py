@@ -129,10 +129,10 @@ def test_what_a_rank_misses_while_the_machine_stands_still_is_told_apart(ranks: 
     ranks.over[1] = "killed by SIGSEGV"
     endings = [
         Ending(0, rank, how, 9.0, "")
-        for rank, how in enumerate((chaos.HUNG, chaos.OTHER, chaos.WRONG, chaos.RIGHT))
+        for rank, how in enumerate((chaos.HUNG, chaos.OTHER_ERROR, chaos.WRONG, chaos.RIGHT))
     ]
     told = [Faults(ranks).mark_paused(each).how for each in endings]
-    assert told == [chaos.PAUSED, chaos.OTHER, chaos.WRONG, chaos.RIGHT]
+    assert told == [chaos.PAUSED, chaos.OTHER_ERROR, chaos.WRONG, chaos.RIGHT]
 
 
 @pytest.mark.parametrize(("kind", "how"), [("slow", chaos.RIGHT), (KILL, chaos.HUNG)])
@@ -257,7 +257,7 @@ def test_no_rank_is_awaited_that_has_ended(ranks: Ranks, monkeypatch: pytest.Mon
     for step in STEPS:
         wires[0].sendall(json.dumps({"step": step}).encode() + b"\n")
         Faults(ranks)._await(step, Fault(0, "slow", 1, 0.0, (0, 1), (1,)), found)
-    assert [(rank, each.how) for rank, each in found.items()] == [(1, chaos.OTHER)]
+    assert [(rank, each.how) for rank, each in found.items()] == [(1, chaos.OTHER_ERROR)]
 
 
 STORE = {"thread pt_tcpstore_uv": 1, "descriptor of a pipe": 4}

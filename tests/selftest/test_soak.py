@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 import mpicoll
-from mpicoll.selftest.soak import Kept, growth, soak
+from mpicoll.selftest.soak import Resources, growth, soak
 
 
 @pytest.mark.parametrize(
     ("last", "said"),
     [
-        (Kept(1009, 5, 2, 0, 1.09, 0.05), []),
-        (Kept(1000, 6, 2, 0, 1.2, 0.05), ["descriptors", "us"]),
-        (Kept(1000, 5, 2, 0, 1.2, 0.04), ["us"]),
-        (Kept(1000, 5, 2, 0, 1.48, 0.25), []),
-        (Kept(1000, 5, 2, 0, 1.52, 0.25), ["us"]),
+        (Resources(1009, 5, 2, 0, 1.09, 0.05), []),
+        (Resources(1000, 6, 2, 0, 1.2, 0.05), ["descriptors", "us"]),
+        (Resources(1000, 5, 2, 0, 1.2, 0.04), ["us"]),
+        (Resources(1000, 5, 2, 0, 1.48, 0.25), []),
+        (Resources(1000, 5, 2, 0, 1.52, 0.25), ["us"]),
     ],
 )
-def test_growth(last: Kept, said: list[str]) -> None:
-    found = growth([Kept(1000, 5, 2, 0, 1.0, 0.05), last])
+def test_growth(last: Resources, said: list[str]) -> None:
+    found = growth([Resources(1000, 5, 2, 0, 1.0, 0.05), last])
     assert [each.partition(":")[0] for each in found] == said
 
 

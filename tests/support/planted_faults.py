@@ -216,8 +216,8 @@ FAULTS = {
         f"{PLANS} -k may_be_made_again",
     ),
     "a tag in use is given again": Fault(
-        "mpicoll/runtime/tags.py", "for each in self.every if each not in held",
-        "for each in self.every", "tests/runtime",
+        "mpicoll/runtime/tags.py", "for number in self.every if number not in held",
+        "for number in self.every", "tests/runtime",
     ),
     # -- arrays, natives and transports ------------------------------------------------------
     "an operator is another": Fault(
@@ -244,8 +244,8 @@ FAULTS = {
         "tests/measurement tests/bench -m 'not launches'",
     ),
     "a row of the table covers one rank less": Fault(
-        "mpicoll/selection/shipped.py", "if place.ranks <= ranks and", "if place.ranks < ranks and",
-        "tests/selection/test_shipped.py -k covers_a_call",
+        "mpicoll/selection/shipped.py", "if place.ranks <= max_ranks and",
+        "if place.ranks < max_ranks and", "tests/selection/test_shipped.py -k covers_a_call",
     ),
     # -- on real ranks -----------------------------------------------------------------------
     "mpi: displacements of uneven rows": Fault(
