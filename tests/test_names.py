@@ -27,12 +27,8 @@ CEILINGS = {
     "mpicoll/execution": 0.08,
     "mpicoll/gpu": 0.085,
     "mpicoll/memory": 0.09,
-    "mpicoll/mpi": 0.08,
     "mpicoll/peers": 0.16,
     "mpicoll/threads": 0.075,
-    "torchcoll": 0.075,
-    "torchcoll/backend": 0.075,
-    "torchcoll/rendezvous": 0.075,
 }
 """The share in folders that are above the limit still. A ceiling may only be lowered."""
 EXCEPTIONS = {

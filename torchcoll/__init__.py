@@ -44,15 +44,15 @@ __all__ = [
     "WrongContents", "threads", "user_op", "world",
 ]  # fmt: skip
 
-_OWN = {"world": "torchcoll.launch", "threads": "torchcoll.threads"}
+_MODULES = {"world": "torchcoll.launch", "threads": "torchcoll.threads"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_OWN.get(name, "mpicoll")), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(_MODULES.get(name, "mpicoll")), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -52,14 +52,14 @@ _KINDS: dict[tuple[torch.dtype, int], int] = {}
 """A number for each dtype on each device."""
 
 
-def _fitting(op: ReduceOp, found: Any, out: torch.Tensor) -> torch.Tensor:
+def _fitting(op: ReduceOp, result: Any, out: torch.Tensor) -> torch.Tensor:
     """Return the result of a user's function, checked, as torch would spread or cut it to fit."""
-    if not isinstance(found, torch.Tensor):
-        raise unfit(op, found, None, None, (tuple(out.shape), out.dtype))
-    if found.shape != out.shape or not torch.can_cast(found.dtype, out.dtype):
-        shape, dtype = tuple(found.shape), found.dtype
-        raise unfit(op, found, shape, dtype, (tuple(out.shape), out.dtype))
-    return found
+    if not isinstance(result, torch.Tensor):
+        raise unfit(op, result, None, None, (tuple(out.shape), out.dtype))
+    if result.shape != out.shape or not torch.can_cast(result.dtype, out.dtype):
+        shape, dtype = tuple(result.shape), result.dtype
+        raise unfit(op, result, shape, dtype, (tuple(out.shape), out.dtype))
+    return result
 
 
 class TorchArrays:
@@ -133,10 +133,10 @@ class TorchArrays:
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
         if op.function is None:
             if not out.is_cuda and out.dtype in _FOLDED_BY_NUMPY:
-                return _HOST.folder(op, *(each.numpy() for each in (left, right, out)))
+                return _HOST.folder(op, *(operand.numpy() for operand in (left, right, out)))
             signed = _SIGNED.get(out.dtype)
             if signed is not None:
-                return _fold_unsigned(op, *(each.view(signed) for each in (left, right, out)))
+                return _fold_unsigned(op, *(operand.view(signed) for operand in (left, right, out)))
             return partial(_FUNCTIONS[op.name], left, right, out=out)
         function = op.function
         return lambda: out.copy_(_fitting(op, function(left, right), out))
@@ -271,7 +271,7 @@ def _memory(x: Array) -> Memory:
     return memoryview(as_bytes(x.detach()).numpy())
 
 
-def _fold_unsigned(op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
+def _fold_unsigned(op: ReduceOp, lhs: Array, rhs: Array, out: Array) -> Thunk:
     """Fold the wide unsigned integers, for which torch lacks kernels, as signed ones.
 
     Two's complement makes the bits the same, but for the order: min and max compare
@@ -279,10 +279,10 @@ def _fold_unsigned(op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk
     """
     function = _FUNCTIONS[op.name]
     if op.name not in ("min", "max"):
-        return partial(function, left, right, out=out)
+        return partial(function, lhs, rhs, out=out)
     sign = torch.iinfo(out.dtype).min
 
     def fold() -> None:
-        torch.bitwise_xor(function(left ^ sign, right ^ sign), sign, out=out)
+        torch.bitwise_xor(function(lhs ^ sign, rhs ^ sign), sign, out=out)
 
     return fold

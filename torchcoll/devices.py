@@ -51,14 +51,14 @@ def _seen_gpus() -> list[str]:
     ]
 
 
-def _identity(found: Any) -> str:
+def _identity(properties: Any) -> str:
     """Return the address of a GPU, which all instances of a partitioned one (MIG) have.
 
     NCCL counts the ranks at an address ("Duplicate GPU detected"); each instance may have a UUID of
     its own. GPUs that are no devices of PCI have no address.
     """
-    address = [getattr(found, f"pci_{part}_id", 0) for part in ("domain", "bus", "device")]
-    return ":".join(f"{each:x}" for each in address) if any(address) else str(found.uuid)
+    address = [getattr(properties, f"pci_{part}_id", 0) for part in ("domain", "bus", "device")]
+    return ":".join(f"{number:x}" for number in address) if any(address) else str(properties.uuid)
 
 
 def choose_backend(members: Sequence[Member], rank: int, backend: str | None) -> str:
@@ -74,27 +74,27 @@ def choose_backend(members: Sequence[Member], rank: int, backend: str | None) ->
     global _chosen
     if backend == "ccl":
         return _oneccl()
-    given = _own_gpus(members)
-    own = given[rank]
-    if own is not None:
+    gpus = _own_gpus(members)
+    local_gpu = gpus[rank]
+    if local_gpu is not None:
         import torch
 
-        _chosen = _seen_gpus().index(own)
+        _chosen = _seen_gpus().index(local_gpu)
         torch.cuda.set_device(_chosen)
-    chosen = [(each.host, gpu) for each, gpu in zip(members, given, strict=True)]
-    none = [each for each, (_, gpu) in enumerate(chosen) if gpu is None]
+    chosen = [(member.host, gpu) for member, gpu in zip(members, gpus, strict=True)]
+    none = [peer for peer, (_, gpu) in enumerate(chosen) if gpu is None]
     if len(none) == len(chosen) and backend != "nccl":
         return "gloo"
-    shared = [each for each, gpu in enumerate(chosen) if chosen.count(gpu) > 1]
-    why = first_error(each.unshared for each in members) if shared else ""
+    shared = [peer for peer, gpu in enumerate(chosen) if chosen.count(gpu) > 1]
+    why = first_error(member.unshared for member in members) if shared else ""
     if not none and not why:
         return "gloo" if backend == "gloo" else "cpu:gloo,cuda:nccl"
-    who = f"ranks {none} see no GPU" if none else f"ranks {shared} share one GPU"
-    what = "NCCL needs a GPU for every rank" if none else why
+    problem = f"ranks {none} see no GPU" if none else f"ranks {shared} share one GPU"
+    reason = "NCCL needs a GPU for every rank" if none else why
     if backend == "nccl":
-        raise LaunchError(f"{who}: use gloo. {what}")
+        raise LaunchError(f"{problem}: use gloo. {reason}")
     if backend is None and rank == 0:
-        warnings.warn(f"{who}: gloo is used. {what}", stacklevel=4)
+        warnings.warn(f"{problem}: gloo is used. {reason}", stacklevel=4)
     return "gloo"
 
 
@@ -113,12 +113,12 @@ def _own_gpus(members: Sequence[Member]) -> list[str | None]:
     Ranks with less to choose from come first, else they choose in their order. Their lists may
     differ, as CUDA_VISIBLE_DEVICES may.
     """
-    found: list[str | None] = [None] * len(members)
+    choices: list[str | None] = [None] * len(members)
     taken: Counter[tuple[str, str]] = Counter()
-    for rank in sorted(range(len(members)), key=lambda each: len(members[each].gpus)):
+    for rank in sorted(range(len(members)), key=lambda index: len(members[index].gpus)):
         host, gpus = members[rank].host, members[rank].gpus
         if gpus:
-            own = min(gpus, key=lambda each: taken[host, each])
-            taken[host, own] += 1
-            found[rank] = own
-    return found
+            choice = min(gpus, key=lambda gpu: taken[host, gpu])
+            taken[host, choice] += 1
+            choices[rank] = choice
+    return choices

@@ -76,18 +76,18 @@ def _wait_for_gloo(limit: float = 1.0) -> None:
     sleeps as well: a rank that fails alone does not wait here for the others.
     """
     end = monotonic() + limit
-    before = _gloo_threads()
-    while before and monotonic() < end:
+    previous_states = _gloo_threads()
+    while previous_states and monotonic() < end:
         sleep(0.002)  # without the interpreter's lock: whoever wants it wakes
-        now = _gloo_threads()
-        if now == before and all(state == "S" for state, _ in now.values()):
+        states = _gloo_threads()
+        if states == previous_states and all(state == "S" for state, _ in states.values()):
             break
-        before = now
+        previous_states = states
 
 
 def _gloo_threads() -> dict[str, tuple[str, int]]:
     """Return the state of each of gloo's threads, and how often it has been switched to."""
-    found: dict[str, tuple[str, int]] = {}
+    states: dict[str, tuple[str, int]] = {}
     for status in Path("/proc/self/task").glob("*/status"):
         with suppress(OSError, KeyError):  # the thread has ended, or the system tells less
             text = status.read_text(errors="replace")
@@ -95,8 +95,8 @@ def _gloo_threads() -> dict[str, tuple[str, int]]:
             facts = {name: fact.strip() for name, _, fact in lines}
             if facts["Name"] == _GLOO_THREAD:
                 switches = facts["voluntary_ctxt_switches"], facts["nonvoluntary_ctxt_switches"]
-                found[status.parent.name] = (facts["State"][0], sum(map(int, switches)))
-    return found
+                states[status.parent.name] = (facts["State"][0], sum(map(int, switches)))
+    return states
 
 
 def world_ranks(group: Group) -> list[int]:
@@ -185,8 +185,8 @@ def libraries_by_device(group: Group) -> dict[str, str]:
     """Return which library serves which kind of device, as in ``cpu:gloo,cuda:nccl``."""
     config = c10d._world.pg_backend_config.get(group)
     if config is None:  # one that torch.distributed has not made
-        return {each.type: group._get_backend(each).name() for each in group._device_types}
-    parts = [each.partition(":") for each in config.split(",")]
+        return {device.type: group._get_backend(device).name() for device in group._device_types}
+    parts = [entry.partition(":") for entry in config.split(",")]
     return {device: library for device, _, library in parts}
 
 
@@ -197,8 +197,8 @@ def nccl_of(group: Group) -> Any:
 
 def nccl_communicator(group: Group) -> int:
     """Return the address of NCCL's communicator of a group; 0 where this torch does not tell it."""
-    found = getattr(nccl_of(group), "_comm_ptr", None)
-    return 0 if found is None else int(found())
+    address_of = getattr(nccl_of(group), "_comm_ptr", None)
+    return 0 if address_of is None else int(address_of())
 
 
 def library_names(by_device: dict[str, str]) -> list[str]:

@@ -20,7 +20,7 @@ from mpicoll.programs.fusing import Steps, formula
 _THREADS = 256
 _PACK_BYTES = 16
 """What a thread reads of an operand at once: the widest access that a GPU has."""
-_MOST = (1 << 31) - _THREADS * _PACK_BYTES
+_MAX_ELEMENTS = (1 << 31) - _THREADS * _PACK_BYTES
 """Elements of one launch: torch hands numbers to a kernel as a C int."""
 _TYPES = {
     torch.float32: "float", torch.float64: "double",
@@ -59,20 +59,20 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
     operand.
     """
     count = out.numel()
-    if out.dtype not in _TYPES or not 0 < count < _MOST:
+    if out.dtype not in _TYPES or not 0 < count < _MAX_ELEMENTS:
         return None
-    addresses = [each.data_ptr() for each in (*operands, out)]
+    addresses = [array.data_ptr() for array in (*operands, out)]
     is_aligned = not any(address % _PACK_BYTES for address in addresses)
     pack = _PACK_BYTES // out.element_size() if is_aligned else 1
-    made = _kernel(op, len(operands), steps, out.dtype, pack, out.device)
-    if made is None:
+    kernel_in_context = _kernel(op, len(operands), steps, out.dtype, pack, out.device)
+    if kernel_in_context is None:
         return None
-    kernel, context = made
+    kernel, context = kernel_in_context
     launch, bind = library().cuLaunchKernel, library().cuCtxSetCurrent
     values = [*map(ctypes.c_void_p, addresses), ctypes.c_int(count)]
     places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     blocks = -(-count // (_THREADS * pack))
-    shape = [ctypes.c_uint(each) for each in (blocks, 1, 1, _THREADS, 1, 1, 0)]
+    shape = [ctypes.c_uint(extent) for extent in (blocks, 1, 1, _THREADS, 1, 1, 0)]
     device, several = out.device, torch.cuda.device_count() > 1
 
     # The default argument keeps what `places` points to.
@@ -104,11 +104,11 @@ def _kernel(
     context = ctypes.c_void_p()
     try:
         with torch.cuda.device(device):
-            made: ctypes.c_void_p = compile_kernel(code, "fold").func
+            kernel: ctypes.c_void_p = compile_kernel(code, "fold").func
             library().cuCtxGetCurrent(ctypes.byref(context))
     except (RuntimeError, OSError, AttributeError):  # there is no compiler, or another interface
         return None
-    return made, context
+    return kernel, context
 
 
 def source(op: str, count: int, steps: Steps, dtype: torch.dtype, pack: int = 1) -> str | None:

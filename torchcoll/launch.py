@@ -26,7 +26,7 @@ from mpicoll.machine.network import (
 from mpicoll.memory.waiting import check_deadline
 from torchcoll.devices import BACKENDS, choose_backend, own_gpus
 from torchcoll.place import Place, find_place
-from torchcoll.rendezvous import meet, open_store
+from torchcoll.rendezvous import exchange_members, open_store
 from torchcoll.rendezvous.store import distributed
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def world(
     from torchcoll.transport import TorchTransport
 
     if group is not None or distributed().is_initialized():
-        if any(given is not None for given in (backend, init_method, rank, size, interface)):
+        if any(argument is not None for argument in (backend, init_method, rank, size, interface)):
             raise LaunchError(
                 "torch.distributed is set up already: world() without arguments joins its group"
             )
@@ -124,11 +124,11 @@ def _join(
     try:
         gpus = own_gpus()
         why = why_not_shared() if gpus else ""
-        meets = partial(meet, store, opened.secret, place, gpus, timeout, why)
+        meets = partial(exchange_members, store, opened.secret, place, gpus, timeout, why)
         members, key = within(timeout + _LATER, outliving(meets), silent)
     finally:
-        opened.done()
-    one_host = len({each.host for each in members}) == 1
+        opened.finish()
+    one_host = len({member.host for member in members}) == 1
     use_interface(interface, one_host)
     sealed = SealedStore(store, key)
     connects = partial(
@@ -140,11 +140,11 @@ def _join(
     return sealed
 
 
-def use_interface(asked: str | None, one_host: bool) -> None:
+def use_interface(interface: str | None, one_host: bool) -> None:
     """Set the interface of gloo and NCCL, unless the user has set it."""
-    name = asked or interface_of(LOOPBACK if one_host else host_address())
+    name = interface or interface_of(LOOPBACK if one_host else host_address())
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        if asked is not None:
-            os.environ[variable] = asked
+        if interface is not None:
+            os.environ[variable] = interface
         elif name is not None:
             os.environ.setdefault(variable, name)

@@ -20,7 +20,7 @@ class Loopback:
             self.receives[tag].popleft().deliver(x)
         else:
             self.sent[tag].append(x.clone())
-        return _Delivery(x, done=True)
+        return _Delivery(x, is_done=True)
 
     def receive(self, x: Array, tag: int) -> Request:
         delivery = _Delivery(x)
@@ -34,16 +34,16 @@ class Loopback:
 class _Delivery:
     """A message from a rank to itself."""
 
-    def __init__(self, x: Array, *, done: bool = False) -> None:
-        self.x, self.done = x, done
+    def __init__(self, x: Array, *, is_done: bool = False) -> None:
+        self.x, self.is_done = x, is_done
 
     def deliver(self, data: Array) -> None:
         self.x.copy_(data)
-        self.done = True
+        self.is_done = True
 
     def wait(self) -> None:
-        if not self.done:
+        if not self.is_done:
             raise Deadlock("this rank waits for a message from itself that it has not sent")
 
     def test(self) -> bool:
-        return self.done
+        return self.is_done

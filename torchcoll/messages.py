@@ -86,20 +86,22 @@ class TorchMessages:
             among = [peer for peer, _ in (*receives, *sends)]
             waits = NcclWaits(self.group, self.peers, stage, among)
         by_host = [
-            pieces_by_peer([each for each in some if self._needs_staging(each.data)], STAGED_PIECE)
+            pieces_by_peer(
+                [message for message in some if self._needs_staging(message.data)], STAGED_PIECE
+            )
             for some in (receives, sends)
         ]
-        before: list[Thunk] = []
+        prologue: list[Thunk] = []
         after_each: list[Thunk | None] = [None] * len(posts)
         lanes: list[Callable[[], Iterator[Step]]] = []
         if any(by_host):
             mirror = self.mirrors.for_round(tag, self.copies)
-            found = in_blocks(mirror, *by_host)
-            before.append(mirror.wait)
-            if any(each.is_long for some in found for each in some):
-                lanes = self._in_turn(*found, mirror, tag, waits)
+            staged_pieces = in_blocks(mirror, *by_host)
+            prologue.append(mirror.wait)
+            if any(pieces.is_long for some in staged_pieces for pieces in some):
+                lanes = self._in_turn(*staged_pieces, mirror, tag, waits)
             else:
-                self._at_once(*found, mirror, tag, waits, before, posts, after_each)
+                self._at_once(*staged_pieces, mirror, tag, waits, prologue, posts, after_each)
         if self.nccl and batch:
             posts.insert(0, self.nccl.batch(batch))
         works = Works(
@@ -108,16 +110,18 @@ class TorchMessages:
         )  # fmt: skip
         if not lanes:
             ends = (Poll(works.test, works.wait),)
-            return Messages((*before, works.start), ends, works.free, waits.lost)
-        like = next(each.data for each in (*receives, *sends) if self._needs_staging(each.data))
+            return Messages((*prologue, works.start), ends, works.free, waits.lost)
+        like = next(
+            message.data for message in (*receives, *sends) if self._needs_staging(message.data)
+        )
         stream = partial(self.arrays.current_stream, self.arrays.gpu(like))
         staged = StagedMessages(lanes, works, stream)
         ends = (Poll(staged.test, staged.wait),)
-        return Messages((*before, staged.start), ends, works.free, waits.lost)
+        return Messages((*prologue, staged.start), ends, works.free, waits.lost)
 
     def _at_once(
         self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits,
-        before: list[Thunk], posts: list[Post], after_each: list[Thunk | None],
+        prologue: list[Thunk], posts: list[Post], after_each: list[Thunk | None],
     ) -> None:  # fmt: skip
         """Bind pieces that all have a block."""
         for pieces in receives:
@@ -127,11 +131,11 @@ class TorchMessages:
                 after_each.append(partial(mirror.copy, gpu, host))
         for pieces in sends:
             downloads = Downloads(pieces, mirror)
-            before.append(downloads.start)
+            prologue.append(downloads.start)
             for number, host in enumerate(pieces.host):
                 waits.ranks.append(pieces.peer)
                 post = partial(self.group.send, [as_bytes(host)], pieces.peer, tag + PLANS)
-                posts.append(partial(_after, partial(downloads.wait, number), post))
+                posts.append(partial(_post_after, partial(downloads.wait, number), post))
                 after_each.append(None)
 
     def _in_turn(
@@ -161,7 +165,7 @@ class TorchMessages:
         return self.nccl is None and not self.arrays.is_on_host(x)
 
 
-def _after(first: Thunk, post: Post) -> Any:
+def _post_after(first: Thunk, post: Post) -> Any:
     first()
     return post()
 

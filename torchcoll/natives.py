@@ -22,7 +22,7 @@ from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from torchcoll.arrays import as_bytes, vector
 from torchcoll.groups import Group, method_of
-from torchcoll.requests import NcclWaits, Post, Waits, Works, said
+from torchcoll.requests import NcclWaits, Post, Waits, Works, message_of
 
 # torch's stubs lack its names for options.
 c10d: Any = distributed_c10d
@@ -86,7 +86,7 @@ def _post(method: Any, arguments: Sequence[Any], options: Any, *, async_op: bool
 
 
 @contextmanager
-def watched(peers: Peers, what: str) -> Iterator[None]:
+def watched(peers: Peers, title: str) -> Iterator[None]:
     """Begin an exchange of all ranks, and name those that did not come where it fails.
 
     Raises:
@@ -98,15 +98,18 @@ def watched(peers: Peers, what: str) -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, CollectiveError):
             raise
-        raise peers.lost(Stage(what), peers.absent(peers.is_behind), said(error)) from error
+        raise peers.lost(Stage(title), peers.absent(peers.is_behind), message_of(error)) from error
 
 
-def lacks(what: Collective, *, uneven: bool = False) -> str | None:
+def lacks(collective: Collective, *, uneven: bool = False) -> str | None:
     """Return why torch.distributed has no native form of a collective, or None."""
-    if what.name in ("scan", "exscan"):
-        return f"torch.distributed has no {what.name}: use a schedule, or 'auto'"
-    if uneven and what.name in _EQUAL_ONLY:
-        return f"torch.distributed has no {what.name} of unequal counts: use a schedule, or 'auto'"
+    if collective.name in ("scan", "exscan"):
+        return f"torch.distributed has no {collective.name}: use a schedule, or 'auto'"
+    if uneven and collective.name in _EQUAL_ONLY:
+        return (
+            f"torch.distributed has no {collective.name} of unequal counts: "
+            "use a schedule, or 'auto'"
+        )
     return None
 
 
@@ -125,7 +128,7 @@ def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: 
     array = call.array
     by_nccl = nccl and not arrays.is_on_host(array)
     averages = by_nccl and call.op.name == "avg" and call.op.function is None
-    post, before, after = _arguments(group, arrays, _detached(call), averages=averages)
+    post, prologue, epilogue = _arguments(group, arrays, _detached(call), averages=averages)
     stage = Stage(f"torch.distributed's own {call.collective.name}")
     waits = NcclWaits(group, peers, stage) if by_nccl else Waits(peers, stage)
     polls = call.collective.name != "reduce_scatter" or nccl
@@ -133,8 +136,8 @@ def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: 
     if by_nccl and blocks():
         post = partial(_post_and_wait, started, waits)
 
-    def run_bound(post: Post, before: list[Thunk], after: list[Thunk]) -> None:
-        for thunk in before:
+    def run_bound(post: Post, prologue: list[Thunk], epilogue: list[Thunk]) -> None:
+        for thunk in prologue:
             thunk()
         peers.native = True
         try:
@@ -142,22 +145,22 @@ def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: 
         except RuntimeError as error:
             raise waits.failed(error, None) from error
         peers.native = False
-        for thunk in after:
+        for thunk in epilogue:
             thunk()
 
     kinds = call._replace(x=None, out=None)
 
     def run_on(x: Array | None, out: Array | None) -> None:
-        other = _detached(kinds._replace(x=x, out=out))
-        run_bound(*_arguments(group, arrays, other, averages=averages))
+        bound_call = _detached(kinds._replace(x=x, out=out))
+        run_bound(*_arguments(group, arrays, bound_call, averages=averages))
 
     def start() -> Request:
-        for thunk in before:
+        for thunk in prologue:
             thunk()
-        works = Works([started], after, polls=polls, waits=waits)
+        works = Works([started], epilogue, polls=polls, waits=waits)
         return works.start()
 
-    run = partial(run_bound, post, before, after)
+    run = partial(run_bound, post, prologue, epilogue)
     if by_nccl:
         return Native(run, start, lambda: None, DIRECT, averages)
     return Native(run, start, lambda: None, run_on=run_on)
@@ -259,5 +262,5 @@ def _rows(x: Array | None, size: int) -> list[list[Array]]:
 
 def _detached(call: NativeCall) -> NativeCall:
     """Return a call whose tensors are not recorded by autograd."""
-    x, out = (None if each is None else each.detach() for each in (call.x, call.out))
+    x, out = (None if tensor is None else tensor.detach() for tensor in (call.x, call.out))
     return call._replace(x=x, out=out)

@@ -68,18 +68,18 @@ class Nccl:
 
     def _obstacle(self, x: Array) -> str:
         """Return why NCCL cannot serve this tensor; empty where it can."""
-        who, current = f"rank {self.group.rank()}", torch.cuda.current_device()
+        caller, current = f"rank {self.group.rank()}", torch.cuda.current_device()
         # As torch's own batches ask: what serves NCCL since 2.14 (TorchComms) may have none.
         if self.device is None and not getattr(nccl_of(self.group), "supports_coalescing", False):
-            return f"{who}: what serves NCCL in this torch starts no messages together"
+            return f"{caller}: what serves NCCL in this torch starts no messages together"
         if x.device.index != current:
             return (
-                f"{who} gives a tensor on {x.device} to NCCL, but its current GPU is {current}: "
+                f"{caller} gives a tensor on {x.device} to NCCL, but its current GPU is {current}: "
                 f"call torch.cuda.set_device({x.device.index})"
             )
         if self.device not in (None, x.device):
             return (
-                f"{who} gives a tensor on {x.device} to NCCL, which has connected this group's "
+                f"{caller} gives a tensor on {x.device} to NCCL, which has connected this group's "
                 f"ranks by {self.device}: make a group for the other GPU by split()"
             )
         return ""
@@ -145,8 +145,8 @@ class Nccl:
         def post() -> Any:
             group._start_coalescing(device)
             try:
-                for each in operations:
-                    each()
+                for operation in operations:
+                    operation()
             finally:
                 work = group._end_coalescing(device)
             return work

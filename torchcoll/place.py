@@ -9,7 +9,7 @@ from mpicoll.errors import LaunchError, brief
 from mpicoll.machine.launchers import LAUNCHERS, SRUN, TORCHRUN, Launcher
 
 ARGUMENTS = "the arguments rank and size"
-_TORCHRUN_FIRST = sorted(LAUNCHERS, key=lambda each: each.name != TORCHRUN)
+_TORCHRUN_FIRST = sorted(LAUNCHERS, key=lambda launcher: launcher.name != TORCHRUN)
 
 
 class Place(NamedTuple):
@@ -35,24 +35,25 @@ def find_place(rank: int | None, size: int | None, init_method: str | None) -> P
         if rank is None or size is None:
             raise LaunchError("give both rank and size, or neither")
         return _checked(Place(rank, size, ARGUMENTS))
-    found = [place for place in map(_from_launcher, _TORCHRUN_FIRST) if place is not None]
-    if not found and init_method is not None:
+    places = [place for place in map(_from_launcher, _TORCHRUN_FIRST) if place is not None]
+    if not places and init_method is not None:
         raise LaunchError(
             f"{init_method} needs to know which rank of how many this process is: "
             "give rank and size, or set RANK and WORLD_SIZE"
         )
-    if not found:
+    if not places:
         return Place(0, 1, "no launcher")
-    first, others = found[0], found[1:]
+    first, alternatives = places[0], places[1:]
     if first.launcher == TORCHRUN and "TORCHELASTIC_RUN_ID" not in os.environ:
-        if any(each[:2] != first[:2] for each in others if each.launcher != SRUN):
+        if any(place[:2] != first[:2] for place in alternatives if place.launcher != SRUN):
             raise LaunchError(
                 f"RANK and WORLD_SIZE say rank {first.rank} of {first.size}, "
-                f"{others[0].launcher} says {others[0].rank} of {others[0].size}: "
+                f"{alternatives[0].launcher} says {alternatives[0].rank} "
+                f"of {alternatives[0].size}: "
                 "unset RANK and WORLD_SIZE, which were set before"
             )
-        if others and "MASTER_ADDR" not in os.environ:
-            first = others[0]
+        if alternatives and "MASTER_ADDR" not in os.environ:
+            first = alternatives[0]
     return _checked(first)
 
 
@@ -65,8 +66,8 @@ def _from_launcher(launcher: Launcher) -> Place | None:
         return None
     try:
         number = os.environ.get(local) if local else None
-        known = int(number) if number else None
-        return Place(int(os.environ[rank]), int(os.environ[size]), name, known)
+        local_size = int(number) if number else None
+        return Place(int(os.environ[rank]), int(os.environ[size]), name, local_size)
     except ValueError:
         raise LaunchError(
             f"{rank}={brief(os.environ[rank])} and {size}={brief(os.environ[size])} are not numbers"

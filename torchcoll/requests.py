@@ -60,12 +60,14 @@ class Waits:
         """Return the error of a wait in which the library has found one."""
         if isinstance(error, RankLost):
             return error
-        known = [peer] if peer is not None else list(dict.fromkeys(self.ranks))
-        return self.peers.lost(self.stage, known or self.peers.absent(_is_elsewhere), said(error))
+        ranks = [peer] if peer is not None else list(dict.fromkeys(self.ranks))
+        return self.peers.lost(
+            self.stage, ranks or self.peers.absent(_is_elsewhere), message_of(error)
+        )
 
-    def lost(self, what: str) -> RankLost:
+    def lost(self, reason: str) -> RankLost:
         """Return the error of a wait, given the reason as the end of a sentence."""
-        return self.peers.lost(self.stage, list(dict.fromkeys(self.ranks)), what)
+        return self.peers.lost(self.stage, list(dict.fromkeys(self.ranks)), reason)
 
 
 class NcclWaits(Waits):
@@ -104,7 +106,7 @@ def limit_of(seconds: float) -> timedelta:
     return timedelta(seconds=min(max(seconds, 1e-3), _MOST_SECONDS))
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return a library's message of a failure, without the place in its source."""
     text = str(error).partition("\n")[0]
     if text.startswith("["):
@@ -123,7 +125,7 @@ class Works:
 
     Args:
         posts: what starts them.
-        after: what follows all of them.
+        epilogue: what runs after all of them.
         polls: whether `Work.is_completed` can be trusted. It can for NCCL, and for gloo's
             collectives but reduce_scatter; that, sends and receives complete in `Work.wait`
             only.
@@ -132,11 +134,11 @@ class Works:
     """
 
     def __init__(
-        self, posts: Sequence[Post], after: Sequence[Thunk] = (), *, polls: bool,
+        self, posts: Sequence[Post], epilogue: Sequence[Thunk] = (), *, polls: bool,
         after_each: Sequence[Thunk | None] = (), waits: Waits | None = None,
     ) -> None:  # fmt: skip
         self.waits = waits
-        self.posts, self.after, self.polls, self.after_each = posts, after, polls, after_each
+        self.posts, self.epilogue, self.polls, self.after_each = posts, epilogue, polls, after_each
         self.works: list[Any] = []
         self.under_way = False
         self._waiting: WaitingThread | None = None
@@ -176,7 +178,7 @@ class Works:
             if then is not None:
                 then()
         self.works, self._waiting, self.under_way = [], None, False
-        for thunk in self.after:
+        for thunk in self.epilogue:
             thunk()
 
     def _wait(self, work: Any, place: int) -> None:

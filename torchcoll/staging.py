@@ -56,23 +56,24 @@ class StagedMessages:
         """Post the first receives, start the first copies, and let threads go on."""
         self.under_way, stream = True, self.stream()
         lanes = [begin() for begin in self.lanes]
-        first = [next(each) for each in lanes]
+        first = [next(lane) for lane in lanes]
         self.works.start()
         self.threads = [
-            WaitingThread(partial(_go_on, stream, *each)) for each in zip(first, lanes, strict=True)
+            WaitingThread(partial(_go_on, stream, *step_and_lane))
+            for step_and_lane in zip(first, lanes, strict=True)
         ]
 
     def wait(self) -> None:
         """Wait until all pieces have been sent or received."""
         if self.under_way:
             self.works.wait()
-            for each in self.threads:
-                each.finish()
+            for thread in self.threads:
+                thread.finish()
             self.under_way, self.threads = False, []
 
     def test(self) -> bool:
         """Whether all have; the messages that need a wait are waited for beside the caller."""
-        at_work = any(each.is_alive() for each in self.threads)
+        at_work = any(thread.is_alive() for thread in self.threads)
         if self.under_way and self.works.test() and not at_work:
             self.wait()
         return not self.under_way

@@ -67,7 +67,7 @@ def group_of_survivors(
     """
     name: Any = f"{parent.group_name}/survivors {attempt} of {decision.place}"
     size = len(decision.ranks)
-    members = [world[each] for each in decision.ranks] if world else []
+    members = [world[member] for member in decision.ranks] if world else []
     backend = dist.Backend(c10d._world.pg_backend_config[parent])
     try:
         host, _, port = decision.place.rpartition(":")

@@ -103,8 +103,8 @@ class Symmetric:
 
     def natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
         """Return the functions that bind a collective, by the names of the kernels."""
-        found = KERNELS.get(collective, {}) if _has_kernels() else {}
-        return {name: partial(self.bind, kernel) for name, kernel in found.items()}
+        kernels = KERNELS.get(collective, {}) if _has_kernels() else {}
+        return {name: partial(self.bind, kernel) for name, kernel in kernels.items()}
 
     def bind(self, kernel: Kernel, call: NativeCall) -> Native:
         """Bind a collective; all ranks do, as they map each other's memory.
@@ -124,7 +124,7 @@ class Symmetric:
             x, out, shared, is_direct, self.transport.group.group_name, self.transport.size,
             arrays.copier,
         )  # fmt: skip
-        calls = [_on(x.device, each) for each in kernel.bind(operands)]
+        calls = [_on(x.device, run) for run in kernel.bind(operands)]
         return queued(arrays, x, calls, SYMMETRIC if is_direct else COPIED)
 
     def _agree(self, kernel: Kernel, call: NativeCall) -> bool:
@@ -137,10 +137,10 @@ class Symmetric:
         if not why:
             gpu, offset = self.transport.arrays.gpu(call.x), _offset(kernel.shares(call))
         why = why and f"rank {self.transport.rank}: {why}"
-        given = self.transport.exchange((why, host_identity(), gpu, offset))
-        if reason := first_error(each[0] for each in given):
+        records = self.transport.exchange((why, host_identity(), gpu, offset))
+        if reason := first_error(record[0] for record in records):
             raise Unavailable(reason)
-        hosts, gpus, offsets = ([each[place] for each in given] for place in (1, 2, 3))
+        hosts, gpus, offsets = ([record[place] for record in records] for place in (1, 2, 3))
         if len(set(hosts)) > 1:
             raise Unavailable("the ranks are on several hosts: torch maps the memory of one")
         allows = os.environ.get(OVERLAPPING) == "1"
@@ -185,23 +185,23 @@ class Symmetric:
 
     def _lack(self, kernel: Kernel, call: NativeCall) -> str:
         """Return why a kernel cannot serve a call; empty where it can."""
-        x, out, what = call.x, call.out, call.collective.name
+        x, out, name = call.x, call.out, call.collective.name
         arrays, size = self.transport.arrays, self.transport.size
         if x is None or out is None or arrays.is_on_host(x) or arrays.is_on_host(out):
             return "symmetric memory takes CUDA tensors"
         if call.counts is not None:
-            return f"torch's kernels have no {what} of unequal counts"
+            return f"torch's kernels have no {name} of unequal counts"
         if call.collective.reduces and (call.op.function is not None or call.op.name not in _SUMS):
             return f"torch's kernels sum, and have no op {call.op.name!r}"
         if call.collective.reduces and x.dtype not in _DTYPES:
             return f"torch's kernels fold float32 and bfloat16, not {arrays.dtype(x)}"
-        if any(each.data_ptr() % _ALIGNMENT for each in (x, out)):
+        if any(tensor.data_ptr() % _ALIGNMENT for tensor in (x, out)):
             return f"an array begins at no multiple of {_ALIGNMENT} bytes"
-        unit = 4 if what == "allreduce" else _ALIGNMENT
+        unit = 4 if name == "allreduce" else _ALIGNMENT
         row = min(x.numel(), out.numel()) * x.element_size()
         if row % unit:
             return f"torch's kernels take multiples of {unit} bytes, not {row}"
-        if what == "reduce_scatter" and size not in _UNROLLED:
+        if name == "reduce_scatter" and size not in _UNROLLED:
             return f"torch has no such kernel for {size} ranks, but for 2, 4 and 8"
         if kernel.multicast and not _has_multicast(arrays.gpu(x)):
             return "this GPU has no multicast"
@@ -229,7 +229,7 @@ def _has_multicast(gpu: int) -> bool:
 def _has_kernels() -> bool:
     """Whether this torch has the kernels, and a GPU."""
     names = ("one_shot_all_reduce_copy_out", "two_shot_all_reduce_", "multimem_all_gather_out")
-    return torch.cuda.is_available() and all(hasattr(torch.ops.symm_mem, each) for each in names)
+    return torch.cuda.is_available() and all(hasattr(torch.ops.symm_mem, name) for name in names)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ from torchcoll.survivors import Meeting, group_of_survivors, meeting_place
 from torchcoll.symmetric import Symmetric
 
 T = TypeVar("T")
-_AFTER = 60.0
+_TORCH_MARGIN = 60.0
 """Seconds by which torch's own watch of NCCL's calls comes after the deadline."""
 
 
@@ -129,10 +129,10 @@ class TorchTransport(TorchMessages):
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
         self.shared: SharedMemory | None = None
         node = stated_node(self.ranks[self.rank] if self.ranks else self.rank)
-        hosts, stated = zip(
+        hosts, stated_nodes = zip(
             *self.exchange((host_identity(), node), tuple[str, int | None]), strict=True
         )
-        self.nodes, obstacle = group_by_node(hosts, stated)
+        self.nodes, obstacle = group_by_node(hosts, stated_nodes)
         self.gpu_turn: int = (
             parent.gpu_turn if parent else turn(place_on_node(self.rank, self.nodes))
         )
@@ -214,7 +214,7 @@ class TorchTransport(TorchMessages):
         self.group.set_timeout(limit_of(seconds))
         if self.nccl is not None and blocks():
             # Where the host finds a lost rank, torch must not end the process before.
-            nccl_of(self.group)._set_default_timeout(limit_of(seconds + _AFTER))
+            nccl_of(self.group)._set_default_timeout(limit_of(seconds + _TORCH_MARGIN))
 
     def leave(self, operation: int, error: BaseException) -> None:
         self.peers.leave(operation, error)
@@ -242,8 +242,10 @@ class TorchTransport(TorchMessages):
         every = mine.new_empty((self.size, mine.numel()))
         natives.all_gather(group, every.view(-1), mine)
         rows = every.cpu().numpy()
-        given = [row[:n].tobytes() for row, n in zip(rows, counts, strict=True)]
-        return decode_alike([self._unseal(rank, each) for rank, each in enumerate(given)], kind)
+        messages = [row[:n].tobytes() for row, n in zip(rows, counts, strict=True)]
+        return decode_alike(
+            [self._unseal(rank, message) for rank, message in enumerate(messages)], kind
+        )
 
     def _name(self, rank: int) -> str:
         """Return the name of a rank's item in the exchange that is under way."""
@@ -253,12 +255,12 @@ class TorchTransport(TorchMessages):
         return data if self.store is None else seal(self.store.key, self._name(self.rank), data)
 
     def _unseal(self, rank: int, data: bytes) -> bytes:
-        found = data if self.store is None else unseal(self.store.key, self._name(rank), data)
-        if found is None:
+        opened = data if self.store is None else unseal(self.store.key, self._name(rank), data)
+        if opened is None:
             raise LaunchError(
                 f"rank {rank} does not know this run's secret: another process is in its place"
             )
-        return found
+        return opened
 
     def agree(self, digest: int) -> bool:
         """Compare by one MAX of the number and of its complement."""
@@ -272,14 +274,14 @@ class TorchTransport(TorchMessages):
         if peer == self.rank:
             return self.loopback.send(x, tag)
         self._check_message(x)
-        stage = Stage("sending a message" + self._beside(x))
+        stage = Stage("sending a message" + self._advice(x))
         return self._started(x, self.messages([Message(peer, x)], [], tag - PLANS, stage))
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
             return self.loopback.receive(x, tag)
         self._check_message(x)
-        stage = Stage("receiving a message" + self._beside(x))
+        stage = Stage("receiving a message" + self._advice(x))
         return self._started(x, self.messages([], [Message(peer, x)], tag - PLANS, stage))
 
     def _started(self, x: Array, messages: Messages) -> Request:
@@ -290,7 +292,7 @@ class TorchTransport(TorchMessages):
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
         """Start both; over NCCL as one batch, as neither ends before the other begins."""
-        lie_on_host = {self.arrays.is_on_host(each.data) for each in (send, receive)}
+        lie_on_host = {self.arrays.is_on_host(message.data) for message in (send, receive)}
         if self.nccl is None or lie_on_host == {True} or self.rank in (send.peer, receive.peer):
             return self.irecv(receive.data, receive.peer, tag), self.isend(
                 send.data, send.peer, tag
@@ -304,14 +306,17 @@ class TorchTransport(TorchMessages):
         stage = Stage("exchanging messages")
         return (StartedMessages(self.messages([send], [receive], tag - PLANS, stage)),)
 
-    def _beside(self, x: Array) -> str:
+    def _advice(self, x: Array) -> str:
         """Return the advice for a rank that waits for a message in vain, in a group with NCCL."""
         if self.nccl is None:
             return ""
-        here, other = "host", "GPU"
+        local_kind, remote_kind = "host", "GPU"
         if not self.arrays.is_on_host(x):
-            here, other = other, here
-        return f" in {here} memory, which never meets one in {other} memory where NCCL serves GPUs"
+            local_kind, remote_kind = remote_kind, local_kind
+        return (
+            f" in {local_kind} memory, which never meets one in {remote_kind} memory "
+            "where NCCL serves GPUs"
+        )
 
     def _check_message(self, x: Array) -> None:
         """Check that NCCL can carry a message of one rank alone, if it is to."""
@@ -319,12 +324,12 @@ class TorchTransport(TorchMessages):
             self.nccl.check(x)
 
     def split(self, color: int | None, key: int) -> TorchTransport | None:
-        given = self.exchange((color, key), tuple[int | None, int])
+        requests = self.exchange((color, key), tuple[int | None, int])
         count_split(self.group)
         if color is None:
             return None
-        members = [rank for rank in range(self.size) if given[rank][0] == color]
-        members.sort(key=lambda rank: given[rank][1])
+        members = [rank for rank in range(self.size) if requests[rank][0] == color]
+        members.sort(key=lambda rank: requests[rank][1])
         ranks = [self.ranks[rank] for rank in members] if self.ranks else []
         store = self.meeting and self.meeting.store
         limit = limit_of(self.deadline)
@@ -337,11 +342,11 @@ class TorchTransport(TorchMessages):
         return TorchTransport(part, owned=True, store=self.store, parent=self)
 
     def _blocking(
-        self, call: Callable[[], T], ranks: Sequence[int], what: str, undo: Callable[[T], object]
+        self, call: Callable[[], T], ranks: Sequence[int], title: str, undo: Callable[[T], object]
     ) -> T:
         """Return the result of a call among some ranks: a store or gloo may not answer for ever."""
         missing = partial(self.peers.out, ranks)
-        return in_thread(outliving(call), missing, Stage(what), self.peers, undo)
+        return in_thread(outliving(call), missing, Stage(title), self.peers, undo)
 
     def survive(self, make: Callable[[Transport], Any]) -> Any:
         """Return the result of `make` on the ranks that are left; collective among them.
@@ -354,7 +359,7 @@ class TorchTransport(TorchMessages):
         parent, limit = self.group, limit_of(self.deadline)
         come = partial(group_of_survivors, parent, self.rank, self.ranks, self.store, limit)
 
-        def meet(decision: Decision, attempt: int) -> Any:
+        def regroup(decision: Decision, attempt: int) -> Any:
             group, meeting = self._blocking(
                 partial(come, decision, attempt), decision.ranks, "making a group of the survivors",
                 undo,
@@ -369,15 +374,15 @@ class TorchTransport(TorchMessages):
                 undo((group, meeting))
                 raise
 
-        def undo(made: tuple[Group, Meeting]) -> None:
-            group, meeting = made
+        def undo(group_and_meeting: tuple[Group, Meeting]) -> None:
+            group, meeting = group_and_meeting
             dist.destroy_process_group(group)
             meeting.end()
 
         place = partial(meeting_place, one_host)
-        made = go_on(self.peers, place, meet, self.attempts)
+        result = go_on(self.peers, place, regroup, self.attempts)
         self.owned = self.owned and self.group is not dist.group.WORLD
-        return made
+        return result
 
     def close(self) -> None:
         if self.shared is not None:

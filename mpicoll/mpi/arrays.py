@@ -105,7 +105,7 @@ class MpiArrays(NumpyArrays):
         fold = getattr(sys.modules["cupy"], UFUNCS[op.name])
         # CuPy copies an operand that may share memory with `out` and is another object
         # (_copy_in_args_if_needed of cupy/_core/_kernel.pyx).
-        left, right = (out if _is_same(each, out) else each for each in (left, right))
+        left, right = (out if _is_same(operand, out) else operand for operand in (left, right))
         return _on_gpu(out, partial(fold, left, right, out=out))
 
     def fuser(
@@ -116,8 +116,8 @@ class MpiArrays(NumpyArrays):
         kernel = _kernel(op.name, len(operands), steps)
         if kernel is None:
             return None
-        given = (out if _is_same(each, out) else each for each in operands)
-        return _on_gpu(out, partial(kernel, *given, out))
+        operands_on_gpu = (out if _is_same(operand, out) else operand for operand in operands)
+        return _on_gpu(out, partial(kernel, *operands_on_gpu, out))
 
     def divider(self, x: Array, divisor: int) -> Thunk:
         if is_cupy(x):

@@ -27,7 +27,7 @@ class GpuAwareness:
     """Whether the MPI library reads GPU memory itself, and how that is known.
 
     Attributes:
-        is_sure: nothing is left to try (`tried`) before the first GPU array is handed over.
+        is_sure: nothing is left to try (`try_on`) before the first GPU array is handed over.
     """
 
     aware: bool
@@ -47,16 +47,16 @@ class GpuAwareness:
             return cls(_is_on(forced), f"{OVERRIDE}={forced}")
         answers = [*_answers(library), *_settings(version, variables)]
         if answers:
-            yes, why = next((each for each in answers if each[0]), answers[0])
+            yes, why = next((answer for answer in answers if answer[0]), answers[0])
             return cls(yes, why, is_sure=not (yes and why.startswith(_OPEN_MPI)))
         return cls(False, f"no GPU support reported by the MPI library ({OVERRIDE}=1 overrides)")
 
     @classmethod
     def agreed(cls, everyone: Sequence[Self]) -> Self:
         """Return the GPU-awareness that all ranks have: two ranks must send in one way."""
-        return next((each for each in everyone if not each.aware), everyone[0])
+        return next((awareness for awareness in everyone if not awareness.aware), everyone[0])
 
-    def tried(self, gpu: int) -> Self:
+    def try_on(self, gpu: int) -> Self:
         """Return the finding of a child process that hands memory of this GPU to MPI."""
         why = obstacle(gpu)
         if why:

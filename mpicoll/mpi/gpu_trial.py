@@ -41,7 +41,7 @@ def obstacle(gpu: int) -> str:
 
     Empty where it succeeds, and where it fails before it comes to that.
     """
-    return run([sys.executable, "-c", _CHILD, str(gpu)], alone(os.environ))
+    return run([sys.executable, "-c", _CHILD, str(gpu)], singleton_environment(os.environ))
 
 
 def run(command: list[str], environment: Mapping[str, str]) -> str:
@@ -61,10 +61,10 @@ def run(command: list[str], environment: Mapping[str, str]) -> str:
     return ending.strip().rpartition("\n")[2] or f"status {child.returncode}"
 
 
-def alone(environment: Mapping[str, str]) -> dict[str, str]:
+def singleton_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which a process is no rank of the launch that started this one.
 
     What the user sets for MPI and UCX stays.
     """
-    kept = {name: text for name, text in environment.items() if not name.startswith(_LAUNCHED)}
-    return {**kept, "OMPI_MCA_ess_singleton_isolated": "1"}
+    variables = {name: text for name, text in environment.items() if not name.startswith(_LAUNCHED)}
+    return {**variables, "OMPI_MCA_ess_singleton_isolated": "1"}

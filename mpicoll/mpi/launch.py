@@ -37,9 +37,11 @@ def world_with_warning() -> Collectives:
     Raises:
         ArgumentError: the variable that states the level names none.
     """
-    asked = os.environ.get(THREAD_LEVEL, "multiple")
-    if asked not in THREAD_LEVELS:
-        raise ArgumentError(f"{THREAD_LEVEL}={asked!r} is none of {', '.join(THREAD_LEVELS)}")
+    required_level = os.environ.get(THREAD_LEVEL, "multiple")
+    if required_level not in THREAD_LEVELS:
+        raise ArgumentError(
+            f"{THREAD_LEVEL}={required_level!r} is none of {', '.join(THREAD_LEVELS)}"
+        )
     mpi = _import_mpi(initialize=False)
     vendor = mpi.get_vendor()[0]
     ranks = ranks_of_host() if vendor == "MPICH" else None
@@ -47,10 +49,13 @@ def world_with_warning() -> Collectives:
     if warning and is_first_process():
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     if not mpi.Is_initialized():
-        mpi.Init_thread(getattr(mpi, f"THREAD_{asked.upper()}"))
-    given = thread_level()
-    if given != asked and is_first_process():
-        text = f"warning: MPI runs at thread level {given}, and {asked} was asked for"
+        mpi.Init_thread(getattr(mpi, f"THREAD_{required_level.upper()}"))
+    provided_level = thread_level()
+    if provided_level != required_level and is_first_process():
+        text = (
+            f"warning: MPI runs at thread level {provided_level}, "
+            f"and {required_level} was asked for"
+        )
         print(text, file=sys.stderr, flush=True)
     return world()
 

@@ -32,7 +32,7 @@ from mpicoll.mpi.staging import StagedMessages
 from mpicoll.peers.known import Peers
 from mpicoll.tuning import STAGED_PIECE
 
-_FEW = 3
+_MAX_SINGLE_STARTS = 3
 """More requests than these are started by one call, and waited for by one."""
 
 
@@ -63,7 +63,7 @@ class MpiMessages:
                 if not self.arrays.is_on_host(data):
                     starts.append(partial(self.arrays.synchronize, data))
                 waits.requests.append((resources.add(init(as_buffer(data), peer, tag)), peer))
-        if 0 < len(requests) <= _FEW:
+        if 0 < len(requests) <= _MAX_SINGLE_STARTS:
             starts += [waits.begin(request.Start) for request in requests]
             ends += [waits.poll(request.Test) for request in requests]
         elif requests:
@@ -71,7 +71,9 @@ class MpiMessages:
             starts.append(waits.begin(partial(MPI.Prequest.Startall, every)))
             ends.append(waits.poll(partial(MPI.Request.Testall, every)))
         by_host = [
-            pieces_by_peer([each for each in some if self._needs_staging(each.data)], STAGED_PIECE)
+            pieces_by_peer(
+                [message for message in some if self._needs_staging(message.data)], STAGED_PIECE
+            )
             for some in (receives, sends)
         ]
         if any(by_host):
@@ -108,8 +110,8 @@ class MpiMessages:
                 waits.requests.append((request, pieces.peer))
                 starts.append(waits.begin(request.Start))
                 ends += [waits.poll(request.Test), partial(mirror.copy, gpu, host)]
-        downloads = [Downloads(each, mirror) for each in sends]
-        starts += [each.start for each in downloads]
+        downloads = [Downloads(send, mirror) for send in sends]
+        starts += [download.start for download in downloads]
         for pieces, of_these in zip(sends, downloads, strict=True):
             for number, host in enumerate(pieces.host):
                 request = resources.add(comm.Send_init(as_buffer(host), pieces.peer, tag))
@@ -132,14 +134,14 @@ class MpiMessages:
             (sends, comm.Send_init, sending),
         ):
             for pieces in every:
-                made: dict[tuple[int, int], MPI.Prequest] = {}
+                block_requests: dict[tuple[int, int], MPI.Prequest] = {}
                 requests = []
                 for number, host in enumerate(pieces.host):
                     key = number % pieces.depth, len(host)
-                    if key not in made:
-                        made[key] = resources.add(init(as_buffer(host), pieces.peer, tag))
-                        waits.requests.append((made[key], pieces.peer))
-                    requests.append(made[key])
+                    if key not in block_requests:
+                        block_requests[key] = resources.add(init(as_buffer(host), pieces.peer, tag))
+                        waits.requests.append((block_requests[key], pieces.peer))
+                    requests.append(block_requests[key])
                 lanes.append(partial(steps, pieces, copy, partial(_posted, requests)))
         return StagedMessages(lanes)
 

@@ -20,7 +20,7 @@ from mpicoll.backend import Array, Arrays, Native, NativeCall, Request, RunOn, S
 from mpicoll.errors import Unavailable
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.arrays import numpy_dtype
-from mpicoll.mpi.requests import Apart, Resources, StartedRequest, Waits, abort, of_collective
+from mpicoll.mpi.requests import PrivateComm, Resources, StartedRequest, Waits, abort, of_collective
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.peers.known import Peers
 from mpicoll.peers.watch import guarded
@@ -53,44 +53,44 @@ def bind(
     """
     if call.in_place and (call.collective.name == "reduce_scatter" or _is_alltoallv(call)):
         return _out_of_place(comm, arrays, peers, call, persistent=persistent)
-    resources, apart = Resources(), call.apart
+    resources, private_comm = Resources(), call.apart
     op = _op(arrays, call, resources) if call.collective.reduces else None
     name, arguments, copies = _arguments(call, op, call.x, call.out)
     on_host = arrays.is_on_host(call.array)
-    under_way = partial(of_collective, kept=arguments, on_host=on_host)
-    if apart is not None:
-        assert isinstance(apart, Apart)
-        comm = apart.comm
+    under_way = partial(of_collective, buffers=arguments, on_host=on_host)
+    if private_comm is not None:
+        assert isinstance(private_comm, PrivateComm)
+        comm = private_comm.comm
     if persistent:
         return _persistent(comm, name, arguments, resources, copies, peers, under_way)
-    what = f"MPI's own {call.collective.name}"
+    title = f"MPI's own {call.collective.name}"
     method = getattr(comm, name)
     begin = partial(getattr(comm, "I" + name.lower()), *arguments)
     run_on: RunOn | None = None
-    if apart is None:
-        watched = guarded(method, peers, what, abort)
+    if private_comm is None:
+        watched = guarded(method, peers, title, abort)
         run = resources.kept_by(partial(watched, *arguments))
         run_on = partial(_run_on, watched, call._replace(x=None, out=None), op, resources)
     else:
         request: MPI.Prequest | None = None
         if call.repeats:
             with suppress(Unavailable):
-                request = _made(comm, name, arguments, resources)
-        run = apart.completing(begin, (arguments, resources), request)
+                request = _make_request(comm, name, arguments, resources)
+        run = private_comm.completing(begin, (arguments, resources), request)
 
     def start() -> Request:
-        return under_way(peers.inside(begin), resources, peers, what, copies)
+        return under_way(peers.inside(begin), resources, peers, title, copies)
 
     if copies:
         return Native(
             lambda: (run(), *(copy() for copy in copies)), start, resources.free, run_on=run_on
         )
-    own = partial(method, *map(_untyped, arguments))
-    return Native(run, start, resources.free, method=own, run_on=run_on)
+    mpi_method = partial(method, *map(_untyped, arguments))
+    return Native(run, start, resources.free, method=mpi_method, run_on=run_on)
 
 
 def _run_on(
-    method: Callable[..., object], call: NativeCall, op: MPI.Op | None, _kept: Resources,
+    method: Callable[..., object], call: NativeCall, op: MPI.Op | None, _resources: Resources,
     x: Array | None, out: Array | None,
 ) -> None:  # fmt: skip
     """Run a call of MPI's own on other arrays."""
@@ -104,16 +104,16 @@ def _persistent(
     comm: MPI.Comm, name: str, arguments: list[Any], resources: Resources, copies: list[Thunk],
     peers: Peers, under_way: Callable[..., Request],
 ) -> Native:  # fmt: skip
-    request = _made(comm, name, arguments, resources)
-    what = f"MPI's own {name}"
-    waits = Waits(peers, Stage(what), peers.absent)
+    request = _make_request(comm, name, arguments, resources)
+    title = f"MPI's own {name}"
+    waits = Waits(peers, Stage(title), peers.absent)
     begin, wait = waits.begin(request.Start), waits.until(request.Test)
 
     def start() -> Request:
         begin()
-        return under_way(request, resources, peers, what, copies)
+        return under_way(request, resources, peers, title, copies)
 
-    def run(_kept: object = resources) -> None:
+    def run(_resources: object = resources) -> None:
         begin()
         wait()
         for copy in copies:
@@ -122,7 +122,7 @@ def _persistent(
     return Native(run, start, resources.free)
 
 
-def _made(
+def _make_request(
     comm: MPI.Comm, name: str, arguments: list[Any], resources: Resources
 ) -> MPI.Prequest:  # fmt: skip
     """Return the persistent request of a collective, which is freed with `resources`.
@@ -141,10 +141,10 @@ def _out_of_place(
 ) -> Native:
     """Run out of place and copy, where MPI's in-place form lays the result out differently."""
     assert call.out is not None
-    other = np.empty_like(call.out)
-    changed = call._replace(out=other, in_place=False)
+    result = np.empty_like(call.out)
+    changed = call._replace(out=result, in_place=False)
     bound = bind(comm, arrays, peers, changed, persistent=persistent)
-    copy = arrays.copier(call.out, other)
+    copy = arrays.copier(call.out, result)
     return Native(
         lambda: (bound.run(), copy()),
         lambda: StartedRequest(bound.start(), bound, [copy]),
@@ -169,7 +169,7 @@ def _buffers(
 ) -> tuple[str, list[Any], list[Thunk]]:
     """Return MPI's name of a collective, its buffers, and copies that must follow."""
     name = call.collective.name
-    own = MPI.IN_PLACE if call.in_place else None if x is None else _typed(x)
+    source = MPI.IN_PLACE if call.in_place else None if x is None else _typed(x)
     if name == "barrier":
         return "Barrier", [], []
     if name == "broadcast":
@@ -178,9 +178,9 @@ def _buffers(
         return "Bcast", [_typed(x)], [partial(operator.setitem, out, ..., x)]
     if name in ("gather", "allgather"):
         if call.counts is None:
-            return name.capitalize(), [own, None if out is None else _typed(out)], []
+            return name.capitalize(), [source, None if out is None else _typed(out)], []
         whole = None if out is None else _uneven(out, call.counts)
-        return f"{name.capitalize()}v", [own, whole], []
+        return f"{name.capitalize()}v", [source, whole], []
     if name == "scatter":
         target = MPI.IN_PLACE if call.in_place else _typed(out)
         if call.counts is None:
@@ -188,14 +188,14 @@ def _buffers(
         return "Scatterv", [None if x is None else _uneven(x, call.counts), target], []
     if name == "reduce_scatter":
         if call.counts is None:
-            return "Reduce_scatter_block", [own, _typed(out)], []
+            return "Reduce_scatter_block", [source, _typed(out)], []
         counts = _uneven(out, call.counts)[1]
-        return "Reduce_scatter", [own, _typed(out), counts], []
+        return "Reduce_scatter", [source, _typed(out), counts], []
     if _is_alltoallv(call):
         assert call.counts is not None
         rows = [row[call.rank] for row in call.counts]
         return "Alltoallv", [_uneven(x, call.counts[call.rank]), _uneven(out, rows)], []
-    return name.capitalize(), [own, None if out is None else _typed(out)], []
+    return name.capitalize(), [source, None if out is None else _typed(out)], []
 
 
 def _op(arrays: Arrays, call: NativeCall, resources: Resources) -> MPI.Op:
@@ -258,8 +258,8 @@ def _fold_bytes(op: ReduceOp, dtype: str) -> Callable[[Any, Any, MPI.Datatype], 
     """Return an MPI user function: ``inout = in op inout`` on raw memory."""
     arrays, kind = NumpyArrays(), numpy_dtype(dtype)
 
-    def fold(left: Any, right: Any, datatype: MPI.Datatype) -> None:
-        target = np.frombuffer(right, kind)
-        arrays.folder(op, np.frombuffer(left, kind), target, target)()
+    def fold(lhs: Any, rhs: Any, datatype: MPI.Datatype) -> None:
+        target = np.frombuffer(rhs, kind)
+        arrays.folder(op, np.frombuffer(lhs, kind), target, target)()
 
     return fold

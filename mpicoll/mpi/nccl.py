@@ -164,7 +164,7 @@ class Nccl:
         moved = "" if self.gpu in (None, gpu) else f"rank {self.rank}: NCCL has its GPU {self.gpu}"
         everyone = self.exchange((_place(gpu), why_not_shared(), moved))
         gpus, refusals, moves = zip(*everyone, strict=True)
-        shared = [rank for rank, each in enumerate(gpus) if gpus.count(each) > 1]
+        shared = [rank for rank, place in enumerate(gpus) if gpus.count(place) > 1]
         if shared and (why := first_error(refusals)):
             raise Unavailable(f"ranks {shared} share one GPU: {why}")
         if reason := first_error(moves):
@@ -172,9 +172,9 @@ class Nccl:
         if self.gpu is not None:
             return
         nccl = library()
-        own = nccl.get_unique_id() if self.rank == 0 else None
+        local_id = nccl.get_unique_id() if self.rank == 0 else None
         # CuPy 14 takes bytes and 13 a tuple, and neither a list.
-        unique = self.exchange(own, bytes | tuple[int, ...] | None)[0]
+        unique = self.exchange(local_id, bytes | tuple[int, ...] | None)[0]
         error = ""
         try:
             # "Each rank is associated to a CUDA device, which has to be set before calling
@@ -199,8 +199,8 @@ class Nccl:
         if name == "allgather" and call.counts is None:
             assert x is not None
             return partial(comm.allGather, self._at(x), self._at(out), x.nbytes, _BYTE)
-        sends, receives, before = self._messages(call)
-        return partial(_grouped, library(), comm, sends, receives, before)
+        sends, receives, prologue = self._messages(call)
+        return partial(_grouped, library(), comm, sends, receives, prologue)
 
     def _reduce(self, call: NativeCall, reduction: _Reduction) -> Post:
         name, comm = call.collective.name, self.communicator
@@ -208,8 +208,8 @@ class Nccl:
         if name == "allreduce":
             return partial(comm.allReduce, x, out, reduction.count(call.x), *reduction[:2])
         if name == "reduce":
-            given = x, out, reduction.count(call.x), *reduction[:2], call.root
-            return partial(comm.reduce, *given)
+            arguments = x, out, reduction.count(call.x), *reduction[:2], call.root
+            return partial(comm.reduce, *arguments)
         if name == "reduce_scatter" and call.counts is None:
             return partial(comm.reduceScatter, x, out, reduction.count(call.out), *reduction[:2])
         raise _lacks(call)
@@ -219,15 +219,15 @@ class Nccl:
     ) -> tuple[list[_Part], list[_Part], Callable[[], object] | None]:
         """Return the parts that this rank sends and receives, and the work to be done before."""
         name, x, out = call.collective.name, cast("Array", call.x), cast("Array", call.out)
-        before: Callable[[], object] | None = None
+        prologue: Callable[[], object] | None = None
         everyone, root, counts = range(self.size), call.root, call.counts
         if name == "alltoall":
             if call.in_place:
                 x = self.arrays.empty(tuple(out.shape), self.arrays.dtype(out), out)
-                before = self.arrays.copier(self.arrays.flat(x), self.arrays.flat(out))
+                prologue = self.arrays.copier(self.arrays.flat(x), self.arrays.flat(out))
             sent = None if counts is None else counts[self.rank]
             received = None if counts is None else [row[self.rank] for row in counts]
-            return self._rows(x, sent), self._rows(out, received), before
+            return self._rows(x, sent), self._rows(out, received), prologue
         if name == "scatter":
             sends = self._rows(x, counts) if self.rank == root else []
             receives = [] if call.in_place else [_Part(self._at(out), out.nbytes, root)]
@@ -240,9 +240,9 @@ class Nccl:
         else:
             raise _lacks(call)
         if call.in_place:  # this rank's own part is there already
-            sends = [each for each in sends if each.peer != self.rank]
-            receives = [each for each in receives if each.peer != self.rank]
-        return sends, receives, before
+            sends = [part for part in sends if part.peer != self.rank]
+            receives = [part for part in receives if part.peer != self.rank]
+        return sends, receives, prologue
 
     def _rows(self, array: Array, counts: Sequence[int] | None) -> list[_Part]:
         """Return the part of each rank in an array of their rows."""
@@ -286,31 +286,31 @@ def _reduction(op: ReduceOp, dtype: str) -> _Reduction:
     if op.function is not None:
         raise Unavailable(f"NCCL takes no user operator ({op.name}): use a schedule")
     kind = _TYPES.get(dtype)
-    found = (_OPS_ON_BOOL if dtype == "bool" else _OPS).get(op.name)
+    reduce_op = (_OPS_ON_BOOL if dtype == "bool" else _OPS).get(op.name)
     is_complex = dtype.startswith("complex")
-    if kind is None or found is None or (is_complex and op.name not in ("sum", "avg")):
+    if kind is None or reduce_op is None or (is_complex and op.name not in ("sum", "avg")):
         raise Unavailable(f"NCCL has no op {op.name!r} on {dtype}: use a schedule")
     # Its mean divides the two floats of a complex number, which rounds otherwise than a division.
-    return _Reduction(kind, _OPS["sum"], 2) if is_complex else _Reduction(kind, found, 1)
+    return _Reduction(kind, _OPS["sum"], 2) if is_complex else _Reduction(kind, reduce_op, 1)
 
 
 def _grouped(
     nccl: Any, comm: Any, sends: Sequence[_Part], receives: Sequence[_Part],
-    before: Callable[[], object] | None, stream: int,
+    prologue: Callable[[], object] | None, stream: int,
 ) -> None:  # fmt: skip
     """Put messages on a stream as one group.
 
     The group ends also where a call in it fails, as after an abort: all that this thread gives
     NCCL later, for any communicator, would wait in it.
     """
-    if before is not None:
-        before()
+    if prologue is not None:
+        prologue()
     nccl.groupStart()
     try:
-        for each in sends:
-            comm.send(each.address, each.nbytes, _BYTE, each.peer, stream)
-        for each in receives:
-            comm.recv(each.address, each.nbytes, _BYTE, each.peer, stream)
+        for part in sends:
+            comm.send(part.address, part.nbytes, _BYTE, part.peer, stream)
+        for part in receives:
+            comm.recv(part.address, part.nbytes, _BYTE, part.peer, stream)
     finally:
         nccl.groupEnd()
 

@@ -91,9 +91,9 @@ def _holds(test: Callable[[], bool]) -> bool:
 
 def _is_freed(request: MPI.Prequest) -> bool:
     """Free a persistent request if it is complete; return whether it was."""
-    if done := bool(request.Get_status()):
+    if is_complete := bool(request.Get_status()):
         request.Free()
-    return done
+    return is_complete
 
 
 def _free(requests: list[MPI.Prequest], memories: list[object], ops: list[MPI.Op]) -> None:
@@ -156,22 +156,22 @@ class Waits:
         """Return the ranks that are waited for, as far as they are known."""
         if self.absent is not None:
             return self.absent()
-        found = []
+        ranks = []
         for request, peer in self.requests:
             with suppress(MPI.Exception):
                 if request and not self.peers.inside(request.Get_status):
-                    found.append(peer)
-        return list(dict.fromkeys(found))
+                    ranks.append(peer)
+        return list(dict.fromkeys(ranks))
 
     def look(self) -> None:
         """Raise RankLost where a rank that is missing will not come."""
-        gone = self.peers.have_gone(self.missing(), self.stage.operation)
-        if gone and (missing := self.missing()):
+        is_hopeless = self.peers.have_gone(self.missing(), self.stage.operation)
+        if is_hopeless and (missing := self.missing()):
             raise self.peers.lost(self.stage, missing, "which will not come")
 
-    def lost(self, what: str) -> RankLost:
+    def lost(self, reason: str) -> RankLost:
         """Return the error of a wait, given the reason as the end of a sentence."""
-        return self.peers.lost(self.stage, self.missing(), what)
+        return self.peers.lost(self.stage, self.missing(), reason)
 
     def translated(self, error: BaseException) -> BaseException:
         """Return the error to raise where a poll has raised one."""
@@ -201,7 +201,7 @@ def completed(request: MPI.Request, peers: Peers, stage: Stage, *written: object
         raise
 
 
-class Apart:
+class PrivateComm:
     """A communicator for the library's own calls of one plan, which a rank may leave in its middle.
 
     After that those of the ranks no longer fit together, there and nowhere else.
@@ -214,12 +214,15 @@ class Apart:
         self.comm, self.peers, self.stage, self.left = comm, peers, stage, False
 
     def completing(
-        self, begin: Callable[[], MPI.Request], kept: object, repeated: MPI.Prequest | None = None
+        self,
+        begin: Callable[[], MPI.Request],
+        buffers: object,
+        repeated: MPI.Prequest | None = None,
     ) -> Thunk:
         """Return a call of MPI's own, given its nonblocking form, that can be left in its middle.
 
         Args:
-            kept: what MPI reads and writes meanwhile.
+            buffers: what MPI reads and writes meanwhile.
             repeated: its persistent form, which is started instead: that takes less time.
         """
         waits = Waits(self.peers, self.stage, self.missing)
@@ -235,10 +238,10 @@ class Apart:
                         wait(test)
                 except MPI.Exception as error:
                     lost = waits.failed(error)
-                    leave(lost, repeated, kept)
+                    leave(lost, repeated, buffers)
                     raise lost from error
                 except BaseException as error:
-                    leave(error, repeated, kept)
+                    leave(error, repeated, buffers)
                     raise
 
             return again
@@ -248,7 +251,7 @@ class Apart:
             try:
                 wait(request.Test)
             except BaseException as error:
-                leave(error, request, kept)
+                leave(error, request, buffers)
                 raise
 
         return run
@@ -277,7 +280,7 @@ class Apart:
 
 
 def within(
-    peers: Peers, what: str, call: Callable[[], T],
+    peers: Peers, title: str, call: Callable[[], T],
     missing: Callable[[], Sequence[int]] | None = None,
 ) -> T:  # fmt: skip
     """Return the result of a call of MPI's that only blocks, such as one that makes a group.
@@ -292,8 +295,8 @@ def within(
         RankLost: it has not returned within the deadline.
     """
     if not serves_threads():
-        return guarded(call, peers, what, abort)()
-    return in_thread(call, missing or peers.absent, Stage(what), peers)
+        return guarded(call, peers, title, abort)()
+    return in_thread(call, missing or peers.absent, Stage(title), peers)
 
 
 def abort() -> None:
@@ -313,15 +316,19 @@ class StartedRequest:
 
     Args:
         request: of MPI, or of this project.
-        kept: what must exist until it is complete, such as its buffer.
-        after: what follows it.
+        buffers: what must exist until it is complete, such as its buffer.
+        epilogue: what runs after it.
         waits: how to wait for a request of MPI.
     """
 
     def __init__(
-        self, request: Any, kept: object, after: Sequence[Thunk] = (), waits: Waits | None = None
+        self,
+        request: Any,
+        buffers: object,
+        epilogue: Sequence[Thunk] = (),
+        waits: Waits | None = None,
     ) -> None:
-        self.request, self.kept, self.after = request, kept, after
+        self.request, self.buffers, self.epilogue = request, buffers, epilogue
         test: Callable[[], bool] = getattr(request, "Test", None) or request.test
         self.test_request = test if waits is None else partial(waits.peers.inside, test)
         self.wait_request: Thunk = request.wait if waits is None else waits.until(test)
@@ -336,7 +343,7 @@ class StartedRequest:
         if not (self.is_ended or MPI.Is_finalized()):
             is_persistent = isinstance(self.request, MPI.Prequest)
             test = self.request.Get_status if is_persistent else self.test_request
-            _dropped.append((test, (self.request, self.kept)))
+            _dropped.append((test, (self.request, self.buffers)))
 
     def wait(self) -> None:
         try:
@@ -348,8 +355,8 @@ class StartedRequest:
 
     def test(self) -> bool:
         try:
-            done = self.test_request()
-            if not done and self.waits is not None:
+            is_complete = self.test_request()
+            if not is_complete and self.waits is not None:
                 self._look(self.waits)
         except RankLost:
             _unfinished.append(self)
@@ -359,9 +366,9 @@ class StartedRequest:
             if self.waits is None:
                 raise
             raise self.waits.failed(error) from error
-        if done:
+        if is_complete:
             self._finish()
-        return done
+        return is_complete
 
     def _look(self, waits: Waits) -> None:
         if self.patience is None:
@@ -372,29 +379,29 @@ class StartedRequest:
         self.is_ended = True
         if self.patience is not None:
             self.patience.end()
-        after, self.after = self.after, ()
-        for thunk in after:
+        epilogue, self.epilogue = self.epilogue, ()
+        for thunk in epilogue:
             thunk()
 
 
 def of_message(
-    request: MPI.Request, kept: object, peers: Peers, what: str, peer: int,
-    after: Sequence[Thunk] = (),
+    request: MPI.Request, buffers: object, peers: Peers, title: str, peer: int,
+    epilogue: Sequence[Thunk] = (),
 ) -> StartedRequest:  # fmt: skip
     """Return a message of the user's own that is under way."""
-    waits = Waits(peers, Stage(what))
+    waits = Waits(peers, Stage(title))
     waits.requests.append((request, peer))
-    return StartedRequest(request, kept, after, waits)
+    return StartedRequest(request, buffers, epilogue, waits)
 
 
 class BackgroundRequest(StartedRequest, Background):
     """A request of MPI's own under way that a thread advances, too, until it is waited for."""
 
     def __init__(
-        self, request: MPI.Request, kept: object, after: Sequence[Thunk], waits: Waits
+        self, request: MPI.Request, buffers: object, epilogue: Sequence[Thunk], waits: Waits
     ) -> None:
         Background.__init__(self)
-        super().__init__(request, kept, after, waits)
+        super().__init__(request, buffers, epilogue, waits)
         self.error: MPI.Exception | None = None
         self.give()
 
@@ -426,20 +433,20 @@ class BackgroundRequest(StartedRequest, Background):
 
 
 def of_collective(
-    request: MPI.Request, resources: Resources, peers: Peers, what: str,
-    after: Sequence[Thunk] = (), *, kept: object, on_host: bool = True,
+    request: MPI.Request, resources: Resources, peers: Peers, title: str,
+    epilogue: Sequence[Thunk] = (), *, buffers: object, on_host: bool = True,
 ) -> StartedRequest:  # fmt: skip
     """Return a collective of MPI's that is under way.
 
     Args:
-        kept: what MPI reads and writes meanwhile.
+        buffers: what MPI reads and writes meanwhile.
 
     A thread advances it, too, but for one that folds by an operator of Python's, which is called by
     no thread but the caller's, or that works on GPU memory, as another thread has no GPU's context.
     """
     by_thread = on_host and serves_threads() and not resources.ops
     kind = BackgroundRequest if by_thread else StartedRequest
-    return kind(request, (resources, kept), after, Waits(peers, Stage(what), peers.absent))
+    return kind(request, (resources, buffers), epilogue, Waits(peers, Stage(title), peers.absent))
 
 
 def serves_threads() -> bool:

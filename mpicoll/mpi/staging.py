@@ -32,8 +32,8 @@ class CupyCopies:
         with (source if to_host else target).device:
             stream = cuda.get_current_stream()
             if source.nbytes:
-                given = _address(target), _address(source), source.nbytes
-                runtime.memcpyAsync(*given, kind, stream.ptr)
+                span = _address(target), _address(source), source.nbytes
+                runtime.memcpyAsync(*span, kind, stream.ptr)
             return stream.record()
 
     def is_done(self, event: Any) -> bool:
@@ -57,7 +57,7 @@ class StagedMessages:
 
     def test(self) -> bool:
         """Go on as far as is possible without waiting; whether all have come to their end."""
-        self.under_way = [each for each in map(_advanced, self.under_way) if each is not None]
+        self.under_way = [lane for lane in map(_advanced, self.under_way) if lane is not None]
         return not self.under_way
 
 

@@ -48,7 +48,7 @@ from mpicoll.mpi import natives, nccl
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.messages import MpiMessages, as_buffer
-from mpicoll.mpi.requests import Apart, completed, end, of_message, serves_threads, within
+from mpicoll.mpi.requests import PrivateComm, completed, end, of_message, serves_threads, within
 from mpicoll.mpi.serving import serve
 from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
@@ -106,7 +106,7 @@ class MpiTransport(MpiMessages):
         self.shared = memory
         self.peers.ask_for_calls()
         if self.peers.calls is not None:
-            self.peers.calls.apart = self._apart
+            self.peers.calls.apart = self._make_private_comm
 
     # -- messages -------------------------------------------------------------------
 
@@ -132,8 +132,8 @@ class MpiTransport(MpiMessages):
         """Let a process of each node try whether MPI reads GPU memory, where it only says so."""
         if not self.gpu.is_sure:
             is_first = place_on_node(self.rank, self.nodes) == 0
-            found = self.gpu.tried(self.arrays.gpu(x)) if is_first else self.gpu
-            self.gpu = GpuAwareness.agreed(self.exchange(found, GpuAwareness))
+            awareness = self.gpu.try_on(self.arrays.gpu(x)) if is_first else self.gpu
+            self.gpu = GpuAwareness.agreed(self.exchange(awareness, GpuAwareness))
 
     def _progress(self) -> None:
         """Let MPI move messages of its own."""
@@ -171,10 +171,10 @@ class MpiTransport(MpiMessages):
 
         return native._replace(start=lambda: through_host().start(), free=free)
 
-    def _apart(self, tag: int, what: str) -> Apart:
+    def _make_private_comm(self, tag: int, title: str) -> PrivateComm:
         """Return a communicator for the calls of one plan; collective."""
         copy = _duplicate(self.natives_comm, self.peers)
-        return Apart(copy, self.peers, Stage(f"MPI's own {what}", operation=GROUP - tag))
+        return PrivateComm(copy, self.peers, Stage(f"MPI's own {title}", operation=GROUP - tag))
 
     # -- control --------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class MpiTransport(MpiMessages):
             return exchange(self.users_comm, item, kind, self.peers)
 
     def agree(self, digest: int) -> bool:
-        return all(each == digest for each in self.exchange(digest, int))
+        return all(number == digest for number in self.exchange(digest, int))
 
     @property
     def calls(self) -> Calls | None:
@@ -228,19 +228,19 @@ class MpiTransport(MpiMessages):
         order = PlanStream(self.arrays, x)
         if self._needs_staging(x):
             staging = HostStaging(x, self.copies)
-            after = [staging.start_to_gpu]
+            epilogue = [staging.start_to_gpu]
             return StreamRequest(
-                order, partial(self._received, staging.host, peer, tag, staging, after)
+                order, partial(self._received, staging.host, peer, tag, staging, epilogue)
             )
         order.begin()
         self.arrays.synchronize(x)
         return self._received(x, peer, tag, x)
 
     def _received(
-        self, memory: Array, peer: int, tag: int, kept: object, after: Sequence[Thunk] = ()
+        self, memory: Array, peer: int, tag: int, buffers: object, epilogue: Sequence[Thunk] = ()
     ) -> Request:
         request = self.peers.inside(self.users_comm.Irecv, as_buffer(memory), peer, tag)
-        return of_message(request, kept, self.peers, "receiving a message", peer, after)
+        return of_message(request, buffers, self.peers, "receiving a message", peer, epilogue)
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
         receiving = self.irecv(receive.data, receive.peer, tag)
@@ -265,26 +265,26 @@ class MpiTransport(MpiMessages):
         # there, which one that a rank has left in its middle never does.
         parents = [*map(MPI.Intracomm, (self.users_comm, self.plans_comm, self.natives_comm))]
 
-        def meet(decision: Decision, attempt: int) -> Any:
+        def regroup(decision: Decision, attempt: int) -> Any:
             comm = parents[attempt % len(parents)]
             members = comm.group.Incl(decision.ranks)
             create: Callable[[], MPI.Comm] = partial(comm.Create_group, members, attempt)
-            left = partial(self.peers.out, decision.ranks)
-            part = within(self.peers, "making a group of the survivors", create, left)
-            made = make(MpiTransport(part, self))
+            missing = partial(self.peers.out, decision.ranks)
+            part = within(self.peers, "making a group of the survivors", create, missing)
+            result = make(MpiTransport(part, self))
             part.Free()
-            return made
+            return result
 
-        return go_on(self.peers, str, meet, self.attempts)
+        return go_on(self.peers, str, regroup, self.attempts)
 
     def _gpu_awareness(self) -> GpuAwareness:
         return GpuAwareness.agreed(self.exchange(GpuAwareness.detect(), GpuAwareness))
 
     def _is_oversubscribed(self) -> bool:
         """Whether the ranks of this node outnumber the cores that they may use."""
-        given = on_all(own_cores, self.rank, self.exchange, refusals=(CollectiveError,))
-        cores = self.exchange(given, Cores)
-        node = next(each for each in self.nodes if self.rank in each)
+        local_cores = on_all(own_cores, self.rank, self.exchange, refusals=(CollectiveError,))
+        cores = self.exchange(local_cores, Cores)
+        node = next(ranks for ranks in self.nodes if self.rank in ranks)
         return is_oversubscribed([cores[rank] for rank in node])
 
     def _nodes(self) -> tuple[Nodes, str]:
@@ -328,21 +328,21 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
         RankLost: some rank did not come within the deadline.
     """
     peers = peers or Peers(comm.rank, comm.size)
-    left = peers.calls.left if peers.calls is not None else 0
-    data = left.to_bytes(_NUMBER, "little") + encode_for(kind, item)
+    aborted_plan = peers.calls.left if peers.calls is not None else 0
+    data = aborted_plan.to_bytes(_NUMBER, "little") + encode_for(kind, item)
     lengths = np.empty(comm.size, np.int64)
     peers.exchanges += 1
     stage = Stage(agreeing())
     request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
     completed(request, peers, stage, lengths)
-    found = bytearray(int(lengths.sum()))
-    request = peers.inside(comm.Iallgatherv, data, [found, lengths, MPI.BYTE])
-    completed(request, peers, stage, data, found, lengths)
+    received = bytearray(int(lengths.sum()))
+    request = peers.inside(comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
+    completed(request, peers, stage, data, received, lengths)
     ends = np.cumsum(lengths)
-    parts = [bytes(found[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
+    parts = [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
     if peers.calls is not None:
-        peers.calls.hear([int.from_bytes(each[:_NUMBER], "little") for each in parts])
-    return decode_alike([each[_NUMBER:] for each in parts], kind)
+        peers.calls.hear([int.from_bytes(part[:_NUMBER], "little") for part in parts])
+    return decode_alike([part[_NUMBER:] for part in parts], kind)
 
 
 def _bare(comm: MPI.Intracomm, peers: Peers) -> MPI.Comm:
@@ -355,7 +355,7 @@ def _bare(comm: MPI.Intracomm, peers: Peers) -> MPI.Comm:
 
 
 def _duplicate(comm: MPI.Comm, peers: Peers) -> MPI.Comm:
-    found: tuple[MPI.Comm, MPI.Request] = peers.inside(comm.Idup)
-    copy, request = found
+    duplicate: tuple[MPI.Comm, MPI.Request] = peers.inside(comm.Idup)
+    copy, request = duplicate
     completed(request, peers, _MAKING, copy)
     return copy

@@ -142,7 +142,7 @@ from mpicoll.mpi.gpu_awareness import GpuAwareness
 found = GpuAwareness.detect()
 print(found, repr(gpu_trial.obstacle(0)) if found.aware else "")
 command = [sys.executable, "-c", gpu_trial._CHILD, "0"]
-print("a child:", repr(gpu_trial.run(command, gpu_trial.alone(os.environ))))
+print("a child:", repr(gpu_trial.run(command, gpu_trial.singleton_environment(os.environ))))
 """
 
 

@@ -97,7 +97,7 @@ def test_what_only_the_build_says_is_tried_first(
 ) -> None:
     monkeypatch.setattr(gpu_awareness, "obstacle", lambda gpu: why)
     claim = GpuAwareness.ask(YES, "Open MPI v5.0.11", {})
-    found = claim.tried(0)
+    found = claim.try_on(0)
     assert (claim.is_sure, found.is_sure, found.aware) == (False, True, aware)
     assert why in found.reason
     assert GpuAwareness.ask(YES, "Open MPI", {"MPICOLL_GPU_AWARE": "1"}).is_sure
@@ -106,7 +106,7 @@ def test_what_only_the_build_says_is_tried_first(
 def test_a_trial_is_no_rank_of_the_launch() -> None:
     given = {"PMIX_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "SLURM_PROCID": "1",
              "OMPI_MCA_pml": "ucx", "UCX_TLS": "all"}  # fmt: skip
-    left = set(gpu_trial.alone(given))
+    left = set(gpu_trial.singleton_environment(given))
     assert {"OMPI_MCA_pml", "UCX_TLS"} <= left and not left & {*list(given)[:3]}
 
 

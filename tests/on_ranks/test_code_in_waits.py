@@ -150,9 +150,9 @@ def comm(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from mpi4py import MPI
 
     from mpicoll import Comm
-    from mpicoll.mpi.communicator.state import AFTER
+    from mpicoll.mpi.communicator.state import WARMUP
 
-    monkeypatch.setenv(AFTER, "0")
+    monkeypatch.setenv(WARMUP, "0")
     made = Comm(MPI.COMM_WORLD.Dup())
     made.Barrier()
     yield made
@@ -271,9 +271,9 @@ def test_a_rank_interrupted_in_a_first_call_completes_it(
     """The others may be inside MPI's own call, which they cannot leave."""
     from mpicoll.mpi.communicator import state
 
-    monkeypatch.setattr(state, "_AFTER", 1)
+    monkeypatch.setattr(state, "_WARMUP_CALLS", 1)
     monkeypatch.setattr(state, "_idle", [])  # no state of a freed communicator knows the call
-    monkeypatch.delenv(state.AFTER)
+    monkeypatch.delenv(state.WARMUP)
 
     from mpi4py import MPI
 

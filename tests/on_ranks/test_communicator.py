@@ -21,7 +21,7 @@ from mpicoll.flight.layout import Outcome  # noqa: E402
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 from mpicoll.mpi.communicator import dispatcher, state  # noqa: E402
 from mpicoll.mpi.communicator.dispatcher import Signature  # noqa: E402
-from mpicoll.mpi.communicator.state import AFTER, FORCED  # noqa: E402
+from mpicoll.mpi.communicator.state import FORCED, WARMUP  # noqa: E402
 from mpicoll.runtime.order import REPRODUCIBLE  # noqa: E402
 
 Call = Callable[[Any], Any]
@@ -30,7 +30,7 @@ Call = Callable[[Any], Any]
 
 @pytest.fixture(autouse=True)
 def _at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(AFTER, "0")
+    monkeypatch.setenv(WARMUP, "0")
     monkeypatch.setattr(state, "_MOST_IDLE", 0)  # each test has a state of its own
 
 
@@ -647,7 +647,7 @@ def test_no_number_of_the_call_changes_an_extreme(
     """Calls of a new communicator, and those of a signature that has not been met, included."""
     if comm.size == 1:
         pytest.skip("MPI serves one rank")
-    monkeypatch.delenv(AFTER)
+    monkeypatch.delenv(WARMUP)
     for op, expected in ((MPI.MIN, least), (MPI.MAX, most)):
         found = {str(float(EXTREMES[name](comm, items[comm.rank % 2], op))) for _ in range(20)}
         assert comm.allgather(found) == [{str(expected)}] * comm.size

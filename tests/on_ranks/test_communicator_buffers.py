@@ -10,7 +10,7 @@ import pytest
 
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm  # noqa: E402
-from mpicoll.mpi.communicator.state import AFTER  # noqa: E402
+from mpicoll.mpi.communicator.state import WARMUP  # noqa: E402
 
 Buffer = Callable[[Any], Any]
 """Makes the buffer of a call from an array of float64."""
@@ -20,7 +20,7 @@ Buffer = Callable[[Any], Any]
 def comm(c: Collectives, request: pytest.FixtureRequest) -> Iterator[Comm]:
     """A communicator that is ours at once, and one that its first calls leave to MPI."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(AFTER, request.param)
+        patch.setenv(WARMUP, request.param)
         made = Comm(MPI.COMM_WORLD.Dup())
         made.Barrier()
         yield made

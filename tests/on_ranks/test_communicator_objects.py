@@ -18,7 +18,7 @@ from mpicoll import Collectives, Comm  # noqa: E402
 from mpicoll.mpi.communicator import CartComm, state  # noqa: E402
 from mpicoll.mpi.communicator.in_order import in_order  # noqa: E402
 from mpicoll.mpi.communicator.messages import Rooms, head_at  # noqa: E402
-from mpicoll.mpi.communicator.state import AFTER  # noqa: E402
+from mpicoll.mpi.communicator.state import WARMUP  # noqa: E402
 
 SHARED, TWICE = [1], np.arange(3.0)
 ITEMS: dict[str, Any] = {
@@ -46,7 +46,7 @@ MIXED = list(ITEMS.values())
 @pytest.fixture(scope="module")
 def comm(c: Collectives) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(AFTER, "0")
+        patch.setenv(WARMUP, "0")
         made = Comm(MPI.COMM_WORLD.Dup())
         yield made
         made.Free()

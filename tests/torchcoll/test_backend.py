@@ -253,7 +253,7 @@ def test_who_asks_whether_a_work_is_complete_learns_that_a_rank_is_missing(
     work.number = 1
     order._issued.append(work)
     assert not work.is_completed()
-    monkeypatch.setattr(works, "_ASKED", 0.05)
+    monkeypatch.setattr(works, "_PATIENCE", 0.05)
     while not work.is_completed():
         sleep(0.01)
     assert "rank 3 did not come" in str(work.exception()) and not work.is_success()

@@ -29,7 +29,7 @@ import torch.distributed as dist
 
 from torchcoll import LaunchError
 from torchcoll.place import ARGUMENTS, Place
-from torchcoll.rendezvous.meeting import Met, meet
+from torchcoll.rendezvous.meeting import Met, exchange_members
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import VARIABLE, own_secret, private_directory, seal, unseal
 from torchcoll.rendezvous.store import server
@@ -163,7 +163,7 @@ def meeting(
 
     def join(secret: bytes, rank: int, size: int) -> Met | LaunchError:
         try:
-            return meet(store, secret, Place(rank, size, ARGUMENTS), [], 5.0)
+            return exchange_members(store, secret, Place(rank, size, ARGUMENTS), [], 5.0)
         except LaunchError as error:
             return error
 

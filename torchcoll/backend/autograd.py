@@ -116,12 +116,12 @@ def copied(call: Call, *, is_in_place: bool) -> Call:
         call: a function, its outputs, and its other arguments.
         is_in_place: see `Operator`.
     """
-    function, outputs, *rest = call
+    function, outputs, *arguments = call
 
     def run() -> None:
         with torch.set_grad_enabled(is_in_place):
             results = _clone(outputs)
-        function(results, *rest)
+        function(results, *arguments)
         with torch.enable_grad():
             for output, result in zip(leaves(outputs), leaves(results), strict=True):
                 output.copy_(result)

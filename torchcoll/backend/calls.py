@@ -51,7 +51,7 @@ class TensorCalls:
             give_back(tensor, x)
 
     def allgather(self, outputs: Tensors, tensor: Tensor) -> None:
-        counts = tuple(each.numel() for each in outputs)
+        counts = tuple(output.numel() for output in outputs)
         if len(set(counts)) > 1:
             self._allgather_uneven(outputs, tensor, counts)
             return
@@ -62,7 +62,7 @@ class TensorCalls:
     def _allgather_uneven(self, outputs: Tensors, tensor: Tensor, counts: Any) -> None:
         x = flat(tensor)
         width = x.numel() // max(tensor.numel(), 1) or 1
-        counts = tuple(width * each for each in counts)
+        counts = tuple(width * count for count in counts)
         whole = x.new_empty(sum(counts))
         self.run("allgather", x, whole, counts=counts)
         hand_out(outputs, torch.split(whole, counts))
@@ -91,9 +91,9 @@ class TensorCalls:
 
     def reduce_scatter(self, output: Tensor, inputs: Tensors, op: Any) -> None:
         x = flat(output)
-        counts = tuple(each.numel() for each in inputs)
+        counts = tuple(block.numel() for block in inputs)
         if len(set(counts)) > 1:
-            whole = torch.cat([flat(each) for each in inputs])
+            whole = torch.cat([flat(block) for block in inputs])
             self.run("reduce_scatter", whole, x, op, counts=counts)
         else:
             self.run("reduce_scatter", self.room.rows_of(inputs), x, op)
@@ -112,10 +112,10 @@ class TensorCalls:
     ) -> None:
         x, whole = flat(tensor), flat(output)
         if not output_sizes and not input_sizes:
-            for each, label in ((x, "input"), (whole, "output")):
-                if each.numel() % self.size:
+            for array, label in ((x, "input"), (whole, "output")):
+                if array.numel() % self.size:
                     raise ArgumentError(
-                        f"the {label} of all_to_all_single has {each.numel()} elements: without "
+                        f"the {label} of all_to_all_single has {array.numel()} elements: without "
                         f"sizes, a multiple of the {self.size} ranks"
                     )
             self._alltoall(x, whole)
@@ -127,10 +127,10 @@ class TensorCalls:
             give_back(output, whole)
 
     def all_to_all(self, outputs: Tensors, tensors: Tensors) -> None:
-        parts = [flat(each) for each in tensors]
-        rooms = [flat(each) for each in outputs]
-        whole = rooms[0].new_empty(sum(each.numel() for each in rooms))
-        sent, received = [each.numel() for each in parts], [each.numel() for each in rooms]
+        parts = [flat(tensor) for tensor in tensors]
+        rooms = [flat(output) for output in outputs]
+        whole = rooms[0].new_empty(sum(room.numel() for room in rooms))
+        sent, received = [part.numel() for part in parts], [room.numel() for room in rooms]
         self._alltoall_uneven(torch.cat(parts), whole, sent, received)
         hand_out(outputs, torch.split(whole, received))
 
@@ -144,9 +144,9 @@ class TensorCalls:
     def _alltoall_uneven(self, x: Tensor, out: Tensor, sent: Any, received: Any) -> None:
         """Exchange blocks of lengths that each rank knows of its own only."""
         size = self.size
-        own = torch.tensor([*sent, *received], dtype=torch.int64, device=HOST)
-        every = own.new_empty((size, 2 * size))
-        self.run("allgather", own, every)
+        lengths = torch.tensor([*sent, *received], dtype=torch.int64, device=HOST)
+        every = lengths.new_empty((size, 2 * size))
+        self.run("allgather", lengths, every)
         table = every.tolist()
         counts = tuple(tuple(row[:size]) for row in table)
         wanted = tuple(tuple(row[size:]) for row in table)
@@ -161,7 +161,7 @@ class TensorCalls:
                 f"rank {source} sends {counts[source][target]} elements to rank {target}, which "
                 f"expects {wanted[target][source]}"
             )
-        if len({each for row in counts for each in row}) == 1:
+        if len({count for row in counts for count in row}) == 1:
             self._alltoall(x, out)
         else:
             self.run("alltoall", x, out, counts=counts)
@@ -172,8 +172,8 @@ class TensorCalls:
 
     def repeat(self, outputs: Tensors, call: Callable[..., None], *arguments: Any) -> None:
         """Run a collective for the output, and the arguments, of each place in some lists."""
-        for output, *others in zip(outputs, *arguments, strict=True):
-            call(output, *others)
+        for output, *values in zip(outputs, *arguments, strict=True):
+            call(output, *values)
 
     def run(
         self, name: str, x: Tensor | None, out: Tensor | None, op: str = "sum", root: int = 0,
@@ -187,7 +187,7 @@ class TensorCalls:
         opened = self._opened()
         opened._call(name, x, out, op, root, counts, self.algorithms[name])
 
-    def agree(self, said: str) -> None:
+    def agree(self, description: str) -> None:
         """Return where all ranks leave this call to the library; collective.
 
         Raises:
@@ -196,9 +196,11 @@ class TensorCalls:
         if self.size == 1:
             return
         opened = self._opened()
-        digest = digest_of(said)
+        digest = digest_of(description)
         if not opened.plans.matches(digest):
-            opened.plans.agree(ArgumentError(f"this rank calls {said}, and others something else"))
+            opened.plans.agree(
+                ArgumentError(f"this rank calls {description}, and others something else")
+            )
 
     def _none(self, like: Tensor) -> Tensor:
         return like.new_empty((self.size, 0))
@@ -207,8 +209,8 @@ class TensorCalls:
 def _lengths(tensor: Tensor, x: Tensor, sizes: Any, ranks: int) -> list[int]:
     """Return the elements for each rank, given rows of the first axis."""
     rows = tensor.shape[0] if tensor.dim() else 1
-    given = list(sizes) if sizes else [rows // ranks] * ranks
-    if len(given) != ranks or sum(given) != rows:
-        raise ArgumentError(f"sizes {given} do not cut {rows} rows for {ranks} ranks")
+    row_counts = list(sizes) if sizes else [rows // ranks] * ranks
+    if len(row_counts) != ranks or sum(row_counts) != rows:
+        raise ArgumentError(f"sizes {row_counts} do not cut {rows} rows for {ranks} ranks")
     width = x.numel() // rows if rows else 0
-    return [width * each for each in given]
+    return [width * count for count in row_counts]

@@ -34,7 +34,7 @@ from torchcoll.backend.opening import (
 from torchcoll.backend.order import Call, Order
 from torchcoll.backend.tensors import Tensor, is_watched, moves, op_name, reduces
 from torchcoll.backend.works import (
-    DONE,
+    COMPLETE_WORK,
     IssuedWork,
     ProfiledWork,
     QueuedWork,
@@ -84,7 +84,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._rank, self._size = rank, size
         self.algorithms = choose(options)
         self.library = self._plain(_GLOO)
-        self.others: dict[str, Any] = {}
+        self.device_libraries: dict[str, Any] = {}
         self.calls = TensorCalls(rank, size, self._opened_once, self.algorithms)
         self.order = Order(f"torchcoll {rank}")
         self.not_reduced: set[torch.dtype] = set()
@@ -100,8 +100,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             shared = self._opened.transport.shared
             is_shared = shared is not None and shared.mailbox is not None
             parts.append(f"{self._size} ranks {'in shared memory' if is_shared else 'by messages'}")
-        parts += [f"{device} by {each._get_backend(torch.device(device)).name()}"
-                  for device, each in self.others.items()]  # fmt: skip
+        parts += [f"{device} by {library._get_backend(torch.device(device)).name()}"
+                  for device, library in self.device_libraries.items()]  # fmt: skip
         return ", ".join(parts)
 
     def get_group_store(self) -> Any:
@@ -112,8 +112,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if kind == _GLOO:
             self.library._register_backend(device, kind, backend)
         else:
-            self.others.setdefault(device.type, self._plain(kind))
-            self.others[device.type]._register_backend(device, kind, backend)
+            self.device_libraries.setdefault(device.type, self._plain(kind))
+            self.device_libraries[device.type]._register_backend(device, kind, backend)
 
     def _plain(self, kind: Any) -> Any:
         """Return a process group of torch's own for the same ranks."""
@@ -139,8 +139,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     # -- collectives ------------------------------------------------------------------------
 
-    def allreduce(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
-        tensors, opts = _one(tensors), _options(c10d.AllreduceOptions, opts, rest, named)
+    def allreduce(self, tensors: Any, opts: Any = None, *arguments: Any, **named: Any) -> Any:
+        tensors, opts = _as_list(tensors), _options(c10d.AllreduceOptions, opts, arguments, named)
         x, op = tensors[0], op_name(opts.reduceOp)
         call = self.calls.allreduce, x, op
         issued = autograd.ALL_REDUCE, tensors, call, tensors, opts
@@ -158,8 +158,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         call = self.calls.repeat, tensors, self.calls.allreduce, [op] * len(tensors)
         return self._issue(autograd.ALL_REDUCE_COALESCED, tensors, call, tensors, opts)
 
-    def broadcast(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
-        tensors, opts = _one(tensors), _options(c10d.BroadcastOptions, opts, rest, named)
+    def broadcast(self, tensors: Any, opts: Any = None, *arguments: Any, **named: Any) -> Any:
+        tensors, opts = _as_list(tensors), _options(c10d.BroadcastOptions, opts, arguments, named)
         x, root = tensors[0], opts.rootRank
         call = self.calls.broadcast, x, root
         issued = autograd.BROADCAST, tensors, call, tensors, opts
@@ -169,8 +169,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return self._forward("broadcast", tensors, opts, tensors)
         return self._issue(*issued)
 
-    def reduce(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
-        tensors, opts = _one(tensors), _options(c10d.ReduceOptions, opts, rest, named)
+    def reduce(self, tensors: Any, opts: Any = None, *arguments: Any, **named: Any) -> Any:
+        tensors, opts = _as_list(tensors), _options(c10d.ReduceOptions, opts, arguments, named)
         x, op, root = tensors[0], op_name(opts.reduceOp), opts.rootRank
         out = x if self._rank == root else None
         call = self.calls.reduce, x, op, root
@@ -196,7 +196,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         opts = _options(c10d.AllgatherOptions, opts)
-        if not _moves([*inputs, *(each for row in outputs for each in row)]):
+        if not _moves([*inputs, *(tensor for row in outputs for tensor in row)]):
             return self._forward("allgather_coalesced", outputs, inputs, opts, outputs)
         call = self.calls.allgather_coalesced, outputs, inputs
         return self._issue(autograd.ALL_GATHER_COALESCED, inputs, call, outputs, opts)
@@ -224,10 +224,12 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def gather(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
+    def gather(
+        self, outputs: Any, inputs: Any, opts: Any = None, *arguments: Any, **named: Any
+    ) -> Any:
         if isinstance(inputs, Tensor):
             outputs, inputs = [outputs] if outputs else [], [inputs]
-        opts = _options(c10d.GatherOptions, opts, rest, named)
+        opts = _options(c10d.GatherOptions, opts, arguments, named)
         rows, x, root = outputs[0] if outputs else [], inputs[0], opts.rootRank
         out = rows if self._rank == root else None
         call = self.calls.gather, rows, x, root
@@ -238,10 +240,12 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return self._forward("gather", outputs, inputs, opts, rows)
         return self._issue(*issued)
 
-    def scatter(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
+    def scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, *arguments: Any, **named: Any
+    ) -> Any:
         if isinstance(outputs, Tensor):
             outputs, inputs = [outputs], [inputs] if inputs else []
-        opts = _options(c10d.ScatterOptions, opts, rest, named)
+        opts = _options(c10d.ScatterOptions, opts, arguments, named)
         rows, out, root = inputs[0] if inputs else [], outputs[0], opts.rootRank
         x = rows if self._rank == root else None
         call = self.calls.scatter, out, rows, root
@@ -253,11 +257,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return self._issue(*issued)
 
     def reduce_scatter(
-        self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any, **named: Any
+        self, outputs: Any, inputs: Any, opts: Any = None, *arguments: Any, **named: Any
     ) -> Any:
         if isinstance(outputs, Tensor):
             outputs, inputs = [outputs], [inputs]
-        opts = _options(c10d.ReduceScatterOptions, opts, rest, named)
+        opts = _options(c10d.ReduceScatterOptions, opts, arguments, named)
         op, out, rows = op_name(opts.reduceOp), outputs[0], inputs[0]
         call = self.calls.reduce_scatter, out, rows, op
         issued = autograd.REDUCE_SCATTER, rows, call, outputs, opts
@@ -323,8 +327,12 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def barrier(self, opts: Any = None, **named: Any) -> Any:
         opts = _options(c10d.BarrierOptions, opts, (), named)
-        if self.others and opts.device is not None and opts.device.type in self.others:
-            return self.others[opts.device.type].barrier(opts)
+        if (
+            self.device_libraries
+            and opts.device is not None
+            and opts.device.type in self.device_libraries
+        ):
+            return self.device_libraries[opts.device.type].barrier(opts)
         call = self.calls.run, "barrier", None, None
         tensors: list[Tensor] = []
         issued = autograd.BARRIER, tensors, call, tensors, opts
@@ -338,8 +346,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def _reduces(self, op: str | None, tensors: Tensors) -> bool:
         return all(
-            reduces(op, each.dtype) and moves(each) and each.dtype not in self.not_reduced
-            for each in tensors
+            reduces(op, tensor.dtype) and moves(tensor) and tensor.dtype not in self.not_reduced
+            for tensor in tensors
         )
 
     def _serve(
@@ -361,14 +369,14 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return None
         if opts.timeout > _OF_THE_GROUP or (operator.copies and autograd.is_checked(results)):
             return None
-        known = name, x, out, op, root, None, self.algorithms[name], rows
-        work: Any = DONE
+        key = name, x, out, op, root, None, self.algorithms[name], rows
+        work: Any = COMPLETE_WORK
         if opts.asyncOp:
             work = IssuedWork(call, results, order, self._missing)
-            is_known = order.issue(work, known)
+            is_known = order.issue(work, key)
         else:
             try:
-                is_known = order.run_known(known)
+                is_known = order.run_known(key)
             except CollectiveError as error:
                 raise as_torch(error) from error
         if not is_known:
@@ -409,7 +417,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             self.order.run(*call)
         except CollectiveError as error:
             raise as_torch(error) from error
-        return DONE
+        return COMPLETE_WORK
 
     def _profile(
         self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any
@@ -423,24 +431,24 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             work.wait()
         return work
 
-    def _forward(self, name: str, *given: Any) -> Any:
+    def _forward(self, name: str, *parameters: Any) -> Any:
         """Leave a call to the library: in its turn, or at once where it is not on the host.
 
-        The last of `given` is where the results are, the one before the options.
+        The last of `parameters` is where the results are, the one before the options.
         """
-        *arguments, opts, results = given
+        *arguments, opts, results = parameters
         tensors = list(autograd.leaves(arguments))
-        device = next((each.device.type for each in tensors if not each.is_cpu), "cpu")
-        library = self.others.get(device, self.library)
+        device = next((tensor.device.type for tensor in tensors if not tensor.is_cpu), "cpu")
+        library = self.device_libraries.get(device, self.library)
         how = method_of(library, name)
         if device != "cpu":
             return how(*arguments, opts)
-        said = f"{name} of the library, {tensors[0].dtype if tensors else None}"
+        description = f"{name} of the library, {tensors[0].dtype if tensors else None}"
         enabled, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
         def call() -> None:
             with self._recorded(name):
-                run_unseen(self.calls.agree, said)
+                run_unseen(self.calls.agree, description)
                 with autograd_mode(enabled=enabled, inference=inference):
                     how(*arguments, opts).wait()
 
@@ -450,8 +458,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         """Return a context in which the flight recorder has a call of the library."""
         if self._size == 1:
             return nullcontext()
-        found: AbstractContextManager[None] = self._opened_once().recording.call(f"{name} of gloo")
-        return found
+        context: AbstractContextManager[None] = self._opened_once().recording.call(
+            f"{name} of gloo"
+        )
+        return context
 
     def _within(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
         """Run a call that waits for the others for so many seconds, not for the group's timeout."""
@@ -494,27 +504,27 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return f"it waits for rank {ranks}" if ranks else "all ranks have called"
 
 
-def _one(tensors: Any) -> Any:
+def _as_list(tensors: Any) -> Any:
     return tensors if type(tensors) is list or not isinstance(tensors, Tensor) else [tensors]
 
 
-def _options(kind: Any, opts: Any, rest: Any = (), named: Any = _NOTHING) -> Any:
+def _options(kind: Any, opts: Any, arguments: Any = (), named: Any = _NOTHING) -> Any:
     """Return options as torch's own methods take them, or an operator, root or timeout instead."""
     if type(opts) is kind:
         return opts
     if unknown := named.keys() - _FIELDS.keys():
         raise TypeError(f"{min(unknown)} is no argument of this call; use {', '.join(_FIELDS)}")
-    made = kind()
-    for name, each in named.items():
-        setattr(made, _FIELDS[name], each)
-    for each in (opts, *rest):
-        if isinstance(each, timedelta):
-            made.timeout = each
-        elif isinstance(each, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
-            made.reduceOp = each
-        elif each is not None:
-            made.rootRank = each
-    return made
+    options = kind()
+    for name, value in named.items():
+        setattr(options, _FIELDS[name], value)
+    for value in (opts, *arguments):
+        if isinstance(value, timedelta):
+            options.timeout = value
+        elif isinstance(value, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+            options.reduceOp = value
+        elif value is not None:
+            options.rootRank = value
+    return options
 
 
 def _moves(tensors: Tensors) -> bool:

@@ -45,7 +45,7 @@ def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Group:
 
 
 def make_beside(
-    make: Callable[..., Any], beneath: str, given: Sequence[Any], named: dict[str, Any], *,
+    make: Callable[..., Any], beneath: str, arguments: Sequence[Any], named: dict[str, Any], *,
     over_mpi: bool,
 ) -> Any:  # fmt: skip
     """Make a group whose collectives on the host are ours, beside other libraries for GPUs.
@@ -53,7 +53,7 @@ def make_beside(
     Args:
         make: torch's maker of groups.
         beneath: the backend for torch to make, with gloo where the one asked for is ours.
-        given: what torch is given: size, rank, ranks of the group, backend, and more.
+        arguments: what torch is given: size, rank, ranks of the group, backend, and more.
         named: what it is given by name.
         over_mpi: see `make_group`.
 
@@ -63,7 +63,7 @@ def make_beside(
     Raises:
         ArgumentError: `pg_options` or ``TORCHCOLL_ALGORITHM`` names no such algorithm.
     """
-    size, rank, ranks, backend, *rest = given
+    size, rank, ranks, backend, *extras = arguments
     options = named.get("backend_options")
     if isinstance(options, (str, Mapping)):
         named = {**named, "backend_options": None}
@@ -72,10 +72,10 @@ def make_beside(
     algorithms = choose(options)
     plain, c10d.ProcessGroup = c10d.ProcessGroup, Group
     try:
-        made = make(size, rank, ranks, beneath, *rest, **named)
+        group_and_store = make(size, rank, ranks, beneath, *extras, **named)
     finally:
         c10d.ProcessGroup = plain
-    group, store = made
+    group, store = group_and_store
     if isinstance(group, Group):
         group.algorithms.update(algorithms)
         if over_mpi:
@@ -83,7 +83,7 @@ def make_beside(
         # What the program has asked for, and a group that it makes next takes after.
         c10d._world.pg_map[group] = (backend, store)
         c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
-    return made
+    return group_and_store
 
 
 def _exchange_over_mpi(group: Group) -> None:

@@ -13,7 +13,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, RankLost
 from mpicoll.execution import extension
 from torchcoll.arrays import TorchArrays
-from torchcoll.backend.tensors import lent
+from torchcoll.backend.tensors import as_numpy
 from torchcoll.groups import world_ranks
 from torchcoll.transport import TorchTransport
 
@@ -50,7 +50,7 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
     Raises:
         RankLost: a rank did not come in so many seconds.
     """
-    keys = [_HERE.format(each) for each in range(size)]
+    keys = [_HERE.format(peer) for peer in range(size)]
     come(store, rank)
     end, nap = monotonic() + seconds, 1e-3
     # A wait in the store would keep other threads from it, which open other groups.
@@ -59,7 +59,7 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
         nap = min(2 * nap, _NAP)
     if all_here:
         return
-    if missing := [each for each, key in enumerate(keys) if not store.check([key])]:
+    if missing := [peer for peer, key in enumerate(keys) if not store.check([key])]:
         store.delete_key(keys[rank])
         ranks = ", ".join(map(str, missing))
         raise RankLost(
@@ -124,8 +124,8 @@ class OverMpi:
     def deadline(self, seconds: float) -> None:
         self.collectives.deadline = seconds
 
-    def _call(self, name: str, x: Any, out: Any, *given: Any) -> None:
-        self.collectives._call(name, _array(x), _array(out), *given)
+    def _call(self, name: str, x: Any, out: Any, *arguments: Any) -> None:
+        self.collectives._call(name, _array(x), _array(out), *arguments)
 
 
 def _array(tensor: torch.Tensor | None) -> Any:
@@ -134,4 +134,4 @@ def _array(tensor: torch.Tensor | None) -> Any:
     if tensor.dtype == torch.bfloat16:
         # NumPy has no such dtype; it is only moved here.
         tensor = tensor.view(torch.int16)
-    return lent(tensor.detach())
+    return as_numpy(tensor.detach())

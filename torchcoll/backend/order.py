@@ -93,24 +93,24 @@ class Order:
             finally:
                 self._release()
 
-    def run_known(self, known: Sequence[Any]) -> bool:
+    def run_known(self, key: Sequence[Any]) -> bool:
         """Run a call by its compiled program after all that were issued; whether there is one."""
         queue: Any = self.queue
         with self.turn:
-            if queue.run(*known):
+            if queue.run(*key):
                 return True
             if queue.completed == queue.issued:
                 return False
             self._complete_issued()
-            found: bool = queue.run(*known)
-            return found
+            has_run: bool = queue.run(*key)
+            return has_run
 
-    def issue(self, call: Pending, known: Sequence[Any]) -> bool:
+    def issue(self, call: Pending, key: Sequence[Any]) -> bool:
         """Give a call to the progress thread; whether that is possible."""
         with self._lock:
             if (queue := self.queue) is None:  # the group has been shut down meanwhile
                 return False
-            call.number = queue.issue(*known)
+            call.number = queue.issue(*key)
             if not call.number:
                 return False
             self._issued.append(call)
@@ -180,9 +180,9 @@ class Order:
                     signals.put(None)
                     return
                 self.complete(call, 0)
-                before, self._settled = self._settled, threading.Event()
+                previous_event, self._settled = self._settled, threading.Event()
                 settled = self._settled
-            before.wait(_STUCK)
+            previous_event.wait(_STUCK)
             call.settle()
             settled.set()
 
@@ -237,7 +237,7 @@ class Order:
             return
         number = queue.issued if number is None else number
         while queue.completed < number:
-            before = queue.failed
+            previous_failure = queue.failed
             try:
                 if not queue.complete(number):
                     refused = self._numbered(queue.completed + 1)
@@ -248,14 +248,14 @@ class Order:
                     finally:
                         queue.skip()
             except BaseException as error:
-                self._fail(queue, before, error)
+                self._fail(queue, previous_failure, error)
 
-    def _fail(self, queue: Queue, before: int, error: BaseException) -> None:
+    def _fail(self, queue: Queue, previous_failure: int, error: BaseException) -> None:
         """Keep the error of the call that it has ended, or raise it where it has ended none.
 
         The progress thread may have completed later calls meanwhile.
         """
-        failed = None if queue.failed == before else self._numbered(queue.failed)
+        failed = None if queue.failed == previous_failure else self._numbered(queue.failed)
         if failed is None:
             raise error
         failed.fail(error)
@@ -270,11 +270,11 @@ class Order:
         queue = self.queue
         if not call.number or queue is None or not self.turn.acquire(blocking=False):
             return
-        before = queue.failed
+        previous_failure = queue.failed
         try:
             if queue.look():
                 self.attend(call)
         except BaseException as error:
-            self._fail(queue, before, error)
+            self._fail(queue, previous_failure, error)
         finally:
             self.turn.release()

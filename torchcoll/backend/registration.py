@@ -61,14 +61,14 @@ def _meet_through_mpi(rendezvous: Any) -> None:
     if plain is None or plain.__module__ == __name__:
         return
 
-    def meet(url: str, **named: Any) -> Any:
+    def handle_env(url: str, **named: Any) -> Any:
         if "RANK" in os.environ or "?" in url:
             return plain(url, **named)
         from torchcoll.backend.meeting import meet_over_mpi
 
         return meet_over_mpi() or plain(url, **named)
 
-    handlers["env"] = meet
+    handlers["env"] = handle_env
 
 
 def _tell_timeouts(c10d: Any) -> None:
@@ -94,19 +94,23 @@ def _replace_groups(c10d: Any, make: Any) -> None:
     torch gives a library of Python's the whole group, and makes no other beside it.
     """
 
-    def helper(size: Any, rank: Any, ranks: Any, backend: Any, *rest: Any, **named: Any) -> Any:
-        served = _by_device(c10d, backend)
-        if not served:
-            return make(size, rank, ranks, backend, *rest, **named)
+    def helper(size: Any, rank: Any, ranks: Any, backend: Any, *extras: Any, **named: Any) -> Any:
+        libraries = _by_device(c10d, backend)
+        if not libraries:
+            return make(size, rank, ranks, backend, *extras, **named)
         from torchcoll.backend.making import make_beside
 
-        given, ours = (size, rank, ranks, backend, *rest), {NAME, OVER_MPI} & {*served.values()}
+        arguments, our_names = (
+            (size, rank, ranks, backend, *extras),
+            {NAME, OVER_MPI} & {*libraries.values()},
+        )
         beneath = backend
-        if ours:
+        if our_names:
             beneath = ",".join(
-                f"{device}:{'gloo' if name in ours else name}" for device, name in served.items()
+                f"{device}:{'gloo' if name in our_names else name}"
+                for device, name in libraries.items()
             )
-        return make_beside(make, beneath, given, named, over_mpi=OVER_MPI in ours)
+        return make_beside(make, beneath, arguments, named, over_mpi=OVER_MPI in our_names)
 
     c10d._new_process_group_helper = helper
 
@@ -116,7 +120,7 @@ def _by_device(c10d: Any, backend: Any) -> dict[str, str]:
     as_gloo = os.environ.get(AS_GLOO) == "1"
     if not as_gloo and "," not in str(backend):
         return {}
-    found: dict[str, str] = c10d.BackendConfig(backend).get_device_backend_map()
-    names = set(found.values())
+    libraries: dict[str, str] = c10d.BackendConfig(backend).get_device_backend_map()
+    names = set(libraries.values())
     is_one_of_several = len(names) > 1 and not names.isdisjoint((NAME, OVER_MPI))
-    return found if is_one_of_several or (as_gloo and "gloo" in names) else {}
+    return libraries if is_one_of_several or (as_gloo and "gloo" in names) else {}

@@ -27,7 +27,7 @@ _OPS = {
 _BY_NAME = {getattr(torch, name): name for name in DTYPES}
 _PLAIN = Tensor.__torch_dispatch__
 _OF_TORCH = Tensor, torch.nn.Parameter
-_MOST = 64 << 20
+_MAX_BYTES = 64 << 20
 """Bytes that a group keeps: a fresh page costs more than what is written there."""
 
 
@@ -59,7 +59,7 @@ def moves(tensor: Tensor) -> bool:
     return tensor.dtype in _BY_NAME or not tensor.is_quantized
 
 
-def lent(tensor: Tensor) -> Any:
+def as_numpy(tensor: Tensor) -> Any:
     """Return NumPy's array on the memory of a tensor on the host.
 
     `Tensor.numpy` forbids for good to resize that memory, as FSDP does after its collectives; a
@@ -102,20 +102,20 @@ def give_back(tensor: Tensor, result: Tensor) -> None:
         tensor.data.copy_(source.view(tensor.shape))
 
 
-def joined(tensors: Sequence[Tensor]) -> Tensor | None:
+def join_rows(tensors: Sequence[Tensor]) -> Tensor | None:
     """Return equal tensors that lie one after the other as rows, None where they do not."""
     first = tensors[0]
     count, step = first.numel(), first.numel() * first.element_size()
     start = first.data_ptr()
-    for index, each in enumerate(tensors):
-        if not each.is_contiguous() or each.numel() != count or each.dtype != first.dtype:
+    for index, tensor in enumerate(tensors):
+        if not tensor.is_contiguous() or tensor.numel() != count or tensor.dtype != first.dtype:
             return None
-        if each.data_ptr() != start + index * step or each.is_conj() or each.is_neg():
+        if tensor.data_ptr() != start + index * step or tensor.is_conj() or tensor.is_neg():
             return None
     if not count or first.dtype not in _BY_NAME:
         return None
     storage = first.untyped_storage()
-    if any(each.untyped_storage().data_ptr() != storage.data_ptr() for each in tensors):
+    if any(tensor.untyped_storage().data_ptr() != storage.data_ptr() for tensor in tensors):
         return None
     return first.detach().as_strided((len(tensors), count), (count, 1))
 
@@ -129,7 +129,7 @@ class Room:
     def take(self, rows: int, like: Tensor) -> Tensor:
         """Return rows like a flat tensor, whose contents last until the next such call."""
         nbytes = rows * like.numel() * like.element_size()
-        if nbytes > _MOST:
+        if nbytes > _MAX_BYTES:
             return like.new_empty((rows, like.numel()))
         if self.memory is None or self.memory.numel() < nbytes:
             self.memory = torch.empty(nbytes, dtype=torch.uint8, device=HOST)
@@ -137,17 +137,17 @@ class Room:
 
     def rows_of(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return equal tensors as the rows of one, for reading."""
-        found = joined(tensors)
-        if found is None:
-            parts = [flat(each).detach() for each in tensors]
-            found = self.take(len(parts), parts[0])
-            torch.stack(parts, out=found)
-        return found
+        rows = join_rows(tensors)
+        if rows is None:
+            parts = [flat(tensor).detach() for tensor in tensors]
+            rows = self.take(len(parts), parts[0])
+            torch.stack(parts, out=rows)
+        return rows
 
     def for_rows(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return rows for equal tensors to be written: their own memory where they lie together."""
-        found = joined(tensors)
-        return self.take(len(tensors), flat(tensors[0]).detach()) if found is None else found
+        rows = join_rows(tensors)
+        return self.take(len(tensors), flat(tensors[0]).detach()) if rows is None else rows
 
 
 def hand_out(tensors: Sequence[Tensor], rows: Tensor | Sequence[Tensor]) -> None:

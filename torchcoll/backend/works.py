@@ -18,7 +18,7 @@ from mpicoll.machine.waited import Waited
 from torchcoll.backend.order import Call, Order
 
 _NO_LIMIT = timedelta(0)
-_ASKED = 1.0
+_PATIENCE = 1.0
 """Seconds of asking in vain, after which a thread of the group waits for a call."""
 _FUTURES = threading.Lock()
 """Held while a call becomes done or is settled, or somebody asks for the future of one."""
@@ -60,10 +60,10 @@ class PendingWork(dist.Work):
         missing: names the ranks that keep it waiting.
 
     Attributes:
-        most: seconds for which a wait leaves the call to the group's threads; 0 takes it over.
+        max_wait: seconds for which a wait leaves the call to the group's threads; 0 takes it over.
     """
 
-    most = 0.0
+    max_wait = 0.0
     number = 0
     has_begun = False
     is_done: bool
@@ -76,7 +76,7 @@ class PendingWork(dist.Work):
         self.results, self.order, self.missing = list(results), order, missing
         self.error: BaseException | None = None
         self.future: Any = None
-        self.told: Any = None
+        self.outcome_future: Any = None
 
     def fail(self, error: BaseException) -> None:
         self.error = as_torch(error)
@@ -95,11 +95,11 @@ class PendingWork(dist.Work):
             future, self.future = self.future, None
         if future is None:
             return
-        before, _CALLBACKS.are_run = are_callbacks_run(), True
+        were_run, _CALLBACKS.are_run = are_callbacks_run(), True
         try:
             future.set_result(None)
         finally:
-            _CALLBACKS.are_run = before
+            _CALLBACKS.are_run = were_run
 
     def get_future(self) -> Any:
         """Return a future with the results, or the error, once the call has run.
@@ -110,9 +110,9 @@ class PendingWork(dist.Work):
         if are_callbacks_run():
             # Who waits for it there keeps a thread that would settle it.
             self.order.complete(self, 0)
-        if self.told is None:
-            self.told = self._promise().then(self._outcome)
-        return self.told
+        if self.outcome_future is None:
+            self.outcome_future = self._promise().then(self._outcome)
+        return self.outcome_future
 
     def _promise(self) -> Any:
         """Return a future that is set once the call has run."""
@@ -125,15 +125,19 @@ class PendingWork(dist.Work):
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         if not self.is_done:
-            seconds = max(timeout.total_seconds(), 0.0) or self.most
+            seconds = max(timeout.total_seconds(), 0.0) or self.max_wait
             if not self.order.complete(self, seconds):
                 raise dist.DistBackendError(
                     f"a collective was not complete in {seconds:g} s: {self.missing()}"
                 )
-        if self.told is not None and not self.told.done() and not are_callbacks_run():
+        if (
+            self.outcome_future is not None
+            and not self.outcome_future.done()
+            and not are_callbacks_run()
+        ):
             # Who has waited for a call takes its future to be complete.
             with suppress(Exception):
-                self.told.wait()
+                self.outcome_future.wait()
         if self.error is not None:
             raise self.error
         return True
@@ -162,7 +166,7 @@ class IssuedWork(PendingWork):
         number: of the call in its queue.
     """
 
-    asked: Waited | None = None
+    polling: Waited | None = None
 
     @property
     def is_done(self) -> bool:  # type: ignore[override]
@@ -176,9 +180,9 @@ class IssuedWork(PendingWork):
     def is_completed(self) -> bool:
         if self.is_done:
             return True
-        self.asked = self.asked or Waited()
-        before = self.asked.seconds
-        if before <= _ASKED < self.asked.look():
+        self.polling = self.polling or Waited()
+        seconds = self.polling.seconds
+        if seconds <= _PATIENCE < self.polling.look():
             # Nobody else would find that a rank is missing.
             self.order.attend(self)
         return self.is_done
@@ -220,7 +224,7 @@ class QueuedWork(PendingWork):
 class ProfiledWork(QueuedWork):
     """The handle of a call that a thread of the group runs, as torch's profiler expects it."""
 
-    most = math.inf
+    max_wait = math.inf
 
 
 def record_of(title: str, inputs: Sequence[torch.Tensor]) -> Any:
@@ -250,19 +254,19 @@ def are_callbacks_run() -> bool:
     return getattr(_CALLBACKS, "are_run", False)
 
 
-DONE = DoneWork()
+COMPLETE_WORK = DoneWork()
 
 
 def as_torch(error: BaseException) -> BaseException:
     """Return an error as programs for torch.distributed expect it."""
     if isinstance(error, RankLost):
-        told: BaseException = dist.DistBackendError(str(error))
-        told.__cause__ = error
-        return told
+        torch_error: BaseException = dist.DistBackendError(str(error))
+        torch_error.__cause__ = error
+        return torch_error
     if isinstance(error, CollectiveError) and not isinstance(error, RuntimeError):
-        told = _remade(type(error), error.args)
-        told.__cause__ = error
-        return told
+        torch_error = _remade(type(error), error.args)
+        torch_error.__cause__ = error
+        return torch_error
     return error
 
 
@@ -278,11 +282,11 @@ def _reduced(error: BaseException) -> Any:
     return _remade, (type(error).__bases__[0], error.args)
 
 
-def _remade(kind: Any, given: tuple[Any, ...]) -> BaseException:
-    own = _as_runtime_error(kind)
-    told: BaseException = own.__new__(own)
-    told.args = given
-    return told
+def _remade(kind: Any, arguments: tuple[Any, ...]) -> BaseException:
+    error_type = _as_runtime_error(kind)
+    error: BaseException = error_type.__new__(error_type)
+    error.args = arguments
+    return error
 
 
 def _future(result: Any) -> Any:

@@ -7,13 +7,13 @@ from secrets import token_bytes
 from mpicoll.machine.launchers import SRUN, TORCHRUN
 from torchcoll.place import ARGUMENTS, Place
 from torchcoll.rendezvous.file import open_over_file
-from torchcoll.rendezvous.meeting import Member, meet
+from torchcoll.rendezvous.meeting import Member, exchange_members
 from torchcoll.rendezvous.mpi import mpi_world, open_over_mpi
 from torchcoll.rendezvous.slurm import open_over_slurm
 from torchcoll.rendezvous.store import Rendezvous, distributed
 from torchcoll.rendezvous.url import open_url
 
-__all__ = ["Member", "meet", "open_store"]
+__all__ = ["Member", "exchange_members", "open_store"]
 
 
 def open_store(

@@ -45,18 +45,18 @@ def open_over_file(place: Place, timeout: float) -> Rendezvous:
 
 def launcher_identity() -> str:
     """Return a name that only the processes of one launch share: its process and start time."""
-    process, found = os.getppid(), None
+    process, identity = os.getppid(), None
     while process > 1:
         try:
             name, fields = _process(process)
         except OSError:
             break
-        if found is None or name in _DAEMONS:
-            found = f"{process}-{fields[19]}"
+        if identity is None or name in _DAEMONS:
+            identity = f"{process}-{fields[19]}"
         if name in _DAEMONS:
             break
         process = int(fields[1])
-    return found or str(os.getppid())
+    return identity or str(os.getppid())
 
 
 def _process(number: int) -> tuple[str, list[str]]:
@@ -65,5 +65,5 @@ def _process(number: int) -> tuple[str, list[str]]:
     psutil's start time depends on the clock, and ranks that ask at different times may differ.
     """
     text = Path(f"/proc/{number}/stat").read_text(errors="replace")  # a name may be any bytes
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    return name, rest.split()
+    name, _, fields = text.partition("(")[2].rpartition(")")
+    return name, fields.split()

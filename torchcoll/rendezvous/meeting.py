@@ -19,7 +19,7 @@ from torchcoll.place import Place
 from torchcoll.rendezvous.secret import VARIABLE, derive, seal, unseal
 from torchcoll.rendezvous.store import Store
 
-_MOST = 1 << 16
+_MAX_BYTES = 1 << 16
 """Bytes that a rank may write about itself."""
 _REFUSED = "refused"
 
@@ -52,7 +52,7 @@ class Met(NamedTuple):
     key: bytes
 
 
-def meet(
+def exchange_members(
     store: Store, secret: bytes, place: Place, gpus: list[str], timeout: float, unshared: str = ""
 ) -> Met:
     """Exchange the `Member` of every rank.
@@ -63,7 +63,7 @@ def meet(
     """
     meeting = _Meeting(store, place, time.monotonic() + timeout, timeout)
     try:
-        return meeting.meet(secret, gpus, unshared)
+        return meeting.exchange_members(secret, gpus, unshared)
     except LaunchError:
         with suppress(RuntimeError):
             store.set(_REFUSED, str(place.rank))
@@ -80,30 +80,30 @@ class _Meeting:
     def __init__(self, store: Store, place: Place, until: float, timeout: float) -> None:
         self.store, self.place, self.until, self.timeout = store, place, until, timeout
 
-    def meet(self, secret: bytes, gpus: list[str], unshared: str) -> Met:
+    def exchange_members(self, secret: bytes, gpus: list[str], unshared: str) -> Met:
         rank, ranks = self.place.rank, range(self.place.size)
         host = host_identity()
-        own = msgspec.json.encode(_Hello(self.place.size, host, token_hex(16))).decode()
-        if bytes(self.store.compare_set(f"hello/{rank}", "", own)) != own.encode():
+        hello = msgspec.json.encode(_Hello(self.place.size, host, token_hex(16))).decode()
+        if bytes(self.store.compare_set(f"hello/{rank}", "", hello)) != hello.encode():
             raise LaunchError(
                 f"rank {rank} joined twice: two processes have the same rank, "
                 "or the rendezvous file is left over from an earlier run (remove it)"
             )
-        texts = [self._await(f"hello/{each}") for each in ranks]
-        if texts[rank] != own.encode():
+        texts = [self._await(f"hello/{peer}") for peer in ranks]
+        if texts[rank] != hello.encode():
             raise LaunchError(f"another process has overwritten the entry of rank {rank}")
-        hellos = [self._hello(each, text) for each, text in enumerate(texts)]
+        hellos = [self._hello(peer, text) for peer, text in enumerate(texts)]
         self._check_refused()
         key = derive(secret, b"\n".join(texts).decode())
         name = "member/{}".format
-        told = msgspec.json.encode(Member(host, gpus, unshared))
-        self.store.set(name(rank), seal(key, name(rank), told))
+        entry = msgspec.json.encode(Member(host, gpus, unshared))
+        self.store.set(name(rank), seal(key, name(rank), entry))
         members = []
-        for each in ranks:
-            data = unseal(key, name(each), self._await(name(each)))
+        for peer in ranks:
+            data = unseal(key, name(peer), self._await(name(peer)))
             if data is None:
                 raise LaunchError(
-                    f"rank {each} on host {hellos[each].host!a} does not know this run's secret: "
+                    f"rank {peer} on host {hellos[peer].host!a} does not know this run's secret: "
                     "it is another user's process, left over from an earlier run, or has another "
                     f"{VARIABLE} or home folder than rank {rank}"
                 )
@@ -116,8 +116,8 @@ class _Meeting:
         except (ValueError, RecursionError):
             raise LaunchError(f"rank {rank} is no rank of torchcoll") from None
         if hello.size != self.place.size:
-            given = sorted([(self.place.rank, self.place.size), (rank, hello.size)])
-            ranks, sizes = map(list, zip(*given, strict=True))
+            sizes_by_rank = sorted([(self.place.rank, self.place.size), (rank, hello.size)])
+            ranks, sizes = map(list, zip(*sizes_by_rank, strict=True))
             raise LaunchError(f"ranks {ranks} were given sizes {sizes}: they must agree")
         return hello
 
@@ -131,8 +131,10 @@ class _Meeting:
             time.sleep(pause)
             pause = min(1.5 * pause, 0.05)
         value = bytes(self.store.get(key))
-        if len(value) > _MOST:
-            raise LaunchError(f"{key!r} in the store has {len(value)} bytes, of {_MOST} at most")
+        if len(value) > _MAX_BYTES:
+            raise LaunchError(
+                f"{key!r} in the store has {len(value)} bytes, of {_MAX_BYTES} at most"
+            )
         return value
 
     def _check_refused(self) -> None:

@@ -19,7 +19,7 @@ from torchcoll.rendezvous.store import Rendezvous, client, server
 from torchcoll.rendezvous.url import FORMS
 
 _PAUSE = 0.001
-_left: list[Any] = []
+_abandoned: list[Any] = []
 """Requests that were given up: MPI may still write to their memory."""
 
 
@@ -67,8 +67,8 @@ def open_over_mpi(comm: Any, place: Place, interface: str | None, timeout: float
             offer.secret = token_hex(32)
         except LaunchError as error:
             offer.refusal = str(error)
-    said = _broadcast(comm, msgspec.json.encode(offer), timeout)
-    offer = msgspec.json.decode(said, type=_Offer)
+    answer = _broadcast(comm, msgspec.json.encode(offer), timeout)
+    offer = msgspec.json.decode(answer, type=_Offer)
     if offer.refusal:
         raise LaunchError(offer.refusal)
     store = store or client(place, offer.address, offer.port, timeout)
@@ -87,16 +87,16 @@ def _broadcast(comm: Any, data: bytes, timeout: float) -> bytearray:
     """Return rank 0's bytes: mpi4py's own method for any object would pickle them."""
     length = np.array([len(data)])
     _complete(comm, comm.Ibcast(length), timeout)
-    found = bytearray(data if comm.rank == 0 else int(length[0]))
-    _complete(comm, comm.Ibcast(found), timeout)
-    return found
+    buffer = bytearray(data if comm.rank == 0 else int(length[0]))
+    _complete(comm, comm.Ibcast(buffer), timeout)
+    return buffer
 
 
 def _complete(comm: Any, request: Any, timeout: float) -> None:
     waited = Waited()
     while not request.Test():
         if waited.look() > timeout:
-            _left.append(request)
+            _abandoned.append(request)
             raise LaunchError(
                 f"rank {comm.rank} of {comm.size} waited {timeout:g} s for another over MPI: one "
                 "is stopped, or has not come to this call"

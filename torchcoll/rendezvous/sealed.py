@@ -12,7 +12,7 @@ from mpicoll.errors import LaunchError
 from torchcoll.rendezvous.secret import seal, unseal
 from torchcoll.rendezvous.store import Store
 
-_REFUSED, _HEARD = "refused/why", "refused/heard"
+_REFUSED, _ACKNOWLEDGED = "refused/why", "refused/heard"
 _HEARD_WITHIN = 2.0
 """Seconds that a rank which refuses waits for the others to hear of it: rank 0 has the store."""
 
@@ -118,19 +118,19 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
 
     # -- a rank that refuses ----------------------------------------------------------
 
-    def refuse(self, rank: int, others: int, error: BaseException) -> None:
+    def refuse(self, rank: int, peers: int, error: BaseException) -> None:
         """Tell the other ranks why this one does not connect, and wait until they have heard."""
         if self.check([_REFUSED]):
-            self.add(_HEARD, 1)
+            self.add(_ACKNOWLEDGED, 1)
             return
         self.set(_REFUSED, f"rank {rank}: {error}")
         until = monotonic() + _HEARD_WITHIN
-        while self.add(_HEARD, 0) < others and monotonic() < until:
+        while self.add(_ACKNOWLEDGED, 0) < peers and monotonic() < until:
             sleep(0.01)
 
     def check_refused(self) -> None:
         """Raise LaunchError where another rank has refused this launch."""
         if self.check([_REFUSED]):
             why = self.get(_REFUSED).decode(errors="replace")
-            self.add(_HEARD, 1)
+            self.add(_ACKNOWLEDGED, 1)
             raise LaunchError(f"another rank has refused this launch: {why}")

@@ -15,7 +15,7 @@ from platformdirs import user_state_path
 from mpicoll.errors import LaunchError
 
 VARIABLE = "TORCHCOLL_SECRET"
-_LEAST = 16
+_MIN_CHARACTERS = 16
 _TAG = 32
 
 
@@ -27,23 +27,25 @@ def own_secret() -> bytes:
     """
     text = os.environ.get(VARIABLE)
     if text is not None:
-        if len(text) < _LEAST:
-            raise LaunchError(f"{VARIABLE} needs {_LEAST} characters or more, which nobody guesses")
+        if len(text) < _MIN_CHARACTERS:
+            raise LaunchError(
+                f"{VARIABLE} needs {_MIN_CHARACTERS} characters or more, which nobody guesses"
+            )
         return text.encode()
     path = user_state_path("mpicoll") / "secret"
     try:
-        return _kept(path)
+        return _read_or_create(path)
     except OSError:
         pass
     # No home folder, or a read-only one, as in containers: the ranks of one host can do.
     path = private_directory() / "secret"
     try:
-        return _kept(path)
+        return _read_or_create(path)
     except OSError as error:
         raise LaunchError(f"cannot keep a secret in {path}: {error.strerror}") from None
 
 
-def _kept(path: Path) -> bytes:
+def _read_or_create(path: Path) -> bytes:
     """Return the secret in a file, made if there is none."""
     if not path.exists():
         _create(path)
@@ -93,8 +95,8 @@ def _read(path: Path) -> bytes:
         if not is_private or not stat.S_ISREG(status.st_mode):
             raise LaunchError(f"{path} must be your own file, which nobody else reads: chmod 600")
         text = source.read(4096)
-    if len(text) < _LEAST:
-        raise LaunchError(f"{path} has no secret of {_LEAST} characters: remove it")
+    if len(text) < _MIN_CHARACTERS:
+        raise LaunchError(f"{path} has no secret of {_MIN_CHARACTERS} characters: remove it")
     return text
 
 

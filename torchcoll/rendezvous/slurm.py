@@ -21,11 +21,11 @@ def open_over_slurm(place: Place, timeout: float) -> Rendezvous:
     nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST")
     if not nodes:
         raise LaunchError("srun set no SLURM_JOB_NODELIST: give init_method tcp://host:port")
-    alone = os.environ.get("SLURM_STEP_NUM_NODES", os.environ.get("SLURM_NNODES")) == "1"
-    step = "/".join(os.environ.get(each, "") for each in _STEP)
+    is_one_host = os.environ.get("SLURM_STEP_NUM_NODES", os.environ.get("SLURM_NNODES")) == "1"
+    step = "/".join(os.environ.get(variable, "") for variable in _STEP)
     secret = own_secret()
     port = 20000 + int.from_bytes(derive(secret, step)[:8]) % 12000
-    store = tcp_store(place, LOOPBACK if alone else first_host(nodes), port, timeout)
+    store = tcp_store(place, LOOPBACK if is_one_host else first_host(nodes), port, timeout)
     return Rendezvous(distributed().PrefixStore(step, store), secret)
 
 
@@ -36,10 +36,10 @@ def first_host(nodes: str) -> str:
     ('node003', 'a1', 'n1-ib')
     """
     if shutil.which("scontrol"):
-        found = subprocess.run(
+        process = subprocess.run(
             ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=False
         )
-        if found.returncode == 0 and found.stdout.strip():
-            return found.stdout.split()[0]
+        if process.returncode == 0 and process.stdout.strip():
+            return process.stdout.split()[0]
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", nodes)
     return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first.group() if first else nodes)

@@ -21,7 +21,7 @@ Store = Any
 """A key-value store of torch.distributed."""
 _ANSWERS_WITHIN = 10.0
 """Seconds in which whoever accepts a connection must prove to be such a store."""
-_OURS = "torchcoll"
+_MARKER = "torchcoll"
 """A key of stores that a rank has opened, and torchrun has not."""
 
 
@@ -34,7 +34,7 @@ class Rendezvous(NamedTuple):
 
     store: Store
     secret: bytes
-    done: Callable[[], None] = nothing
+    finish: Callable[[], None] = nothing
 
 
 def distributed() -> Any:
@@ -64,7 +64,7 @@ def tcp_store(place: Place, host: str, port: int, timeout: float) -> Store:
                 listener(host, port).close()
     store = client(place, host, port, timeout)
     try:
-        store.wait([_OURS], timedelta(seconds=_ANSWERS_WITHIN))
+        store.wait([_MARKER], timedelta(seconds=_ANSWERS_WITHIN))
     except RuntimeError:
         raise LaunchError(_foreign(place, host, port)) from None
     return store
@@ -95,7 +95,7 @@ def server(host: str, port: int) -> tuple[Store, int]:
     store = distributed().TCPStore(
         address, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
     )
-    store.set(_OURS, "")
+    store.set(_MARKER, "")
     return store, port
 
 
@@ -107,9 +107,9 @@ def client(place: Place, host: str, port: int, timeout: float) -> Store:
     """
     until = time.monotonic() + timeout
     while True:
-        left = max(0.1, until - time.monotonic())
+        remaining = max(0.1, until - time.monotonic())
         try:
-            socket.create_connection((host, port), left).close()
+            socket.create_connection((host, port), remaining).close()
             break
         except OSError as error:
             if time.monotonic() + 0.1 > until:
@@ -120,7 +120,7 @@ def client(place: Place, host: str, port: int, timeout: float) -> Store:
                 ) from None
         time.sleep(0.05)
     # torch waits without end for the answer of one who listens and says nothing.
-    soon = min(left, _ANSWERS_WITHIN)
+    soon = min(remaining, _ANSWERS_WITHIN)
     foreign = LaunchError(_foreign(place, host, port))
     connects = partial(
         distributed().TCPStore, host, port, is_master=False, wait_for_workers=False,

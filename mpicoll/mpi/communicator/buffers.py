@@ -27,8 +27,8 @@ class Refused(Unreadable):
 
 
 def _of(*names: str) -> list[MPI.Datatype]:
-    found = (getattr(MPI, name, MPI.DATATYPE_NULL) for name in names)
-    return [each for each in found if each != MPI.DATATYPE_NULL]
+    mpi_types = (getattr(MPI, name, MPI.DATATYPE_NULL) for name in names)
+    return [mpi_type for mpi_type in mpi_types if mpi_type != MPI.DATATYPE_NULL]
 
 
 _SIGNED = _of("SIGNED_CHAR", "SHORT", "INT", "LONG", "LONG_LONG", "INT8_T", "INT16_T", "INT32_T",
@@ -49,12 +49,14 @@ def _dtypes() -> dict[int, np.dtype[Any]]:
 
     Raw ones are moved, and never folded. Not at import: a program may start MPI after it.
     """
-    found = {each.handle: np.dtype(f"V{each.Get_size()}") for each in _MOVED}
+    dtypes = {mpi_type.handle: np.dtype(f"V{mpi_type.Get_size()}") for mpi_type in _MOVED}
     for kind, datatypes in (("i", _SIGNED), ("u", _UNSIGNED), ("f", _FLOATS), ("c", _COMPLEX)):
-        found |= {each.handle: np.dtype(f"{kind}{each.Get_size()}") for each in datatypes}
-    for each in _of("C_BOOL"):
-        found[each.handle] = np.dtype(bool)
-    return found
+        dtypes |= {
+            mpi_type.handle: np.dtype(f"{kind}{mpi_type.Get_size()}") for mpi_type in datatypes
+        }
+    for mpi_type in _of("C_BOOL"):
+        dtypes[mpi_type.handle] = np.dtype(bool)
+    return dtypes
 
 
 _INFERRED = frozenset(map(np.dtype, "?bhilqBHILQfdFDg"))

@@ -27,7 +27,7 @@ else:
     _Base = recorded(base())
 
 
-def _made(
+def _make_method(
     make: Callable[[Any], Callable[..., Any]], table: Any, comm: MPI.Intracomm
 ) -> Callable[..., Any]:
     """Make a method of objects, whose collectives of arrays are parts of one call."""
@@ -63,12 +63,12 @@ class Comm(_Base):
     mpi = _Base
     calls: Any
 
-    def _call(self, *given: Any) -> Any:
+    def _call(self, *arguments: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
-        if is_refused(Place(self.rank, self.size), *given[:6]):
+        if is_refused(Place(self.rank, self.size), *arguments[:6]):
             return True  # the ranks count the calls in which they meet
-        table = self._settled(at_once=is_extreme(given[3]))
-        return True if table is None else table(*given)
+        table = self._settled(at_once=is_extreme(arguments[3]))
+        return True if table is None else table(*arguments)
 
     def _settled(self, *, at_once: bool = False) -> Any:
         """Return what serves this communicator, the same on all ranks; None while that is open.
@@ -103,7 +103,7 @@ class Comm(_Base):
             return mpi_method  # type: ignore[no-any-return]
         run = mpi_method
         if table is not mpi_call:
-            run = method_of(self, name, partial(_made, objects.METHODS[name], table))
+            run = method_of(self, name, partial(_make_method, objects.METHODS[name], table))
         setattr(self, f"_ours_{name}", run)
         return run  # type: ignore[no-any-return]
 
@@ -306,5 +306,5 @@ def reduced(comm: MPI.Comm) -> Any:
 
 
 def _named(kind: type[MPI.Comm], name: str) -> MPI.Comm:
-    found: MPI.Comm = getattr(MPI, name)
-    return found if type(found) is kind else kind(found)
+    comm: MPI.Comm = getattr(MPI, name)
+    return comm if type(comm) is kind else kind(comm)

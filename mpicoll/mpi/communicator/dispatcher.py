@@ -170,39 +170,39 @@ class Dispatcher(PlanCache[Signature]):
         """Whether all ranks publish this digest; the others may be inside MPI once they do."""
         return bool(self.table.agree(digest, None))
 
-    def _dispatch(self, given: tuple[Any, ...], differs: object) -> bool | None:
+    def _dispatch(self, table_key: tuple[Any, ...], differs: object) -> bool | None:
         """Run a call, or find out with the others that MPI is to serve it."""
-        name, x, out, op, root, counts, algorithm = given
+        name, x, out, op, root, counts, algorithm = table_key
         if algorithm is AS_OBJECT:
             call = self._read(name, x, out, op, root, counts)
-            return self._run(call, [given], differs, x.shape)
+            return self._run(call, [table_key], differs, x.shape)
         if algorithm is _READ:
             read_call = Part if name in PART_READERS else Call
-            return self._serve(read_call(name, x, out, op, root, counts), [given], differs)
+            return self._serve(read_call(name, x, out, op, root, counts), [table_key], differs)
         call = self._read(name, x, out, op, root, counts)
         if call is None:
-            return self._leave(given, differs)
-        rows = call.counts and self._same(call.counts)
+            return self._leave(table_key, differs)
+        rows = call.counts and self._intern(call.counts)
         read = (call.name, call.x, call.out, call.op, call.root, rows, _READ)
-        if self.table.reads(given) and lies_in(call, x, out) is not None:
-            return self._serve(call, [given, read], differs)
+        if self.table.reads(table_key) and lies_in(call, x, out) is not None:
+            return self._serve(call, [table_key, read], differs)
         is_mpi: bool | None = self.table.within(*read)
         return is_mpi
 
-    def _leave(self, given: tuple[Any, ...], differs: object) -> bool:
+    def _leave(self, table_key: tuple[Any, ...], differs: object) -> bool:
         """Leave a call that this rank cannot read to MPI; return True."""
         if not differs and self._agree(MPI_CALL):
-            self.table.add_function(given, None, MPI_CALL, self.place)
+            self.table.add_function(table_key, None, MPI_CALL, self.place)
         else:
             self.drop_target(differs)
-            self._miss(given[0])
+            self._miss(table_key[0])
         return True
 
     def _serve(
-        self, call: Call | Part, given: list[tuple[Any, ...]], differs: object
+        self, call: Call | Part, table_keys: list[tuple[Any, ...]], differs: object
     ) -> bool | None:
         if isinstance(call, Call):
-            return self._run(call, given, differs)
+            return self._run(call, table_keys, differs)
         # The ranks tell each other their counts, where none of them runs such a call already.
         is_same = not differs and self._agree(call.asking)
         if not is_same:
@@ -211,7 +211,7 @@ class Dispatcher(PlanCache[Signature]):
         if not is_same or call.name in self.unknown_counts.mpi_methods:
             return True
         counts = self.transport.exchange(call.counts, tuple[int, ...])
-        return self._run(complete(self.at, call, counts), given, None)
+        return self._run(complete(self.at, call, counts), table_keys, None)
 
     def _miss(self, name: str) -> None:
         """Count a call whose counts the ranks did not know; the same one on all ranks."""
@@ -231,7 +231,7 @@ class Dispatcher(PlanCache[Signature]):
         except Exception:  # whatever is wrong, MPI's own method says it
             return None
 
-    def _same(self, counts: tuple[int, ...]) -> tuple[int, ...]:
+    def _intern(self, counts: tuple[int, ...]) -> tuple[int, ...]:
         """Return the first tuple with these numbers: calls are found by objects, not by values."""
         if len(self.counts) >= _MOST_COUNTS:
             self.counts.clear()
@@ -250,7 +250,7 @@ class Dispatcher(PlanCache[Signature]):
             return None
 
     def _run(
-        self, call: Call | None, given: list[tuple[Any, ...]], differs: object,
+        self, call: Call | None, table_keys: list[tuple[Any, ...]], differs: object,
         shape: tuple[int, ...] | None = None,
     ) -> bool | None:  # fmt: skip
         arguments = self._checked(call)
@@ -275,30 +275,32 @@ class Dispatcher(PlanCache[Signature]):
         if signature.calls == repeats:
             signature.plan = self._plan(arguments)
         if signature.plan is not None:
-            self._run_plan(signature.plan, arguments, call, given, digest)
+            self._run_plan(signature.plan, arguments, call, table_keys, digest)
             return None
         if signature.calls >= repeats:
-            for each in given:
-                if lies_in(call, each[1], each[2]) is not None:
-                    self.table.add_function(each, None, digest, self.place)
+            for table_key in table_keys:
+                if lies_in(call, table_key[1], table_key[2]) is not None:
+                    self.table.add_function(table_key, None, digest, self.place)
         return True
 
     def _run_plan(
-        self, plan: Plan, arguments: Arguments, call: Call, given: list[tuple[Any, ...]],
+        self, plan: Plan, arguments: Arguments, call: Call, table_keys: list[tuple[Any, ...]],
         digest: int,
     ) -> None:  # fmt: skip
         """Run a plan for the arrays of a call, and enter it into the plan table.
 
         Args:
-            given: the arguments by which the table finds it.
+            table_keys: the arguments by which the table finds it.
         """
         program = plan.program
         assert program is not None
         address = self.transport.arrays.span
-        x, out = (0 if each is None else address(each)[0] for each in (arguments.x, arguments.out))
+        x, out = (
+            0 if array is None else address(array)[0] for array in (arguments.x, arguments.out)
+        )
         tally, began = None, 0
         if TRACING is not None:
-            kind = kind_of(self.comm, given[0], call, arguments, plan)
+            kind = kind_of(self.comm, table_keys[0], call, arguments, plan)
             tally, began = TRACING.tally(kind), tallies.ticks()
         try:
             program.run_on(x, out)
@@ -307,10 +309,10 @@ class Dispatcher(PlanCache[Signature]):
             raise
         if tally is not None:
             tallies.count(tally, began)
-        for each in given:
-            where = lies_in(call, each[1], each[2])
-            if where is not None:
-                self.table.add_program(each, program, digest, False, None, *where, tally)
+        for table_key in table_keys:
+            placement = lies_in(call, table_key[1], table_key[2])
+            if placement is not None:
+                self.table.add_program(table_key, program, digest, False, None, *placement, tally)
 
     def _plan(self, arguments: Arguments) -> Plan | None:
         """Return a plan of ours, None where MPI's own call is chosen; collective.

@@ -31,8 +31,8 @@ def in_order(name: str, method: Method) -> Method:
     Args:
         method: MPI's own.
     """
-    made = _METHODS.get(name)
-    return method if made is None else wraps(method)(made(name.lower(), method))
+    make = _METHODS.get(name)
+    return method if make is None else wraps(method)(make(name.lower(), method))
 
 
 def folded_of(name: str, rank: int, size: int) -> int:
@@ -54,18 +54,18 @@ def folded_by_first(
     Raises:
         RuntimeError: the fold has raised on the first rank, where its own error is raised.
     """
-    told: Any = None
+    outcome: Any = None
     if not rank:
         try:
-            told = True, reduce(op, items)
+            outcome = True, reduce(op, items)
         except Exception as error:
             tell((False, repr(error)))
             raise
         items.clear()  # what nobody else holds is told without pickle
-    is_there, found = tell(told)
+    is_there, value = tell(outcome)
     if not is_there:
-        raise RuntimeError(f"the reduction has failed on rank 0: {found}")
-    return found
+        raise RuntimeError(f"the reduction has failed on rank 0: {value}")
+    return value
 
 
 def _of_objects(name: str, method: Method) -> Method:
@@ -74,10 +74,12 @@ def _of_objects(name: str, method: Method) -> Method:
             items = MPI.Intracomm.gather(comm, sendobj) or []
             return folded_by_first(comm.rank, op, items, partial(MPI.Intracomm.bcast, comm))
         if name == "reduce":
-            found = MPI.Intracomm.gather(comm, sendobj, root) or []
+            operands = MPI.Intracomm.gather(comm, sendobj, root) or []
         else:
-            found = MPI.Intracomm.allgather(comm, sendobj)[: folded_of(name, comm.rank, comm.size)]
-        return reduce(op, found) if found else None
+            operands = MPI.Intracomm.allgather(comm, sendobj)[
+                : folded_of(name, comm.rank, comm.size)
+            ]
+        return reduce(op, operands) if operands else None
 
     return call
 
@@ -86,11 +88,11 @@ def _of_arrays(name: str, method: Method) -> Method:
     def call(
         comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0
     ) -> None:
-        found = _read(comm, name, sendbuf, recvbuf, op, root)
-        if found is None:
+        read_call = _read(comm, name, sendbuf, recvbuf, op, root)
+        if read_call is None:
             method(comm, sendbuf, recvbuf, op, *([root] if name == "reduce" else ()))
         else:
-            _fold(comm, found, op, datatype(recvbuf if is_in_place(sendbuf) else sendbuf))
+            _fold(comm, read_call, op, datatype(recvbuf if is_in_place(sendbuf) else sendbuf))
 
     return call
 
@@ -104,11 +106,11 @@ def _of_rows(name: str, method: Method) -> Method:
             lengths = np.empty(comm.size, np.int64)
             MPI.Intracomm.Allgather(comm, np.array([_length(recvbuf)]), lengths)
             counts = lengths.tolist()
-        found = _read(comm, name, sendbuf, [recvbuf, counts], op, 0)
-        if found is None:
+        read_call = _read(comm, name, sendbuf, [recvbuf, counts], op, 0)
+        if read_call is None:
             method(comm, sendbuf, recvbuf, recvcounts, op)
         else:
-            _fold(comm, found, op, datatype(recvbuf if is_in_place(sendbuf) else sendbuf))
+            _fold(comm, read_call, op, datatype(recvbuf if is_in_place(sendbuf) else sendbuf))
 
     return call
 
@@ -130,25 +132,25 @@ def _length(spec: Any) -> int:
 
 def _read(comm: MPI.Intracomm, name: str, x: Any, out: Any, op: Any, root: int) -> Call | None:
     try:
-        found = READERS[name](Place(comm.rank, comm.size), x, out, op, root, None)
+        read_call = READERS[name](Place(comm.rank, comm.size), x, out, op, root, None)
     except Exception:  # whatever is wrong, MPI's own method says it
         return None
-    return found if 0 <= root < comm.size else None
+    return read_call if 0 <= root < comm.size else None
 
 
 def _fold(comm: MPI.Intracomm, call: Call, op: MPI.Op, kind: MPI.Datatype) -> None:
     """Run a call: MPI's own calls move the parts there and back, and ranks fold them between."""
-    own, result, plain = call.x, call.out, MPI.Intracomm
-    assert own is not None
+    source, result, plain = call.x, call.out, MPI.Intracomm
+    assert source is not None
     size = comm.size
     scatters = call.name == "reduce_scatter"
-    counts = _blocks(call, own, size) if scatters else _shares(own, op, call.root, size)
+    counts = _blocks(call, source, size) if scatters else _shares(source, op, call.root, size)
     mine = counts[comm.rank]
-    rows = np.empty((size, mine), own.dtype)
-    plain.Alltoallv(comm, [own, counts, kind], [rows, [mine] * size, kind])
+    rows = np.empty((size, mine), source.dtype)
+    plain.Alltoallv(comm, [source, counts, kind], [rows, [mine] * size, kind])
     if mine:
-        for before, after in pairwise(rows):
-            op.Reduce_local([before, kind], [after, kind])
+        for prefix, row in pairwise(rows):
+            op.Reduce_local([prefix, kind], [row, kind])
     total = [rows[-1], kind]
     if scatters:
         assert result is not None
@@ -165,16 +167,16 @@ def _fold(comm: MPI.Intracomm, call: Call, op: MPI.Op, kind: MPI.Datatype) -> No
         plain.Alltoallv(comm, [rows[: size - without], sent, kind], [result, got, kind])
 
 
-def _blocks(call: Call, own: Flat, size: int) -> list[int]:
-    return [own.size // size] * size if call.counts is None else list(call.counts)
+def _blocks(call: Call, source: Flat, size: int) -> list[int]:
+    return [source.size // size] * size if call.counts is None else list(call.counts)
 
 
-def _shares(own: Flat, op: MPI.Op, root: int, size: int) -> list[int]:
+def _shares(source: Flat, op: MPI.Op, root: int, size: int) -> list[int]:
     """Return how many elements each rank folds: one all of a short array, or for a user's operator.
 
     Some of these fold a buffer as a whole.
     """
-    if own.nbytes <= _WHOLE or not op.is_predefined:
-        return [own.size if rank == root else 0 for rank in range(size)]
-    each, more = divmod(own.size, size)
-    return [each + (rank < more) for rank in range(size)]
+    if source.nbytes <= _WHOLE or not op.is_predefined:
+        return [source.size if rank == root else 0 for rank in range(size)]
+    share, more = divmod(source.size, size)
+    return [share + (rank < more) for rank in range(size)]

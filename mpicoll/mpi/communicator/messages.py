@@ -74,49 +74,51 @@ class Rooms:
 
     Attributes:
         calls: serves the calls of the method.
-        room, least: the bytes of a room, and of the next shorter one, 0 where there is none.
-        own, view: this rank's message, as memory and as an array of the room's length.
+        room, lower_room: the bytes of a room, and of the next shorter one, 0 where there is none.
+        message, view: this rank's message, as memory and as an array of the room's length.
         all, whole: messages of all ranks, one behind the other.
         sent, sending: those for all ranks.
         payload, sizes: what follows this rank's messages, and the bytes of each part.
-        left: the long arrays of an object, or its pickle that did not fit, until they are put.
+        overflow: the long arrays of an object, or its pickle that did not fit, until they are put.
         in_use: a call of the method is under way.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.rank, self.size = comm.rank, comm.size
-        self.own = bytearray(_WRITTEN)
-        self.flat = np.frombuffer(self.own, _BYTE)
-        self.payload, self.sizes, self.left = NOTHING, [0] * self.size, list[Any]()
+        self.message = bytearray(_WRITTEN)
+        self.flat = np.frombuffer(self.message, _BYTE)
+        self.payload, self.sizes, self.overflow = NOTHING, [0] * self.size, list[Any]()
         self.in_use, self.calls = False, getattr(comm, "calls", None)
         _ALL.add(self)
         self._take(0)
 
     def _take(self, need: int) -> None:
-        place = sum(each < need for each in ROOMS[:-1])
-        self.room, self.least = ROOMS[place], ROOMS[place - 1] if place else 0
+        place = sum(size < need for size in ROOMS[:-1])
+        self.room, self.lower_room = ROOMS[place], ROOMS[place - 1] if place else 0
         self.view = self.flat[: self.room]
         self.all, self.sent = (bytearray(self.size * self.room) for _ in range(2))
-        self.whole, self.sending = (np.frombuffer(each, _BYTE) for each in (self.all, self.sent))
+        self.whole, self.sending = (
+            np.frombuffer(buffer, _BYTE) for buffer in (self.all, self.sent)
+        )
         self.shorter, self.longest = 0, 0
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
+    def allow_reentry(self) -> Iterator[None]:
         """Let code that runs within a call, as an object's ``__reduce__``, call the method, too."""
-        own, sent, left = bytes(self.own[: self.room]), self.sent, [*self.left]
+        message, sent, overflow = bytes(self.message[: self.room]), self.sent, [*self.overflow]
         messages, payload, sizes = bytes(sent), self.payload, self.sizes
         self.in_use = False
         try:
             yield
         finally:
-            self.own[: len(own)], sent[:], self.left[:] = own, messages, left
+            self.message[: len(message)], sent[:], self.overflow[:] = message, messages, overflow
             self.payload, self.sizes, self.in_use = payload, sizes, True
 
     def adapt(self, need: int) -> None:
         """Choose the room of the next call; all ranks have read the same needs."""
         if need > self.room:
             self._take(need)
-        elif need <= self.least:
+        elif need <= self.lower_room:
             self.shorter, self.longest = self.shorter + 1, max(self.longest, need)
             if self.shorter == _CALM:
                 self._take(self.longest)
@@ -130,47 +132,51 @@ class Rooms:
             written: the bytes of the message that stands there, 0 where it is left as a pickle.
         """
         if written:
-            kind, text = head_at(self.own).kind, self.flat[_HEAD.size : written].copy()
+            kind, text = head_at(self.message).kind, self.flat[_HEAD.size : written].copy()
         else:
-            kind, text = PICKLE, np.frombuffer(self.left.pop(), _BYTE)
-        parts = [np.ascontiguousarray(each).reshape(-1).view(_BYTE) for each in self.left]
-        self.left.clear()
+            kind, text = PICKLE, np.frombuffer(self.overflow.pop(), _BYTE)
+        parts = [np.ascontiguousarray(item).reshape(-1).view(_BYTE) for item in self.overflow]
+        self.overflow.clear()
         end = _HEAD.size + len(text)
         more = end > self.room
         if more:
             parts.insert(0, text)
         self.payload = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        need, rest = end if end <= ROOMS[-1] else _HEAD.size, len(self.payload)
-        _HEAD.pack_into(self.own, 0, kind, more, written and len(text), rest, rest, need)
+        need, nbytes = end if end <= ROOMS[-1] else _HEAD.size, len(self.payload)
+        _HEAD.pack_into(self.message, 0, kind, more, written and len(text), nbytes, nbytes, need)
         return need
 
-    def put_all(self, given: Any) -> Flat:
+    def put_all(self, values: Any) -> Flat:
         """Write the messages for all ranks, and return them.
 
         Raises:
             ValueError: there are not as many items as ranks.
         """
-        items = (None,) * self.size if given is None else tuple(given)
+        items = (None,) * self.size if values is None else tuple(values)
         if len(items) != self.size:
             raise ValueError(f"expecting {self.size} items, got {len(items)}")
-        left: list[Any] = []
+        overflow: list[Any] = []
         # Those that had payloads will have some again, and would be pickled twice.
         is_long = any(self.sizes)
-        if is_long or not _compiled.write_objects(self.sent, self.room, items, STOCK, left) or left:
+        if (
+            is_long
+            or not _compiled.write_objects(self.sent, self.room, items, STOCK, overflow)
+            or overflow
+        ):
             self._put_each(items)
         return self.sending
 
     def _put_each(self, items: Sequence[Any]) -> None:
         payloads, need, starts = list[Flat](), 0, range(0, self.size * self.room, self.room)
         for start, item in zip(starts, items, strict=True):
-            written = _compiled.write_objects(self.own, _WRITTEN, (item,), STOCK, self.left)
+            written = _compiled.write_objects(self.message, _WRITTEN, (item,), STOCK, self.overflow)
             payload = NOTHING
-            if self.left or written > self.room:
+            if self.overflow or written > self.room:
                 written, payload = self.put(written), self.payload
             need = max(need, written)
             self.sending[start : start + self.room] = self.view
             payloads.append(payload)
-        self.sizes = [each.nbytes for each in payloads]
+        self.sizes = [part.nbytes for part in payloads]
         self.payload = np.concatenate(payloads) if any(self.sizes) else NOTHING
         alike = self.sizes[0] if min(self.sizes) == max(self.sizes) else -1
         for start in starts:
@@ -179,8 +185,8 @@ class Rooms:
 
 def _is_stock() -> bool:
     """Whether mpi4py's serializer is unchanged, whose functions read any memory without a copy."""
-    found = gc.get_referents(STOCK[0])
-    return all(any(each is function for each in found) for function in STOCK[1:])
+    referents = gc.get_referents(STOCK[0])
+    return all(any(referent is function for referent in referents) for function in STOCK[1:])
 
 
 _ALL: weakref.WeakSet[Rooms] = weakref.WeakSet()

@@ -32,7 +32,7 @@ from mpicoll.mpi.communicator.reading import is_extreme
 from mpicoll.mpi.communicator.tracing import AS_OBJECT
 
 Method = Callable[..., Any]
-_FEW = 3
+_MAX_GATHER_RANKS = 3
 """The most ranks on which a tree folds as often, one behind another, as a rank that has all."""
 
 
@@ -57,7 +57,7 @@ def _one_call(made_for: Any, rooms: Rooms, write: Method, exchange: Method) -> M
 
     def run(comm: Any, item: Any, root: Any = None, wanted: int = 0) -> Any:
         if rooms.in_use:
-            with rooms.lent():
+            with rooms.allow_reentry():
                 return run(comm, item, root, wanted)
         rooms.in_use, held = True, None
         try:
@@ -78,23 +78,23 @@ def bcast(made_for: Any) -> Method:
     """Make the method that returns the root's object on every rank, a copy of it on the root."""
     rooms, call = Rooms(made_for), made_for._call
     rank, write, read = rooms.rank, _compiled.write_objects, _compiled.read_objects
-    own, most = rooms.own, len(rooms.own)
+    message, capacity = rooms.message, len(rooms.message)
 
     def put(obj: Any, root: int) -> None:
         if rank == root:
-            written = write(own, most, (obj,), STOCK, rooms.left)
-            if rooms.left or written > rooms.room:
+            written = write(message, capacity, (obj,), STOCK, rooms.overflow)
+            if rooms.overflow or written > rooms.room:
                 rooms.put(written)
 
     def exchange(comm: Any, _written: None, root: int, _wanted: int) -> Any:
         view = rooms.view
         if call("bcast", view, view, None, root, None, None):
             comm.mpi.Bcast(comm, view, root)
-        found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
-        return found[0] if found else rest(root)
+        objects = read(message, rooms.room, 1, rooms.lower_room, 1, STOCK)
+        return objects[0] if objects else receive_payload(root)
 
-    def rest(root: int) -> Any:
-        head = head_at(own)
+    def receive_payload(root: int) -> Any:
+        head = head_at(message)
         rooms.adapt(head.need)
         payload = _taken(rooms) if rank == root else np.empty(head.alike, "u1")
         if head.alike:
@@ -102,7 +102,7 @@ def bcast(made_for: Any) -> Method:
         if rank == root and head.kind != PICKLE:
             # The result must not share the caller's array.
             payload = payload.copy()
-        return decode(own, payload)
+        return decode(message, payload)
 
     return _one_call(made_for, rooms, put, exchange)
 
@@ -154,15 +154,15 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
     rooms, call = Rooms(made_for), made_for._call
     rank, size = rooms.rank, rooms.size
     write, read = _compiled.write_objects, _compiled.read_objects
-    own, most = rooms.own, len(rooms.own)
-    left = None if is_short else rooms.left  # what MPI's tree pickles once more
+    message, capacity = rooms.message, len(rooms.message)
+    overflow = None if is_short else rooms.overflow  # what MPI's tree pickles once more
 
     def put(item: Any, _root: int | None) -> int:
-        written: int = write(own, most, (item,), STOCK, left)
+        written: int = write(message, capacity, (item,), STOCK, overflow)
         return written
 
     def exchange(comm: Any, written: int, root: int | None, wanted: int) -> list[Any]:
-        if left or not 0 < written <= rooms.room:
+        if overflow or not 0 < written <= rooms.room:
             if is_short:
                 made_for.calls.agree(MPI_CALL, None)
                 return _MISSED
@@ -171,10 +171,12 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
             if may_miss:
                 return _MISSED
             comm.mpi.Allgather(comm, rooms.view, rooms.whole)
-        found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, wanted, STOCK)
-        return rest(root, wanted) if found is None else found
+        objects: list[Any] | None = read(
+            rooms.all, rooms.room, size, rooms.lower_room, wanted, STOCK
+        )
+        return receive_payloads(root, wanted) if objects is None else objects
 
-    def rest(root: int | None, wanted: int) -> list[Any]:
+    def receive_payloads(root: int | None, wanted: int) -> list[Any]:
         messages, room = rooms.all, rooms.room
         heads = [head_at(messages, start) for start in range(0, size * room, room)]
         rooms.adapt(max(head.need for head in heads))
@@ -188,24 +190,24 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
     return _one_call(made_for, rooms, put, exchange)
 
 
-def _gathered(comm: Any, own: Flat, sizes: list[int], root: int | None, *, gets: bool) -> Flat:
+def _gathered(comm: Any, payload: Flat, sizes: list[int], root: int | None, *, gets: bool) -> Flat:
     """Return all ranks' payloads, one behind the other; none on a rank that gets none."""
     whole = np.empty(sum(sizes) if gets else 0, "u1")
     alike = min(sizes) == max(sizes)
     if root is not None:
         target = whole if alike else [whole, sizes]
-        (comm.Gather if alike else comm.Gatherv)(own, target if gets else None, root)
+        (comm.Gather if alike else comm.Gatherv)(payload, target if gets else None, root)
     elif alike:
-        comm.Allgather(own, whole)
+        comm.Allgather(payload, whole)
     else:
-        comm.Allgatherv(own, [whole, sizes])
+        comm.Allgatherv(payload, [whole, sizes])
     return whole
 
 
 def scatter(made_for: Any) -> Method:
     """Make the method that returns this rank's item of the root's."""
     rooms, call, read = Rooms(made_for), made_for._call, _compiled.read_objects
-    rank, own = rooms.rank, rooms.own
+    rank, message = rooms.rank, rooms.message
 
     def put(sendobj: Any, root: int) -> Flat | None:
         return rooms.put_all(sendobj) if rank == root else None
@@ -214,18 +216,18 @@ def scatter(made_for: Any) -> Method:
         view = rooms.view
         if call("scatter", sent, view, None, root, None, None):
             comm.mpi.Scatter(comm, sent, view, root)
-        found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
-        return found[0] if found else rest(root)
+        objects = read(message, rooms.room, 1, rooms.lower_room, 1, STOCK)
+        return objects[0] if objects else receive_payload(root)
 
-    def rest(root: int) -> Any:
-        head = head_at(own)
+    def receive_payload(root: int) -> Any:
+        head = head_at(message)
         rooms.adapt(head.need)
         payload, sent = np.empty(head.payload, "u1"), _taken(rooms)
         if head.alike > 0:
             made_for.Scatter(sent if rank == root else None, payload, root)
         elif head.alike:
             made_for.Scatterv([sent, rooms.sizes] if rank == root else None, payload, root)
-        return decode(own, payload)
+        return decode(message, payload)
 
     return _one_call(made_for, rooms, put, exchange)
 
@@ -241,9 +243,11 @@ def alltoall(made_for: Any) -> Method:
     def exchange(comm: Any, sent: Flat, _root: None, _wanted: int) -> list[Any]:
         if call("alltoall", sent, rooms.whole, None, 0, None, None):
             comm.mpi.Alltoall(comm, sent, rooms.whole)
-        return read(rooms.all, rooms.room, size, rooms.least, size, STOCK) or rest()
+        return (
+            read(rooms.all, rooms.room, size, rooms.lower_room, size, STOCK) or receive_payloads()
+        )
 
-    def rest() -> list[Any]:
+    def receive_payloads() -> list[Any]:
         messages, room = rooms.all, rooms.room
         heads = [head_at(messages, start) for start in range(0, size * room, room)]
         rooms.adapt(max(head.need for head in heads))
@@ -269,8 +273,8 @@ _FOLDED = {
     complex: {MPI.SUM.handle, MPI.PROD.handle},
 }  # fmt: skip
 _PREDEFINED = frozenset(
-    each.handle
-    for each in (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.MINLOC, MPI.MAXLOC, MPI.LAND, MPI.LOR,
+    op.handle
+    for op in (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.MINLOC, MPI.MAXLOC, MPI.LAND, MPI.LOR,
                  MPI.LXOR, MPI.BAND, MPI.BOR, MPI.BXOR)
 )  # fmt: skip
 _FOLDED_ARRAYS = {MPI.SUM.handle, MPI.PROD.handle, MPI.BAND.handle, MPI.BOR.handle, MPI.BXOR.handle}
@@ -293,7 +297,7 @@ def folding(name: str) -> Callable[[Any], Method]:
 
     def make(made_for: Any) -> Method:
         mpi_method = getattr(made_for.mpi, name)
-        is_few = made_for.size <= _FEW
+        is_few = made_for.size <= _MAX_GATHER_RANKS
         fold = _folding(made_for, name, mpi_method, is_few=is_few)
 
         def reduction(comm: Any, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
@@ -352,12 +356,12 @@ def _folding(made_for: Any, name: str, mpi_method: Method, *, is_few: bool) -> M
         to = None if not by_one else root if is_rooted else 0
         fold = _with_floats_as_arrays(op)
         wanted = folded_of(name, rank, size) if to is None else size * (rank == to)
-        found = gather(comm, sendobj, to, wanted)
-        if found is _MISSED:
+        items = gather(comm, sendobj, to, wanted)
+        if items is _MISSED:
             return otherwise(comm, sendobj, op, root)
-        if name == "allreduce" and (by_one or any(type(each) not in _SHORT for each in found)):
-            return folded_by_first(rank, fold, found, lambda told: tell(comm, told, 0))
-        return reduce(fold, found) if found else None
+        if name == "allreduce" and (by_one or any(type(item) not in _SHORT for item in items)):
+            return folded_by_first(rank, fold, items, lambda outcome: tell(comm, outcome, 0))
+        return reduce(fold, items) if items else None
 
     def otherwise(comm: Any, sendobj: Any, op: Any, root: int) -> Any:
         if not is_few:
@@ -373,12 +377,12 @@ def _with_floats_as_arrays(op: Any) -> Any:
         return op
     choose: Any = max if op == MPI.MAX else min
 
-    def fold(left: Any, right: Any) -> Any:
-        if not all(isinstance(item, float | np.floating) for item in (left, right)):
-            return op(left, right)
-        if left != left or right != right:
-            return left if left != left else right
-        return choose(left, right, key=lambda item: (item, np.copysign(1, item)))
+    def fold(lhs: Any, rhs: Any) -> Any:
+        if not all(isinstance(item, float | np.floating) for item in (lhs, rhs)):
+            return op(lhs, rhs)
+        if lhs != lhs or rhs != rhs:
+            return lhs if lhs != lhs else rhs
+        return choose(lhs, rhs, key=lambda item: (item, np.copysign(1, item)))
 
     return fold
 

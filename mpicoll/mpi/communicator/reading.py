@@ -177,8 +177,8 @@ def _reduce_scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any
 
 
 READERS: dict[str, Reader] = {
-    each.__name__[1:]: each
-    for each in (_barrier, _bcast, _gather, _scatter, _allgather, _allgatherv, _alltoall, _reduce,
+    reader.__name__[1:]: reader
+    for reader in (_barrier, _bcast, _gather, _scatter, _allgather, _allgatherv, _alltoall, _reduce,
                  _allreduce, _reduce_scatter_block, _reduce_scatter, _scan, _exscan)
 }  # fmt: skip
 """What reads the arguments of a method of mpi4py, by its name in small letters."""
@@ -186,9 +186,9 @@ READERS: dict[str, Reader] = {
 _WORD: dict[int, np.dtype[Any]] = {1: np.dtype("uint8"), 8: np.dtype("int64")}
 
 
-def is_in_place(given: Any) -> bool:
+def is_in_place(buffer: Any) -> bool:
     """Whether a rank's own block lies in its other buffer."""
-    return given is None or given is MPI.IN_PLACE
+    return buffer is None or buffer is MPI.IN_PLACE
 
 
 def _gathered(at: Place, x: Any, whole: Flat) -> Call:
@@ -239,7 +239,7 @@ def words(flat: Flat, blocks: int) -> Flat:
 
 def word(lengths: Iterable[int]) -> np.dtype[Any]:
     """Return the longest dtype of which all blocks, of so many bytes, are whole numbers."""
-    return _WORD[1 if any(each % 8 for each in lengths) else 8]
+    return _WORD[1 if any(length % 8 for length in lengths) else 8]
 
 
 def _like_row(flat: Flat, rows: Flat) -> Flat:
@@ -262,8 +262,8 @@ def lies_in(call: Arrays, x: Any, out: Any) -> tuple[bool, int, int] | None:
     Whether the input lies in the array that is given as output, and the bytes from the beginning of
     an array to that of the input and of the output.
     """
-    given, target = _array_of(x), _array_of(out)
-    shift, inner = _distance(call.x, given), False
+    source, target = _array_of(x), _array_of(out)
+    shift, inner = _distance(call.x, source), False
     if shift is None and x is MPI.IN_PLACE:
         shift, inner = _distance(call.x, target), True
     out_shift = _distance(call.out, target)
@@ -280,5 +280,5 @@ def _distance(part: Flat | None, whole: Any) -> int | None:
         return 0
     if type(whole) is not np.ndarray:
         return None
-    start, first = (int(each.__array_interface__["data"][0]) for each in (whole, part))
+    start, first = (int(array.__array_interface__["data"][0]) for array in (whole, part))
     return first - start if start <= first <= start + whole.nbytes else None

@@ -53,12 +53,12 @@ def _by_object(name: str, method: Callable[..., Any], make: Callable[..., Any]) 
     attribute = f"_recorded_{name}"
 
     @wraps(method)
-    def call(comm: MPI.Comm, *given: Any, **named: Any) -> Any:
+    def call(comm: MPI.Comm, *arguments: Any, **named: Any) -> Any:
         run = comm.__dict__.get(attribute)
         if run is None:
             run = make(comm, method)
             setattr(comm, attribute, run)
-        return (run or method)(comm, *given, **named)
+        return (run or method)(comm, *arguments, **named)
 
     return call
 

@@ -30,9 +30,9 @@ from mpicoll.selection.forced import forced
 from mpicoll.text.numbers import whole
 
 FORCED = "MPICOLL_ALGORITHM"
-AFTER = "MPICOLL_COMM_AFTER"
+WARMUP = "MPICOLL_COMM_AFTER"
 """How many calls of a communicator are MPI's own, before it pays to make ours."""
-_AFTER, _REPEATS, _MOST = 16, 2, 1 << 62
+_WARMUP_CALLS, _REPEATS, _MAX_COUNT = 16, 2, 1 << 62
 
 _MOST_SERVED = 64
 """The communicators of a process that are ours: each takes three more of MPI's, which has few."""
@@ -59,7 +59,7 @@ class Wishes(NamedTuple):
         error: what is wrong with it.
     """
 
-    after: int = 0
+    warmup_calls: int = 0
     repeats: int = 1
     algorithms: dict[str, str] = {}  # noqa: RUF012  a tuple's default, never changed
     is_fixed: bool = False
@@ -172,7 +172,7 @@ def table_of(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | N
     if state.dispatcher is None:
         # All ranks count the same calls.
         state.calls += 1
-        if state.calls <= state.wishes.after and not at_once:
+        if state.calls <= state.wishes.warmup_calls and not at_once:
             return None
         while len(_live) >= _MOST_SERVED and _idle:
             _idle.pop(0).close()
@@ -183,8 +183,8 @@ def table_of(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | N
             plain, state.wishes.algorithms, state.wishes.repeats, state.flight
         )
         _live.add(state.dispatcher)
-    found: Callable[..., Any] = state.dispatcher.table or mpi_call
-    return found
+    table: Callable[..., Any] = state.dispatcher.table or mpi_call
+    return table
 
 
 def method_of(
@@ -194,15 +194,15 @@ def method_of(
     state: Any = comm.Get_attr(_key())
     if name not in state.methods:
         state.methods[name] = make(comm)
-    found: Callable[..., Any] = state.methods[name]
-    return found
+    method: Callable[..., Any] = state.methods[name]
+    return method
 
 
 def find_flight(comm: MPI.Comm) -> GroupFlight | None:
     """Return the recorder of the calls on a communicator, None where nothing records them."""
     state: Any = comm.Get_attr(_key())
-    found: GroupFlight | None = None if state is None else state.flight
-    return found
+    flight: GroupFlight | None = None if state is None else state.flight
+    return flight
 
 
 def prepare_folds(comm: MPI.Comm) -> None:
@@ -235,24 +235,24 @@ def is_fixed(comm: MPI.Comm) -> bool:
     return state is not None and state.wishes.is_fixed
 
 
-def mpi_call(*given: Any) -> bool:
+def mpi_call(*arguments: Any) -> bool:
     """Leave a call to MPI."""
     return True
 
 
 def _wishes() -> Wishes:
-    text = os.environ.get(AFTER, "")
+    text = os.environ.get(WARMUP, "")
     try:
         algorithms = forced(FORCED)
-        if text and whole(text, _MOST) is None:
-            raise ArgumentError(f"{AFTER} must be a number of calls, not {brief(text)}")
+        if text and whole(text, _MAX_COUNT) is None:
+            raise ArgumentError(f"{WARMUP} must be a number of calls, not {brief(text)}")
     except ArgumentError as error:
         return Wishes(error=str(error))
     if is_asked_for():
         return Wishes(0, 1, algorithms, is_fixed=True)
     if algorithms or text:
         return Wishes(int(text or 0), 1, algorithms)
-    return Wishes(_AFTER, _REPEATS, algorithms)
+    return Wishes(_WARMUP_CALLS, _REPEATS, algorithms)
 
 
 def _agreed(rank: int, wishes: list[Wishes]) -> Wishes:
@@ -263,14 +263,14 @@ def _agreed(rank: int, wishes: list[Wishes]) -> Wishes:
         wishes: those of all ranks.
     """
     error = wishes[rank].error
-    raise_any(error and ArgumentError(error), [other.error for other in wishes])
-    if any(other.is_fixed for other in wishes):
-        wishes = [Wishes(0, 1, other.algorithms, is_fixed=True) for other in wishes]
+    raise_any(error and ArgumentError(error), [wish.error for wish in wishes])
+    if any(wish.is_fixed for wish in wishes):
+        wishes = [Wishes(0, 1, wish.algorithms, is_fixed=True) for wish in wishes]
     local = wishes[rank]
-    for number, other in enumerate(wishes):
-        if other != local:
+    for number, wish in enumerate(wishes):
+        if wish != local:
             raise Disagreement(
-                f"{FORCED} or {AFTER} differs: {local[:3]} here, {other[:3]} on rank {number}"
+                f"{FORCED} or {WARMUP} differs: {local[:3]} here, {wish[:3]} on rank {number}"
             )
     return local
 

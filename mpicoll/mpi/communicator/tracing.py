@@ -77,7 +77,7 @@ class Trace:
 
     def traced(self, name: str, place: int | None, method: Callable[..., Any]) -> Any:
         """Return a method of MPI's own whose calls are counted."""
-        count, ticks, known = tallies.count, tallies.ticks, self.plain
+        count, ticks, plain_tallies = tallies.count, tallies.ticks, self.plain
 
         @functools.wraps(method)
         def call(comm: MPI.Comm, *arguments: Any, **keywords: Any) -> Any:
@@ -85,14 +85,14 @@ class Trace:
             try:
                 return method(comm, *arguments, **keywords)
             finally:
-                given = arguments[place] if place is not None and place < len(arguments) else None
-                if type(given) in (list, tuple) and given:
-                    given = given[0]
+                buffer = arguments[place] if place is not None and place < len(arguments) else None
+                if type(buffer) in (list, tuple) and buffer:
+                    buffer = buffer[0]
                 if comm != MPI.COMM_NULL:
-                    key = (*_label(comm), name, getattr(given, "nbytes", 0))
-                    tally = known.get(key)
+                    key = (*_label(comm), name, getattr(buffer, "nbytes", 0))
+                    tally = plain_tallies.get(key)
                     if tally is None:
-                        tally = known[key] = self.tally(Kind(*key))
+                        tally = plain_tallies[key] = self.tally(Kind(*key))
                     count(tally, began)
 
         return call
@@ -109,9 +109,9 @@ class Trace:
                     "rank": self.rank, **kind._asdict(), "calls": times.calls, "timed": times.timed,
                     "seconds": times.calls * times.mean / 1e6, "least_us": times.least,
                     "most_us": times.most,
-                    "histogram": [(round(low, 3), many) for low, many in times.histogram],
+                    "histogram": [(round(low, 3), calls) for low, calls in times.histogram],
                 })  # fmt: skip
-        data = "".join(json.dumps(each) + "\n" for each in lines).encode()
+        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
         try:
             file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o644)
             try:
@@ -126,14 +126,14 @@ class Trace:
 
 
 def kind_of(
-    comm: MPI.Comm, given: tuple[Any, ...], call: Call, arguments: Arguments, ran: Plan
+    comm: MPI.Comm, key: tuple[Any, ...], call: Call, arguments: Arguments, ran: Plan
 ) -> Kind:
     """Return what calls are counted as that a plan of ours serves.
 
     Args:
-        given: the arguments by which they are found.
+        key: the arguments by which they are found.
     """
-    name, *_, algorithm = given
+    name, *_, algorithm = key
     array = call.out if call.name in _FROM_OUT else call.x
     return Kind(
         *_label(comm), name if algorithm is AS_OBJECT else _NAMES.get(name, name.capitalize()),
@@ -144,12 +144,12 @@ def kind_of(
 
 def _label(comm: Any) -> tuple[str, int]:
     """Return a communicator's name, or its size where it has none, and its size."""
-    found: tuple[str, int] | None = getattr(comm, "_label", None)
-    if found is None:
-        found = comm.name or f"of {comm.size}", comm.size
+    label: tuple[str, int] | None = getattr(comm, "_label", None)
+    if label is None:
+        label = comm.name or f"of {comm.size}", comm.size
         if hasattr(comm, "__dict__"):
-            comm._label = found
-    return found
+            comm._label = label
+    return label
 
 
 def _opened() -> Trace | None:

@@ -106,7 +106,7 @@ def _reduce_scatter_own(at: Place, x: Any, out: Any, op: Any, root: int) -> Part
 
 
 PART_READERS: dict[str, Reader] = {
-    each.__name__[1:]: each for each in (_gatherv, _scatterv, _alltoallv, _reduce_scatter_own)
+    reader.__name__[1:]: reader for reader in (_gatherv, _scatterv, _alltoallv, _reduce_scatter_own)
 }
 """What reads the arguments of a method of mpi4py, by its name in small letters."""
 
@@ -201,29 +201,29 @@ def complete(at: Place, part: Part, counts: Sequence[tuple[int, ...]]) -> Call |
     if part.name == "alltoallv":
         return _pairs(at, part, counts)
     if part.name == "reduce_scatter_own":
-        rows = tuple(each for each, _ in counts)
+        rows = tuple(rows_of_rank for rows_of_rank, _ in counts)
         if any(whole != sum(rows) for _, whole in counts):
             return None
         return Call("reduce_scatter", part.x, part.out, part.op, counts=rows)
     if not 0 <= part.root < at.size:
         return None
     rows = counts[part.root]
-    if any(each != (rows[rank],) for rank, each in enumerate(counts) if rank != part.root):
+    if any(lengths != (rows[rank],) for rank, lengths in enumerate(counts) if rank != part.root):
         return None
     if min(rows) == max(rows):  # ranks need not acknowledge rows of one length
         whole = part.x if part.name == "scatterv" else part.out
         x, out = (
-            each if each is None else words(each, at.size if each is whole else 1)
-            for each in (part.x, part.out)
+            array if array is None else words(array, at.size if array is whole else 1)
+            for array in (part.x, part.out)
         )
         return Call(part.name[:-1], x, out, root=part.root)
     kind = word(rows)
-    x, out = (each if each is None else each.view(kind) for each in (part.x, part.out))
+    x, out = (array if array is None else array.view(kind) for array in (part.x, part.out))
     return Call(part.name[:-1], x, out, root=part.root, counts=_shorter(rows, kind.itemsize))
 
 
 def _pairs(at: Place, part: Part, counts: Sequence[tuple[int, ...]]) -> Call | None:
-    sent, received = [each[: at.size] for each in counts], [each[at.size :] for each in counts]
+    sent, received = [row[: at.size] for row in counts], [row[at.size :] for row in counts]
     if sent != list(zip(*received, strict=True)):
         return None
     assert part.x is not None
@@ -246,8 +246,8 @@ def _bytes(flat: Flat) -> Flat:
 
 
 def _lengths(whole: Flat, rows: Sequence[int]) -> tuple[int, ...]:
-    return tuple(each * whole.itemsize for each in rows)
+    return tuple(count * whole.itemsize for count in rows)
 
 
 def _shorter(lengths: Sequence[int], width: int) -> tuple[int, ...]:
-    return tuple(each // width for each in lengths)
+    return tuple(length // width for length in lengths)
