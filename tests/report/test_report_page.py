@@ -214,7 +214,7 @@ def test_a_long_table_is_filled_when_it_opens(opened: Opened, whole_report: Any)
 @pytest.mark.parametrize(
     ("page_records", "first", "shown"),
     [
-        ([case(), case("ring", 5.0)], ".collective", "No records of pairs"),
+        ([case(), case("ring", 5.0)], ".collective", "-m mpicoll.p2p -o pairs.jsonl"),
         ([pair(0, 1), pair(0, 2)], "#pair-maps", "brighter is better"),
     ],
 )
