@@ -43,7 +43,7 @@ class Background(ABC):
     def give(self) -> None:
         """Give it to the thread."""
         thread = _threads[0] if _threads else _started()
-        thread.given.append(self)
+        thread.tasks.append(self)
         if not thread.awake:
             thread.wake.set()
 
@@ -58,11 +58,11 @@ class Background(ABC):
         if not self.lock.acquire(blocking=False):
             return False
         try:
-            before = self.mark()
+            previous_mark = self.mark()
             if self.go_on():
                 self._drop()
                 return True
-            return self.mark() != before
+            return self.mark() != previous_mark
         except BaseException:
             self._drop()
             return True
@@ -73,7 +73,7 @@ class Background(ABC):
         """Have the thread look at it no more."""
         for thread in _threads:
             try:
-                thread.given.remove(self)
+                thread.tasks.remove(self)
             except ValueError:  # the thread has left it just now
                 continue
 
@@ -83,7 +83,7 @@ class _Thread(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="mpicoll progress", daemon=True)
-        self.given: list[Background] = []
+        self.tasks: list[Background] = []
         self.wake, self.awake, self.ends = threading.Event(), True, False
         atexit.register(self.end)  # before MPI is finalized, inside of which it may be
 
@@ -91,7 +91,7 @@ class _Thread(threading.Thread):
         while not self.ends:
             self._look()
             self.awake = False
-            if not (self.given or self.ends):
+            if not (self.tasks or self.ends):
                 self.wake.wait()
             self.awake = True
             self.wake.clear()
@@ -102,8 +102,8 @@ class _Thread(threading.Thread):
         nap, idle = LAST_NAP, 0.0
         while idle < YIELD_SECONDS and not self.ends:
             sleep(nap)
-            idle = 0.0 if self.given else idle + nap
-            changed = [each.look() for each in list(self.given)]
+            idle = 0.0 if self.tasks else idle + nap
+            changed = [task.look() for task in list(self.tasks)]
             nap = FIRST_NAP if any(changed) else min(1.5 * nap, LAST_NAP)
 
     def end(self) -> None:

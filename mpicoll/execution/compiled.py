@@ -62,12 +62,14 @@ _MOST_JOINED = 32
 """Folds that one row does at most: fewer than a program of C takes."""
 
 
-def _numbered(place: Operand, where: Published, tile: int) -> Operand:
+def _numbered(place: Operand, publication: Published, tile: int) -> Operand:
     """Return the place of a tile, whose slot and number follow from those of the run.
 
     Numbers count from 1: the tiles of a run, up to a whole number of windows.
     """
-    return place._replace(mask=where.depth - 1, tiles=where.tiles, tile=tile + 1 - where.tiles)
+    return place._replace(
+        mask=publication.depth - 1, tiles=publication.tiles, tile=tile + 1 - publication.tiles
+    )
 
 
 class Table:
@@ -82,7 +84,7 @@ class Table:
 
     def __init__(
         self, transport: Transport, program: SharedProgram, buffers: dict[Buffer, Array],
-        resources: SharedResources, dtype: str, op: ReduceOp, what: str, *, tag: int = 0,
+        resources: SharedResources, dtype: str, op: ReduceOp, label: str, *, tag: int = 0,
         laid_out: LaidOut | None = None,
     ) -> None:  # fmt: skip
         self.transport, self.arrays, self.tag = transport, transport.arrays, tag
@@ -90,7 +92,7 @@ class Table:
         self.laid_out, self.memory = laid_out, transport.shared
         self.published = laid_out.layout.published if laid_out else []
         self.incoming = laid_out.incoming if laid_out else []
-        self.dtype, self.op, self.what, self.width = dtype, op, what, itemsize(dtype)
+        self.dtype, self.op, self.label, self.width = dtype, op, label, itemsize(dtype)
         self.rows = array("q")
         self.callbacks: list[Callable[..., object]] = []
         self.registers: dict[object, int] = {messages.INPUT: INPUT, messages.OUTPUT: OUTPUT}
@@ -98,7 +100,7 @@ class Table:
         policy = None if self.memory is None else self.memory.wait_policy
         self.sources: dict[int, int] = {}
         # Not of `self`, which would live until a collection of garbage.
-        unreadable = partial(_unreadable, self.memory, resources, what, self.sources)
+        unreadable = partial(_unreadable, self.memory, resources, label, self.sources)
         self.waits = RowWaits(resources, policy, unreadable)
         self.unverified: set[int] = set()
         self.check = -1
@@ -141,20 +143,20 @@ class Table:
             return self._slot(*place, piece)
         return Operand(self.registers[piece.buffer], piece.start * self.width)
 
-    def _slot(self, rank: int, where: Published, piece: Piece) -> Operand:
-        assert where.data is not None
-        segment, start, stride = where.data
-        tile = piece.start // where.window if where.window else 0
-        offset = start + (piece.start - tile * where.window) * self.width
-        return _numbered(Operand(self._segment(rank, segment), offset, stride), where, tile)
+    def _slot(self, rank: int, publication: Published, piece: Piece) -> Operand:
+        assert publication.data is not None
+        segment, start, stride = publication.data
+        tile = piece.start // publication.window if publication.window else 0
+        offset = start + (piece.start - tile * publication.window) * self.width
+        return _numbered(Operand(self._segment(rank, segment), offset, stride), publication, tile)
 
     # -- rows -------------------------------------------------------------------------------
 
     def _row(
-        self, code: int, target: Operand, left: Operand = NOWHERE, right: Operand = NOWHERE, *,
+        self, code: int, target: Operand, lhs: Operand = NOWHERE, rhs: Operand = NOWHERE, *,
         count: int = 0, extra: int = 0,
     ) -> None:  # fmt: skip
-        self.rows.extend((code, count, extra, *target, *left, *right))
+        self.rows.extend((code, count, extra, *target, *lhs, *rhs))
 
     @property
     def length(self) -> int:
@@ -173,71 +175,84 @@ class Table:
     def fill(self) -> None:
         """Make the rows of all instructions."""
         total = max(self.program.rounds, default=1)
-        moves = (each for each in self.program.instructions if isinstance(each, Move))
-        self.moves = sum(each.target.length for each in moves) * self.width
-        for each, number in zip(self.program.instructions, self.program.rounds, strict=True):
-            self._add(each, number, total)
+        moves = (move for move in self.program.instructions if isinstance(move, Move))
+        self.moves = sum(move.target.length for move in moves) * self.width
+        for instruction, number in zip(self.program.instructions, self.program.rounds, strict=True):
+            self._add(instruction, number, total)
         if self.check < 0:
             self.check = self.length
         self._join_folds()
 
     def _join_folds(self) -> None:
         """Let the first of the folds that stand together onto one target do all of them."""
-        rows, width, many = self.rows, _COLUMNS, self.length
+        rows, width, length = self.rows, _COLUMNS, self.length
         position = 0
-        while position < many:
+        while position < length:
             following = position + 1
-            while following < many and self._continues(position, following):
+            while following < length and self._continues(position, following):
                 following += 1
             rows[position * width + _EXTRA] += following - position - 1
             position = following
 
-    def _continues(self, first: int, other: int) -> bool:
+    def _continues(self, first: int, following: int) -> bool:
         """Whether a row folds one operand more onto the target of a row before."""
-        rows = (self.rows[each * _COLUMNS : (each + 1) * _COLUMNS] for each in (first, other))
-        (code, count, _, *before), (code_too, count_too, _, *after) = rows
-        target = before[: len(NOWHERE)]
+        rows = (self.rows[row * _COLUMNS : (row + 1) * _COLUMNS] for row in (first, following))
+        (code, count, _, *first_operands), (code_too, count_too, _, *next_operands) = rows
+        target = first_operands[: len(NOWHERE)]
         return (
             code == code_too == FOLD
             and count == count_too
-            and other - first < _MOST_JOINED
-            and after[: 2 * len(NOWHERE)] == target * 2
-            and after[2 * len(NOWHERE) :] != target
+            and following - first < _MOST_JOINED
+            and next_operands[: 2 * len(NOWHERE)] == target * 2
+            and next_operands[2 * len(NOWHERE) :] != target
         )
 
-    def _add(self, each: Instruction, number: int, total: int) -> None:
-        if isinstance(each, Move | Combine):
-            self.unverified.update(e.buffer.number for e in each if e.buffer.is_remote)
-        if isinstance(each, Move):
-            self._move(each)
-        elif isinstance(each, Combine):
-            self._combine(each)
-        elif isinstance(each, Publish):
-            self._publish(each)
-        elif isinstance(each, Await):
-            receipt, where = self.program.receipts[each.receipt], self.incoming[each.receipt]
-            if each.tile and where.private is not None and not where.flags:
+    def _add(self, instruction: Instruction, number: int, total: int) -> None:
+        if isinstance(instruction, Move | Combine):
+            self.unverified.update(e.buffer.number for e in instruction if e.buffer.is_remote)
+        if isinstance(instruction, Move):
+            self._move(instruction)
+        elif isinstance(instruction, Combine):
+            self._combine(instruction)
+        elif isinstance(instruction, Publish):
+            self._publish(instruction)
+        elif isinstance(instruction, Await):
+            receipt, publication = (
+                self.program.receipts[instruction.receipt],
+                self.incoming[instruction.receipt],
+            )
+            if instruction.tile and publication.private is not None and not publication.flags:
                 return  # one flag announces all of it
             context = self._context(number, total, receipt.peer)
-            self._wait(receipt.peer, where, self._flag(receipt.peer, where, each), 0, context)
-        elif isinstance(each, Acknowledge):
-            self._acknowledge(each)
-        elif isinstance(each, WaitForSlot | WaitForReaders):
-            where = self.published[each.publication]
-            tile, behind = (each.tile, where.depth) if isinstance(each, WaitForSlot) else (0, 0)
-            for reader, word in where.acknowledge.items():
-                place = Operand(self._segment(self.shared.rank, where.segment), word)
+            self._wait(
+                receipt.peer,
+                publication,
+                self._flag(receipt.peer, publication, instruction),
+                0,
+                context,
+            )
+        elif isinstance(instruction, Acknowledge):
+            self._acknowledge(instruction)
+        elif isinstance(instruction, WaitForSlot | WaitForReaders):
+            publication = self.published[instruction.publication]
+            tile, behind = (
+                (instruction.tile, publication.depth)
+                if isinstance(instruction, WaitForSlot)
+                else (0, 0)
+            )
+            for reader, word in publication.acknowledge.items():
+                place = Operand(self._segment(self.shared.rank, publication.segment), word)
                 context = self._context(number, total, reader)
-                place = _numbered(place, where, tile)
-                self._wait(self.shared.rank, where, place, behind, context)
-        elif isinstance(each, Post):
-            self._post(each, Stage(self.what, number, total, self.resources.number))
+                place = _numbered(place, publication, tile)
+                self._wait(self.shared.rank, publication, place, behind, context)
+        elif isinstance(instruction, Post):
+            self._post(instruction, Stage(self.label, number, total, self.resources.number))
         else:
             self._complete()
 
     def _context(self, number: int, total: int, peer: int) -> WaitContext:
-        left = partial(self.shared.notes.why, peer, self.resources.number)
-        return WaitContext(self.what, number, total, peer, left, self.resources.number)
+        reason = partial(self.shared.notes.why, peer, self.resources.number)
+        return WaitContext(self.label, number, total, peer, reason, self.resources.number)
 
     # -- callbacks --------------------------------------------------------------------------
 
@@ -247,10 +262,10 @@ class Table:
         self._row(CALL, *places, count=len(self.callbacks), extra=len(operands))
         self.callbacks.append(callback)
 
-    def _post(self, each: Post, stage: Stage) -> None:
+    def _post(self, post: Post, stage: Stage) -> None:
         if self.check < 0:
             self.check = self.length
-        sends, receives = map(self._messages, each)
+        sends, receives = map(self._messages, post)
         self.messages = self.transport.messages(sends, receives, self.tag, stage)
         self.resources.inter_node.append(self.messages)
         for start in self.messages.starts:
@@ -268,9 +283,9 @@ class Table:
             self._row(POLL, NOWHERE, count=len(self.callbacks), extra=end.looks)
             self.callbacks.append(end.test)
 
-    def _combine(self, each: Combine) -> None:
-        target, length = self._operand(each.target), each.target.length
-        operands = self._fetched("left", each.left), self._fetched("right", each.right)
+    def _combine(self, combine: Combine) -> None:
+        target, length = self._operand(combine.target), combine.target.length
+        operands = self._fetched("left", combine.left), self._fetched("right", combine.right)
         if self.op.function is not None:
             fold = _folder(self.arrays, self.op, self.dtype, length, self.keep)
             self.call(fold, target, *operands)
@@ -280,14 +295,14 @@ class Table:
 
     # -- memory -----------------------------------------------------------------------------
 
-    def _move(self, each: Move) -> None:
-        target, count = self._operand(each.target), each.target.length * self.width
-        where = self._private(each.source)
-        if where is not None:
-            self._fetch(target, where, each.source, count)
+    def _move(self, move: Move) -> None:
+        target, count = self._operand(move.target), move.target.length * self.width
+        receipt = self._private(move.source)
+        if receipt is not None:
+            self._fetch(target, receipt, move.source, count)
         elif count:
-            how = self._how(each.target, count)
-            self._row(COPY, target, self._operand(each.source), count=count, extra=how)
+            how = self._how(move.target, count)
+            self._row(COPY, target, self._operand(move.source), count=count, extra=how)
         self.nbytes += count
 
     def _how(self, target: Piece, count: int) -> int:
@@ -297,25 +312,27 @@ class Table:
         is_slot = target.buffer.kind is Kind.SLOT
         return ADAPTIVE if is_slot and count >= tuning.ADAPTIVE_COPY else CACHED
 
-    def _publish(self, each: Publish) -> None:
+    def _publish(self, instruction: Publish) -> None:
         """Raise a flag; beside that of a zero-copy message stands its address in this run."""
         self._verify()
-        where = self.published[each.publication]
-        flag = self._flag(self.shared.rank, where, each)
-        if not where.is_zero_copy:
+        publication = self.published[instruction.publication]
+        flag = self._flag(self.shared.rank, publication, instruction)
+        if not publication.is_zero_copy:
             self._row(RAISE, flag)
             return
-        piece = self.program.publications[each.publication].piece
+        piece = self.program.publications[instruction.publication].piece
         assert piece is not None
         self._row(RAISE, flag, self._operand(piece), count=1)
 
     def _verify(self) -> None:
         """Fail where a rank has left the call whose array was read since the last flag."""
         for receipt in sorted(self.unverified):
-            where, peer = self.incoming[receipt], self.program.receipts[receipt].peer
-            if where.is_zero_copy:
+            publication, peer = self.incoming[receipt], self.program.receipts[receipt].peer
+            if publication.is_zero_copy:
                 self.sources[self.length] = peer
-                self._row(VERIFY, Operand(self._segment(peer, where.segment), where.start))
+                self._row(
+                    VERIFY, Operand(self._segment(peer, publication.segment), publication.start)
+                )
         self.unverified.clear()
 
     def _private(self, piece: Piece) -> int | None:
@@ -326,56 +343,62 @@ class Table:
         return None if self.incoming[receipt].private is None else receipt
 
     def _fetch(self, target: Operand, receipt: int, piece: Piece, count: int) -> None:
-        where, peer = self.incoming[receipt], self.program.receipts[receipt].peer
-        assert where.private is not None
-        process = where.private[0]
+        publication, peer = self.incoming[receipt], self.program.receipts[receipt].peer
+        assert publication.private is not None
+        process = publication.private[0]
         assert isinstance(process, int), "GPU memory is not fetched"
-        flag = Operand(self._segment(peer, where.segment), where.start)
+        flag = Operand(self._segment(peer, publication.segment), publication.start)
         start = Operand(INPUT, piece.start * self.width)
-        other = 0 if process == os.getpid() else process
-        code, before, _, *operands = self.rows[-_COLUMNS:] or [AWAIT, 0, 0]
-        ended = [*target._replace(offset=target.offset - before), *flag,
-                 *start._replace(offset=start.offset - before)]  # fmt: skip
+        remote_process = 0 if process == os.getpid() else process
+        code, length, _, *operands = self.rows[-_COLUMNS:] or [AWAIT, 0, 0]
+        ended = [*target._replace(offset=target.offset - length), *flag,
+                 *start._replace(offset=start.offset - length)]  # fmt: skip
         if code == FETCH and operands == ended:
             self.rows[1 - _COLUMNS] += count  # each call of the system takes microseconds
             return
         self.sources[self.length] = peer
-        self._row(FETCH, target, flag, start, count=count, extra=other)
+        self._row(FETCH, target, flag, start, count=count, extra=remote_process)
 
     def _fetched(self, name: str, piece: Piece) -> Operand:
         """Return an operand; private memory of others is first read into a buffer of this rank."""
-        where = self._private(piece)
-        if where is None:
+        receipt = self._private(piece)
+        if receipt is None:
             return self._operand(piece)
         key = (name, piece.length)
         if key not in self.registers:
             self._buffer(key, self.arrays.empty((piece.length,), self.dtype))
         target = Operand(self.registers[key], 0)
-        self._fetch(target, where, piece, piece.length * self.width)
+        self._fetch(target, receipt, piece, piece.length * self.width)
         return target
 
-    def _flag(self, rank: int, where: Published, each: Publish | Await) -> Operand:
-        offset = where.start + each.tile * where.flags
-        place = Operand(self._segment(rank, where.segment), offset, where.stride)
-        return _numbered(place, where, each.tile if where.window else 0)
+    def _flag(self, rank: int, publication: Published, instruction: Publish | Await) -> Operand:
+        offset = publication.start + instruction.tile * publication.flags
+        place = Operand(self._segment(rank, publication.segment), offset, publication.stride)
+        return _numbered(place, publication, instruction.tile if publication.window else 0)
 
-    def _acknowledge(self, each: Acknowledge) -> None:
-        receipt, where = self.program.receipts[each.receipt], self.incoming[each.receipt]
-        word = where.acknowledge.get(self.shared.rank)
+    def _acknowledge(self, instruction: Acknowledge) -> None:
+        receipt, publication = (
+            self.program.receipts[instruction.receipt],
+            self.incoming[instruction.receipt],
+        )
+        word = publication.acknowledge.get(self.shared.rank)
         if word is not None:
             self._verify()
-            place = Operand(self._segment(receipt.peer, where.segment), word)
+            place = Operand(self._segment(receipt.peer, publication.segment), word)
             # The last tile stands for those that are missing in the last window, too.
-            last = not where.window or each.tile == where.last_tile
-            self._row(RAISE, _numbered(place, where, where.tiles - 1 if last else each.tile))
+            last = not publication.window or instruction.tile == publication.last_tile
+            self._row(
+                RAISE,
+                _numbered(place, publication, publication.tiles - 1 if last else instruction.tile),
+            )
 
     def _wait(
-        self, rank: int, where: Published, place: Operand, behind: int, context: WaitContext
+        self, rank: int, publication: Published, place: Operand, behind: int, context: WaitContext
     ) -> None:
         # A slot of this run's own window is free when others have read what this run wrote there.
-        if self.check < 0 and (not behind or where.window):
+        if self.check < 0 and (not behind or publication.window):
             self.check = self.length
-        words = self.shared.words[rank][where.segment]
+        words = self.shared.words[rank][publication.segment]
         self.waits.rows[self.length] = AwaitedWord(words, place, behind, context)
         self._row(AWAIT, place, extra=behind)
 
@@ -383,7 +406,7 @@ class Table:
         """Divide the output in the end."""
         self._row(DIVIDE, Operand(OUTPUT, 0), count=prod(out.shape), extra=divisor)
 
-    def made(self) -> Program:
+    def compile_program(self) -> Program:
         """Return the program, compiled."""
         mailbox = None if self.memory is None else self.memory.mailbox
         spins = 0 if self.memory is None else extension.spins(self.memory)
@@ -393,22 +416,22 @@ class Table:
             light=self.nbytes <= tuning.LIGHT_RUN,
             heavy=self.nbytes >= tuning.HEAVY_RUN and not calls,
             wait=waits.wait, look=waits.test, keep=self.keep,
-            numbers=None if mailbox is None else mailbox.number, what=self.what,
+            numbers=None if mailbox is None else mailbox.number, what=self.label,
             callbacks=tuple(self.callbacks), fail=waits.fail,
         )  # fmt: skip
         return program
 
 
 def _unreadable(
-    memory: SharedMemory | None, resources: SharedResources, what: str, sources: dict[int, int],
+    memory: SharedMemory | None, resources: SharedResources, label: str, sources: dict[int, int],
     position: int, error: int,
 ) -> RankLost:  # fmt: skip
     """Return the error of a row that could not read another rank's array."""
     peer = sources[position]
     if error == ECANCELED:
         assert memory is not None
-        return withdrawn(memory, resources.number, what, peer)
-    return RankLost(f"{what}: reading memory of rank {peer}: {os.strerror(error)}", rank=peer)
+        return withdrawn(memory, resources.number, label, peer)
+    return RankLost(f"{label}: reading memory of rank {peer}: {os.strerror(error)}", rank=peer)
 
 
 def _folder(
@@ -429,8 +452,8 @@ def _folder(
         memory.owners = owners  # type: ignore[attr-defined]
         return arrays.over(memoryview(memory).cast("B"), dtype, (length,))
 
-    def fold(target: int, left: int, right: int) -> None:
-        place = target, left, right
+    def fold(target: int, lhs: int, rhs: int) -> None:
+        place = target, lhs, rhs
         if place not in folds:
             result, *operands = map(array_at, place)
             folds[place] = arrays.folder(op, operands[0], operands[1], result)

@@ -53,13 +53,13 @@ class DeviceTable(Table):
         if self.check < 0:
             self.check = self.length
 
-    def _add(self, each: Instruction | Fused, number: int, total: int) -> None:
-        if isinstance(each, Move | Combine | Fused | Post | Complete):
+    def _add(self, instruction: Instruction | Fused, number: int, total: int) -> None:
+        if isinstance(instruction, Move | Combine | Fused | Post | Complete):
             self.has_work = True
-        if isinstance(each, Fused):
-            self._fuse(each)
+        if isinstance(instruction, Fused):
+            self._fuse(instruction)
         else:
-            super()._add(each, number, total)
+            super()._add(instruction, number, total)
 
     # -- work on the stream -----------------------------------------------------------------
 
@@ -80,49 +80,51 @@ class DeviceTable(Table):
         place = self.laid_out.slot_of(piece) if self.laid_out else None
         return self._slot_view(*place, piece) if place else view(self.buffers, piece)
 
-    def _slot_view(self, rank: int, where: Published, piece: Piece) -> Array:
-        data, start = where.data, piece.start * self.width
+    def _slot_view(self, rank: int, publication: Published, piece: Piece) -> Array:
+        data, start = publication.data, piece.start * self.width
         if data is not None:
-            start += data.start + self.sequence % where.depth * data.stride
+            start += data.start + self.sequence % publication.depth * data.stride
             return self.store.array(rank, data.segment, start, self.dtype, piece.length)
-        assert where.private is not None
-        array, alive = self.store.foreign(where.private, start, self.dtype, piece.length)
+        assert publication.private is not None
+        array, alive = self.store.foreign(publication.private, start, self.dtype, piece.length)
         self.resources.opened.append(alive)
         return array
 
-    def _move(self, each: Move) -> None:
+    def _move(self, move: Move) -> None:
         self._call_in_turn(
-            lambda: self.arrays.copier(self._view(each.target), self._view(each.source))
+            lambda: self.arrays.copier(self._view(move.target), self._view(move.source))
         )
 
-    def _combine(self, each: Combine) -> None:
+    def _combine(self, combine: Combine) -> None:
         def bind() -> Thunk:
-            target, left, right = map(self._view, each)
-            return self.arrays.folder(self.op, left, right, target)
+            target, lhs, rhs = map(self._view, combine)
+            return self.arrays.folder(self.op, lhs, rhs, target)
 
         self._call_in_turn(bind)
 
-    def _fuse(self, each: Fused) -> None:
+    def _fuse(self, instruction: Fused) -> None:
         def bind() -> Thunk | None:
-            operands = [self._view(piece) for piece in each.operands]
-            return self.arrays.fuser(self.op, operands, each.steps, self._view(each.target))
+            operands = [self._view(piece) for piece in instruction.operands]
+            return self.arrays.fuser(
+                self.op, operands, instruction.steps, self._view(instruction.target)
+            )
 
-        pieces = chain.from_iterable(each.combines)
+        pieces = chain.from_iterable(instruction.combines)
         self.unverified.update(p.buffer.number for p in pieces if p.buffer.is_remote)
         if not self._call_in_turn(bind):
-            for combine in each.combines:
+            for combine in instruction.combines:
                 self._combine(combine)
 
     # -- flags ------------------------------------------------------------------------------
 
-    def _publish(self, each: Publish) -> None:
+    def _publish(self, instruction: Publish) -> None:
         self._wait_for_stream()
-        super()._publish(each)
+        super()._publish(instruction)
 
-    def _acknowledge(self, each: Acknowledge) -> None:
-        if self.shared.rank in self.incoming[each.receipt].acknowledge:
+    def _acknowledge(self, instruction: Acknowledge) -> None:
+        if self.shared.rank in self.incoming[instruction.receipt].acknowledge:
             self._wait_for_stream()
-        super()._acknowledge(each)
+        super()._acknowledge(instruction)
 
     def _wait_for_stream(self) -> None:
         """Let the host wait for the work before a flag; of several flags the first alone waits."""

@@ -72,21 +72,21 @@ def _agree(transport: Transport, digest: int, name: str | None) -> bool:
     """Whether all ranks gave the same digest of a call."""
     if name is None:
         return transport.agree(digest)
-    before = set_call(name)
+    previous_name = set_call(name)
     try:
         return transport.agree(digest)
     finally:
-        set_call(before)
+        set_call(previous_name)
 
 
-def queue(table: Any, lent: tuple[Array, object] | None = None) -> Any:
+def queue(table: Any, layout: tuple[Array, object] | None = None) -> Any:
     """Return a queue that runs issued calls by the plans of a table: `_compiled.Queue`.
 
     Args:
-        lent: how arrays that are lent to NumPy are read, as `Arrays.layout` has it.
+        layout: how arrays that are lent to NumPy are read, as `Arrays.layout` has it.
     """
-    if lent is not None:
-        table.lend(*lent)
+    if layout is not None:
+        table.lend(*layout)
     return _compiled.Queue(table)
 
 

@@ -131,9 +131,9 @@ class Plan:
 
     def without_arrays(self) -> Plan:
         """Return what tells of this plan, but has no arrays and cannot run."""
-        other = Plan(self.algorithm, self.transport, None, _unbound, _unbound, lambda: None)
-        other.executor = self.executor
-        return other
+        plan = Plan(self.algorithm, self.transport, None, _unbound, _unbound, lambda: None)
+        plan.executor = self.executor
+        return plan
 
     def __enter__(self) -> Self:
         return self
@@ -210,7 +210,7 @@ def compiled(
         by_itself: a thread of Python's may run its callbacks.
         is_bound: it runs on its own arrays alone; the same on all ranks.
     """
-    program, resources, calls = table.made(), table.resources, bool(table.callbacks)
+    program, resources, calls = table.compile_program(), table.resources, bool(table.callbacks)
     started, new_run = started_here(), partial(ProgramRun, program, table.waits, calls=calls)
     run = program.run
 

@@ -96,8 +96,8 @@ class RowWaits:
             try:
                 advance_others(self.started, row.poll.test, deadline)
             except Unadvanced as unadvanced:
-                what = f"which did not come in {deadline:.3g} s"
-                raise row.messages.lost(what) or unadvanced from None
+                reason = f"which did not come in {deadline:.3g} s"
+                raise row.messages.lost(reason) or unadvanced from None
         else:
             row.poll.wait()
 
@@ -122,9 +122,9 @@ class RowWaits:
         if reason is not error:
             raise reason from error
 
-    def lost(self, position: int, what: str) -> RankLost | None:
+    def lost(self, position: int, reason: str) -> RankLost | None:
         """Return the error of the wait in a row, given what happened as the end of a sentence."""
         row = self.rows.get(position)
         if isinstance(row, PolledMessages):
-            return row.messages.lost(what)
-        return None if row is None or self.policy is None else self.policy.lost(row.context, what)
+            return row.messages.lost(reason)
+        return None if row is None or self.policy is None else self.policy.lost(row.context, reason)

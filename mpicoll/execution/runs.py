@@ -80,7 +80,7 @@ class Run(Protocol):
     def stop(self) -> None:
         """Advance no more."""
 
-    def lost(self, what: str) -> RankLost | None:
+    def lost(self, reason: str) -> RankLost | None:
         """Return the error of its wait, given the reason as the end of a sentence."""
 
 
@@ -108,13 +108,13 @@ class Followed:
 
     def test(self) -> bool:
         try:
-            done = self.request.test()
+            is_complete = self.request.test()
         except BaseException as error:
             self._end(error)
             raise
-        if done:
+        if is_complete:
             self._end(None)
-        return done
+        return is_complete
 
     def _end(self, error: BaseException | None) -> None:
         then, self.then = self.then, None
@@ -169,8 +169,8 @@ class ProgramRun:
         self.program.wait()
         return True
 
-    def lost(self, what: str) -> RankLost | None:
-        return self.waits.lost(self.program.position, what)
+    def lost(self, reason: str) -> RankLost | None:
+        return self.waits.lost(self.program.position, reason)
 
 
 class Progress:
@@ -222,8 +222,8 @@ class Progress:
             self.run.look()
             self.tested.look()  # to ask a rank may take a second, which is no suspension
         if seconds > self.resources.deadline():
-            what = f"which did not come in {seconds:.3g} s"
-            raise self.run.lost(what) or Unadvanced(f"no test was of use in {seconds:.3g} s")
+            reason = f"which did not come in {seconds:.3g} s"
+            raise self.run.lost(reason) or Unadvanced(f"no test was of use in {seconds:.3g} s")
         return False
 
     def wait(self) -> None:
@@ -235,8 +235,8 @@ class Progress:
                     try:
                         advance_others(all_here, lambda: self.is_complete, deadline)
                     except Unadvanced as error:
-                        what = f"which did not come in {deadline:.3g} s"
-                        raise self.run.lost(what) or error from None
+                        reason = f"which did not come in {deadline:.3g} s"
+                        raise self.run.lost(reason) or error from None
                 else:
                     if self in self.started:
                         self.started.remove(self)  # the program waits for the others alone

@@ -111,30 +111,42 @@ class StreamTable(DeviceTable):
         put, stream = self.batches[-1].put, self.stream
         super().call(lambda: put(stream.current.handle))
 
-    def _add(self, each: Instruction | Fused, number: int, total: int) -> None:
-        if isinstance(each, Publish):
-            where = self.published[each.publication]
-            if not where.length:
-                self._wait_for_readers(where, number, total)  # of a signal, nobody else waits
-            publication = self.program.publications[each.publication]
-            announced = each.tile + 1 if where.flags else publication.tiles
-            for word in where.acknowledge.values():
-                self._write(self.shared.rank, where.segment, word, announced)
-        elif isinstance(each, Await):
-            where, peer = self.incoming[each.receipt], self.program.receipts[each.receipt].peer
-            word = where.acknowledge[self.shared.rank]
-            self._wait_for(peer, where.segment, word, each.tile + 1, peer, number, total)
-        elif isinstance(each, Acknowledge):
-            where, peer = self.incoming[each.receipt], self.program.receipts[each.receipt].peer
-            self._write(peer, where.segment, where.acknowledge[self.shared.rank], _EMPTY)
-        elif isinstance(each, WaitForSlot | WaitForReaders):
-            self._wait_for_readers(self.published[each.publication], number, total)
+    def _add(self, instruction: Instruction | Fused, number: int, total: int) -> None:
+        if isinstance(instruction, Publish):
+            publication = self.published[instruction.publication]
+            if not publication.length:
+                self._wait_for_readers(publication, number, total)  # of a signal, nobody else waits
+            message = self.program.publications[instruction.publication]
+            announced = instruction.tile + 1 if publication.flags else message.tiles
+            for word in publication.acknowledge.values():
+                self._write(self.shared.rank, publication.segment, word, announced)
+        elif isinstance(instruction, Await):
+            publication, peer = (
+                self.incoming[instruction.receipt],
+                self.program.receipts[instruction.receipt].peer,
+            )
+            word = publication.acknowledge[self.shared.rank]
+            self._wait_for(
+                peer, publication.segment, word, instruction.tile + 1, peer, number, total
+            )
+        elif isinstance(instruction, Acknowledge):
+            publication, peer = (
+                self.incoming[instruction.receipt],
+                self.program.receipts[instruction.receipt].peer,
+            )
+            self._write(
+                peer, publication.segment, publication.acknowledge[self.shared.rank], _EMPTY
+            )
+        elif isinstance(instruction, WaitForSlot | WaitForReaders):
+            self._wait_for_readers(self.published[instruction.publication], number, total)
         else:
-            super()._add(each, number, total)
+            super()._add(instruction, number, total)
 
-    def _wait_for_readers(self, where: Published, number: int, total: int) -> None:
-        for reader, word in where.acknowledge.items():
-            self._wait_for(self.shared.rank, where.segment, word, _EMPTY, reader, number, total)
+    def _wait_for_readers(self, publication: Published, number: int, total: int) -> None:
+        for reader, word in publication.acknowledge.items():
+            self._wait_for(
+                self.shared.rank, publication.segment, word, _EMPTY, reader, number, total
+            )
 
     def _write(self, rank: int, segment: int, word: int, value: int) -> None:
         address = self.gpu_words.word(rank, segment, word)

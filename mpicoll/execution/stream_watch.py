@@ -56,8 +56,8 @@ class StreamWatch:
     ) -> None:  # fmt: skip
         self.memory, self.resources, self.begin = memory, resources, begin
         self.words, self.index, self.awaited = words, index, awaited
-        contexts = (each.context for part in awaited for each in part)
-        self.peers = [*{each.peer: each for each in contexts}.values()]
+        contexts = (word.context for part in awaited for word in part)
+        self.peers = [*{context.peer: context for context in contexts}.values()]
         self.run, self.seen = 0, (0, 0)
         self.waited = Waited()
         self.error: RankLost | None = None
@@ -72,16 +72,18 @@ class StreamWatch:
 
     def look(self) -> None:
         """See whether the stream will go on; let it go, with an error, where it will not."""
-        run, position = (word & _LOW for word in self.words[self.index : self.index + 2])
+        run, position = (value & _LOW for value in self.words[self.index : self.index + 2])
         if (run, position) != self.seen:
             self.seen, self.waited = (run, position), Waited()
         waits = bool(run) and position < len(self.awaited)
-        missing = [each for each in self.awaited[position] if not _is_there(each)] if waits else []
+        missing = (
+            [word for word in self.awaited[position] if not _has_arrived(word)] if waits else []
+        )
         if self.error is None and not self.resources.failed:
-            self._end(self._left() or self._lost(missing))
+            self._end(self._error_of_left_rank() or self._lost(missing))
         if self.error is not None:
-            for each in missing:
-                each.words[each.offset] = each.value
+            for word in missing:
+                word.words[word.offset] = word.value
 
     def _end(self, error: RankLost | None) -> None:
         if error is not None:
@@ -89,27 +91,27 @@ class StreamWatch:
             self.resources.fail(error)
             os.write(2, f"the results of this call mean nothing: {error}\n".encode())
 
-    def _left(self) -> RankLost | None:
+    def _error_of_left_rank(self) -> RankLost | None:
         """Return the error of a rank that has left: its stream goes on, but without results."""
-        for each in self.peers:
-            if why := each.left():
-                return self.memory.wait_policy.lost(each, why)
+        for context in self.peers:
+            if why := context.left():
+                return self.memory.wait_policy.lost(context, why)
         return None
 
     def _lost(self, missing: Sequence[Awaited]) -> RankLost | None:
         """Return the error of a rank that will not come, or has not by the deadline."""
         policy, seconds = self.memory.wait_policy, self.waited.look()
-        for each in missing:
-            if has_ended(self.memory.processes[each.context.peer]) and not _is_there(each):
-                return policy.lost(each.context, "which has ended")
+        for word in missing:
+            if has_ended(self.memory.processes[word.context.peer]) and not _has_arrived(word):
+                return policy.lost(word.context, "which has ended")
         if missing and seconds > policy.deadline:
             return policy.lost(missing[0].context, f"which did not come in {seconds:.3g} s")
         return None
 
 
-def _is_there(each: Awaited) -> bool:
-    word = each.words[each.offset] & _LOW
-    return word >= each.value if each.value else word == 0
+def _has_arrived(word: Awaited) -> bool:
+    value = word.words[word.offset] & _LOW
+    return value >= word.value if word.value else value == 0
 
 
 _lock = threading.Lock()
@@ -117,13 +119,13 @@ _watches: weakref.WeakSet[StreamWatch] = weakref.WeakSet()
 _thread: threading.Thread | None = None
 
 
-def _watch(each: StreamWatch) -> None:
+def _watch(watch: StreamWatch) -> None:
     """Look at a plan's runs from now on."""
     global _thread
-    if each in _watches:
+    if watch in _watches:
         return
     with _lock:
-        _watches.add(each)
+        _watches.add(watch)
         if _thread is None:
             _thread = threading.Thread(target=_look, name="mpicoll stream watch", daemon=True)
             _thread.start()
@@ -134,10 +136,10 @@ def _look() -> None:
     while True:
         sleep(_SECONDS)
         with _lock:
-            found = list(_watches)
-            if not found:
+            watches = list(_watches)
+            if not watches:
                 _thread = None
                 return
-        for each in found:
-            each.look()
-        del each, found
+        for watch in watches:
+            watch.look()
+        del watch, watches

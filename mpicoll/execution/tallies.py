@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mpicoll.execution.extension import _compiled
 
 _LENGTH = 256
-_CALLS, _TIMED, _TICKS, _LEAST, _MOST, _, _BUCKETS = range(7)
+_CALLS, _TIMED, _TICKS, _MIN_TICKS, _MAX_TICKS, _, _BUCKETS = range(7)
 
 
 class Times(NamedTuple):
@@ -42,8 +42,8 @@ def read(tally: array[int], tick: float) -> Times:
     """Return the times of a tally; `tick` is how long one takes."""
     timed = tally[_TIMED]
     return Times(
-        tally[_CALLS], timed, tally[_TICKS] * tick / max(timed, 1), tally[_LEAST] * tick,
-        tally[_MOST] * tick,
+        tally[_CALLS], timed, tally[_TICKS] * tick / max(timed, 1), tally[_MIN_TICKS] * tick,
+        tally[_MAX_TICKS] * tick,
         [(_begin(bucket) * tick, calls) for bucket, calls in enumerate(tally[_BUCKETS:]) if calls],
     )  # fmt: skip
 

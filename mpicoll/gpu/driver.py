@@ -63,8 +63,8 @@ class Driver:
         # from CUDA 13 on the second one has its name.
         second = hasattr(self.driver, "cuDeviceGetUuid_v2")
         name = "cuDeviceGetUuid_v2" if second else "cuDeviceGetUuid"
-        (found,) = self._call(name, self.device)
-        return bytes(found.bytes).hex()
+        (uuid,) = self._call(name, self.device)
+        return bytes(uuid.bytes).hex()
 
     @property
     def uses_mps(self) -> bool:
@@ -76,8 +76,8 @@ class Driver:
         attribute = getattr(self.driver.CUdevice_attribute, _MPS, None)
         if attribute is None:
             return False
-        (found,) = self._call("cuDeviceGetAttribute", attribute, self.device)
-        return bool(found)
+        (value,) = self._call("cuDeviceGetAttribute", attribute, self.device)
+        return bool(value)
 
     def allocate(self, nbytes: int) -> int:
         """Allocate memory that has a handle, whatever the framework's allocator gives.
@@ -102,11 +102,11 @@ class Driver:
 
     def open(self, handle: bytes) -> int:
         """Map an allocation of another process; kernels of this device then reach it."""
-        given = self.driver.CUipcMemHandle()
-        ctypes.memmove(given.getPtr(), handle, _HANDLE_BYTES)
+        driver_handle = self.driver.CUipcMemHandle()
+        ctypes.memmove(driver_handle.getPtr(), handle, _HANDLE_BYTES)
         lazy = self.driver.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
         with self._current():
-            (address,) = self._call("cuIpcOpenMemHandle", given, int(lazy))
+            (address,) = self._call("cuIpcOpenMemHandle", driver_handle, int(lazy))
         return int(address)
 
     def close(self, address: int) -> None:
@@ -127,9 +127,9 @@ class Driver:
         status = self.driver.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
         with self._current():
             # Portable: another GPU of this process may have registered it.
-            done = self.driver.cuMemHostRegister(address, nbytes, _PORTABLE_AND_MAPPED)
-            if done[0] != status:
-                self._checked("cuMemHostRegister", done)
+            result = self.driver.cuMemHostRegister(address, nbytes, _PORTABLE_AND_MAPPED)
+            if result[0] != status:
+                self._checked("cuMemHostRegister", result)
             (mapped,) = self._call("cuMemHostGetDevicePointer", address, 0)
         return int(mapped)
 
@@ -180,11 +180,16 @@ class _Operation(ctypes.Structure):
     )
 
 
-def operation(each: WordOperation) -> _Operation:
+def operation(word_operation: WordOperation) -> _Operation:
     """Return an operation as the driver takes it."""
-    if not each.waits:
-        return _Operation(_WRITE, each.address, each.value, _WITH_BARRIER)
-    return _Operation(_WAIT, each.address, each.value, _AT_LEAST if each.value else _EQUAL)
+    if not word_operation.waits:
+        return _Operation(_WRITE, word_operation.address, word_operation.value, _WITH_BARRIER)
+    return _Operation(
+        _WAIT,
+        word_operation.address,
+        word_operation.value,
+        _AT_LEAST if word_operation.value else _EQUAL,
+    )
 
 
 @cache
@@ -199,11 +204,11 @@ def library() -> ctypes.CDLL:
 
 @cache
 def _with_operations() -> ctypes.CDLL:
-    found = library()
-    found.cuStreamBatchMemOp_v2.argtypes = (
+    driver = library()
+    driver.cuStreamBatchMemOp_v2.argtypes = (
         ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint,
     )  # fmt: skip
-    return found
+    return driver
 
 
 class Batch:
@@ -222,8 +227,10 @@ class Batch:
     ) -> None:
         self.library, self.context = _with_operations(), ctypes.c_void_p(context)
         self.pushes = pushes
-        given = [*map(operation, operations)]
-        parts = [given[at : at + _MOST_OPERATIONS] for at in range(0, len(given), _MOST_OPERATIONS)]
+        params = [*map(operation, operations)]
+        parts = [
+            params[at : at + _MOST_OPERATIONS] for at in range(0, len(params), _MOST_OPERATIONS)
+        ]
         self.parts = [(len(part), (_Operation * len(part))(*part)) for part in parts]
 
     def put(self, stream: int) -> None:

@@ -38,7 +38,7 @@ from mpicoll.tuning import GPU_TILE, ZERO_COPY
 SWITCH, ORDER, TILE = "MPICOLL_IPC", "MPICOLL_STREAM_ORDER", "MPICOLL_IPC_TILE"
 _OFF = ("0", "off", "no", "false")
 _PATTERN = 0x5A
-_TRIED = 0x5A5A
+_TEST_VALUE = 0x5A5A
 
 
 class GpuMemory:
@@ -87,12 +87,12 @@ class GpuMemory:
         lost = self._grow(FIRST, opens_all=False)
         lost |= self._misread(lost)
         every = self.host.exchange(lost, dict[int, str])
-        own, self.partial = (
+        local_rank, self.partial = (
             self.host.rank,
-            first_error(why for each in every for why in each.values()),
+            first_error(why for reasons in every for why in reasons.values()),
         )
         self.peers = frozenset(
-            rank for rank in self.host.others if rank not in lost and own not in every[rank]
+            rank for rank in self.host.others if rank not in lost and local_rank not in every[rank]
         )
         for rank in self.host.others - self.peers:
             del self.segments[rank]
@@ -110,14 +110,14 @@ class GpuMemory:
         Where ranks share a GPU, all messages pass through its one memory, and to begin one earlier
         delays another. Where hosts keep the order, each flag makes one wait for the GPU.
         """
-        given = self.host.exchange((self.gpu.identity, asked_tile()), tuple[str, int | None])
-        gpus = {each[0] for each in given}
-        asked: int | None = given[0][1]
-        if not self.orders or self.partial or len(self.host.intra_node) < len(given):
+        answers = self.host.exchange((self.gpu.identity, asked_tile()), tuple[str, int | None])
+        gpus = {answer[0] for answer in answers}
+        tile: int | None = answers[0][1]
+        if not self.orders or self.partial or len(self.host.intra_node) < len(answers):
             return 0
-        if asked is not None:
-            return asked
-        return GPU_TILE if len(gpus) == len(given) else 0
+        if tile is not None:
+            return tile
+        return GPU_TILE if len(gpus) == len(answers) else 0
 
     def _unordered(self) -> str:
         """Return why the streams of this rank cannot wait for flags, or raise them."""
@@ -146,24 +146,24 @@ class GpuMemory:
         rank, words = self.host.rank, self.host.words[self.host.rank][area.segment]
         words[area.start // 8] = 0
         at = self.word(rank, area.segment, area.start)
-        both = [WordOperation(at, _TRIED, waits) for waits in (False, True)]
+        operations = [WordOperation(at, _TEST_VALUE, waits) for waits in (False, True)]
         try:
             stream = self.arrays.current_stream(self.arrays.gpu(self.like))
-            self.gpu.batch(both).put(stream.handle)
+            self.gpu.batch(operations).put(stream.handle)
             self.arrays.synchronize(self.like)
-            if words[area.start // 8] != _TRIED:
+            if words[area.start // 8] != _TEST_VALUE:
                 raise Unavailable("what a stream writes to memory of the host does not arrive")
         finally:
             self.host.allocator.give(area)
 
     def word(self, rank: int, segment: int, offset: int) -> int:
-        found = self.words.get((rank, segment))
-        if found is None:
+        mapping = self.words.get((rank, segment))
+        if mapping is None:
             address, owner = self.host.address(rank, segment)
             nbytes = 8 * len(self.host.words[rank][segment])
-            known = _registered.get(address) or _Registered(address, owner)
-            found = self.words[rank, segment] = known.reach(self.gpu, nbytes), known
-        return found[0] + offset
+            registration = _registered.get(address) or _Registered(address, owner)
+            mapping = self.words[rank, segment] = registration.reach(self.gpu, nbytes), registration
+        return mapping[0] + offset
 
     def grow(self, nbytes: int) -> None:
         """Allocate one more segment on every rank's GPU, and open those of the peers."""
@@ -177,27 +177,27 @@ class GpuMemory:
                 all peers if it must.
         """
         nbytes = max(nbytes, FIRST)
-        own, where, failure = 0, None, ""
+        address, location, failure = 0, None, ""
         try:
-            own = self.gpu.allocate(nbytes)
-            where = self.gpu.export(own)
+            address = self.gpu.allocate(nbytes)
+            location = self.gpu.export(address)
         except Unavailable as error:
             failure = f"rank {self.host.rank}: {error}"
-        everywhere = self.host.exchange(where, Exported | None)
-        found: dict[int, tuple[int, object]] = {self.host.rank: (own, None)}
+        everywhere = self.host.exchange(location, Exported | None)
+        segments: dict[int, tuple[int, object]] = {self.host.rank: (address, None)}
         lost: dict[int, str] = {}
         for rank in self.peers:
             try:
                 if everywhere[rank] is not None:
-                    found[rank] = self._mapped(everywhere[rank])
+                    segments[rank] = self._mapped(everywhere[rank])
             except Unavailable as error:
                 lost[rank] = f"rank {self.host.rank} cannot open the memory of rank {rank}: {error}"
         if opens_all:
             failure = failure or first_error(lost.values())
         if failure := first_error(self.host.exchange(failure)):
-            self._unmap_and_free([found])
+            self._unmap_and_free([segments])
             raise Unavailable(f"GPU memory cannot be shared: {failure}")
-        for rank, segment in found.items():
+        for rank, segment in segments.items():
             self.segments[rank].append(segment)
         self.allocator.add(nbytes)
         return lost
@@ -208,11 +208,11 @@ class GpuMemory:
         "Calling cuMemFree on an exported memory region before calling cuIpcCloseMemHandle in the
         importing context will result in undefined behavior" (cuIpcOpenMemHandle).
         """
-        own = [each[self.host.rank][0] for each in segments]
-        for each in segments:
-            each.clear()
+        addresses = [segment[self.host.rank][0] for segment in segments]
+        for segment in segments:
+            segment.clear()
         self.host.exchange(None)
-        for address in filter(None, own):
+        for address in filter(None, addresses):
             with suppress(Unavailable):
                 self.gpu.free(address)
 
@@ -228,9 +228,9 @@ class GpuMemory:
     def _release_all(self) -> None:
         ranks = self.segments
         rows = zip(*ranks.values(), strict=True)
-        found = [dict(zip(ranks, row, strict=True)) for row in rows]
+        segments = [dict(zip(ranks, row, strict=True)) for row in rows]
         self.segments = {rank: [] for rank in ranks}
-        self._unmap_and_free(found)
+        self._unmap_and_free(segments)
 
     def _misread(self, lost: Collection[int]) -> dict[int, str]:
         """Read every peer but those; return who cannot be read, and why; collective."""
@@ -239,13 +239,13 @@ class GpuMemory:
         self.arrays.from_host(mine, [_mark(rank)])
         self.arrays.synchronize(mine)
         self.host.exchange(None)
-        found: dict[int, str] = {}
-        for other in self.peers - set(lost):
+        errors: dict[int, str] = {}
+        for peer in self.peers - set(lost):
             read = self.arrays.empty((1,), "uint8", self.like)
-            self.arrays.copier(read, self.array(other, 0, 0, "uint8", 1))()
-            if int(self.arrays.to_host(read)[0]) != _mark(other):
-                found[other] = f"rank {rank} reads something else than rank {other} wrote"
-        return found
+            self.arrays.copier(read, self.array(peer, 0, 0, "uint8", 1))()
+            if int(self.arrays.to_host(read)[0]) != _mark(peer):
+                errors[peer] = f"rank {rank} reads something else than rank {peer} wrote"
+        return errors
 
     def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
         address, _ = self.segments[rank][segment]
@@ -259,25 +259,27 @@ class GpuMemory:
         """Return the handle of an array's allocation, and the array's offset in it."""
         return self.gpu.export(self.arrays.span(array)[0])
 
-    def foreign(self, where: Location, start: int, dtype: str, count: int) -> tuple[Array, object]:
+    def foreign(
+        self, location: Location, start: int, dtype: str, count: int
+    ) -> tuple[Array, object]:
         """Return an array over another rank's memory, and the object that keeps it mapped."""
-        handle, offset = where
+        handle, offset = location
         assert isinstance(handle, bytes)
         opened = self._open(handle)
         address = opened.address + offset + start
         return self.arrays.at(address, dtype, count, self.like), opened
 
-    def _mapped(self, where: Exported) -> tuple[int, _Opened]:
+    def _mapped(self, location: Exported) -> tuple[int, _Opened]:
         """Return the address of another rank's memory here, and the owner of the mapping."""
-        opened = self._open(where.handle)
-        return opened.address + where.offset, opened
+        opened = self._open(location.handle)
+        return opened.address + location.offset, opened
 
     def _open(self, handle: bytes) -> _Opened:
         """Open an allocation, once for all that use it: the driver opens none twice."""
-        found = self.opened.get(handle)
-        if found is None:
-            found = self.opened[handle] = _Opened(self.gpu, handle)
-        return found
+        allocation = self.opened.get(handle)
+        if allocation is None:
+            allocation = self.opened[handle] = _Opened(self.gpu, handle)
+        return allocation
 
     def reach(self, buffers: dict[Buffer, Array], dtype: str, *, private: bool = True) -> Reach:
         """Return the buffers that others read in place, and the smallest zero-copy message.
@@ -291,8 +293,8 @@ class GpuMemory:
             names.add(SCRATCH)
         width = itemsize(dtype)
         tile = max(1, self.tile // width) if self.tile else 1 << 62
-        least = ZERO_COPY // width
-        return Reach(self.peers, frozenset(names), least, tile, announces=bool(self.tile))
+        min_elements = ZERO_COPY // width
+        return Reach(self.peers, frozenset(names), min_elements, tile, announces=bool(self.tile))
 
     def _is_exportable(self, array: Array) -> bool:
         start, stop = self.arrays.span(array)
@@ -359,21 +361,21 @@ class _Registered:
 
     def reach(self, gpu: Gpu, nbytes: int) -> int:
         """Return the address of the memory for one more GPU."""
-        found = gpu.register(self.address, nbytes)
+        gpu_address = gpu.register(self.address, nbytes)
         self.gpus.append(gpu)
-        return found
+        return gpu_address
 
 
 _registered: weakref.WeakValueDictionary[int, _Registered] = weakref.WeakValueDictionary()
 
 
 def _unregister(gpus: list[Gpu], address: int, _owner: object) -> None:
-    for each in gpus:
+    for gpu in gpus:
         with suppress(Unavailable):
-            each.synchronize()
-    for each in gpus:
+            gpu.synchronize()
+    for gpu in gpus:
         with suppress(Unavailable):  # what one GPU has registered, it unregisters for all
-            each.unregister(address)
+            gpu.unregister(address)
 
 
 def open_gpu_memory(

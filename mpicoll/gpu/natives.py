@@ -20,14 +20,14 @@ def staged(
     native = bind(call._replace(x=_host(call.x, x), out=_host(call.out, out), in_place=False))
     # Of all collectives and ranks, rank 0 of exscan alone gets nothing: its `out` is to stay.
     keeps = call.collective.name == "exscan" and call.rank == 0
-    read = [each for each in (x, out if keeps else None) if each is not None]
+    read = [staging for staging in (x, out if keeps else None) if staging is not None]
     order = PlanStream(arrays, call.array)
 
     def to_host() -> None:
-        for each in read:
-            each.start_to_host()
-        for each in read:
-            each.wait()
+        for staging in read:
+            staging.start_to_host()
+        for staging in read:
+            staging.wait()
 
     def to_gpu() -> None:
         if out is not None:
@@ -82,8 +82,8 @@ def after(first: Thunk, native: Native) -> Native:
         first()
         native.method()
 
-    own = method if native.method is not None else None
-    return native._replace(run=run, start=start, method=own, run_on=None)
+    new_method = method if native.method is not None else None
+    return native._replace(run=run, start=start, method=new_method, run_on=None)
 
 
 def queued(arrays: Arrays, like: Array, calls: Sequence[Thunk], transport: str) -> Native:
@@ -97,13 +97,13 @@ def queued(arrays: Arrays, like: Array, calls: Sequence[Thunk], transport: str) 
 
     def run() -> None:
         order.begin()
-        for each in calls:
-            each()
+        for call in calls:
+            call()
 
     def start() -> Request:
         stream = order.begin()
-        for each in calls:
-            each()
+        for call in calls:
+            call()
         return Queued(partial(order.end, stream))
 
     return Native(run, start, lambda: None, transport)

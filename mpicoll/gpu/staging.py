@@ -2,8 +2,8 @@
 
 The messages of a plan are copied and sent in pieces, by a few blocks of page-locked memory in
 turn: while one piece is being sent, the next is copied from the GPU, and the receiver copies the
-one before to its GPU. A plan locks `MOST` pieces at most whatever its messages are, or
-`FEWEST` for each message of a round where that is more.
+one before to its GPU. A plan locks `MAX_PIECES` pieces at most whatever its messages are, or
+`MIN_PIECES` for each message of a round where that is more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from mpicoll.backend import Array, Message
 
-MOST, FEWEST = 16, 4
+MAX_PIECES, MIN_PIECES = 16, 4
 """Pieces of page-locked memory for the messages of a round, and the least for each message."""
 
 
@@ -94,7 +94,7 @@ class Mirrors:
     """The page-locked memory of the plans of a group, by their tags."""
 
     def __init__(self) -> None:
-        self.found: weakref.WeakValueDictionary[int, Mirror] = weakref.WeakValueDictionary()
+        self.mirrors: weakref.WeakValueDictionary[int, Mirror] = weakref.WeakValueDictionary()
 
     def for_round(self, tag: int, copies: Copies) -> Mirror:
         """Return the memory for the messages of one more round of a plan.
@@ -102,10 +102,10 @@ class Mirrors:
         Args:
             tag: negative for a user's own message, which shares its memory with none.
         """
-        mirror = self.found.get(tag) or Mirror(copies)
+        mirror = self.mirrors.get(tag) or Mirror(copies)
         mirror.used = 0
         if tag >= 0:
-            self.found[tag] = mirror
+            self.mirrors[tag] = mirror
         return mirror
 
 
@@ -143,27 +143,27 @@ def cut(data: Array, piece_bytes: int) -> list[Array]:
 
 def pieces_by_peer(messages: Sequence[Message], piece_bytes: int) -> dict[int, list[Array]]:
     """Return the pieces for each peer: the messages of a pair of ranks keep their order."""
-    found: dict[int, list[Array]] = {}
+    pieces: dict[int, list[Array]] = {}
     for peer, data in messages:
-        found.setdefault(peer, []).extend(cut(data, piece_bytes))
-    return found
+        pieces.setdefault(peer, []).extend(cut(data, piece_bytes))
+    return pieces
 
 
 def in_blocks(
     mirror: Mirror, receives: dict[int, list[Array]], sends: dict[int, list[Array]]
 ) -> tuple[list[Pieces], list[Pieces]]:
     """Return the pieces of a round with their page-locked memory."""
-    most = max(FEWEST, MOST // max(1, len(receives) + len(sends)))
+    max_blocks = max(MIN_PIECES, MAX_PIECES // max(1, len(receives) + len(sends)))
 
     def placed(peer: int, gpu: list[Array]) -> Pieces:
-        if len(gpu) <= most:
-            return Pieces(peer, gpu, [mirror.allocate(each) for each in gpu], len(gpu))
+        if len(gpu) <= max_blocks:
+            return Pieces(peer, gpu, [mirror.allocate(piece) for piece in gpu], len(gpu))
         longest = max(gpu, key=len)
-        blocks = [mirror.allocate(longest) for _ in range(most)]
-        host = [block[: len(each)] for block, each in zip(cycle(blocks), gpu, strict=False)]
-        return Pieces(peer, gpu, host, most)
+        blocks = [mirror.allocate(longest) for _ in range(max_blocks)]
+        host = [block[: len(piece)] for block, piece in zip(cycle(blocks), gpu, strict=False)]
+        return Pieces(peer, gpu, host, max_blocks)
 
-    return [placed(*each) for each in receives.items()], [placed(*each) for each in sends.items()]
+    return [placed(*item) for item in receives.items()], [placed(*item) for item in sends.items()]
 
 
 class Downloads:

@@ -41,8 +41,8 @@ class PlanStream:
         # A query for each run would make an object of its GPU.
         self.arrays, self.gpu, self.captures = arrays, arrays.gpu(like), captures
         self.last: list[Stream] = []
-        given = arrays.current_stream(self.gpu), self.last, os.getpid()
-        weakref.finalize(self, _give_back, *given).atexit = False
+        arguments = arrays.current_stream(self.gpu), self.last, os.getpid()
+        weakref.finalize(self, _give_back, *arguments).atexit = False
 
     def check(self) -> None:
         """Raise the error that has ended an earlier run on the GPU: RankLost."""
@@ -71,9 +71,9 @@ class PlanStream:
         return stream
 
     def end(self, stream: Stream) -> None:
-        own = self.arrays.current_stream(self.gpu)
-        if own != stream:
-            own.follow(stream)
+        caller_stream = self.arrays.current_stream(self.gpu)
+        if caller_stream != stream:
+            caller_stream.follow(stream)
 
 
 def _give_back(made_on: Stream, last: list[Stream], process: int) -> None:
@@ -81,10 +81,10 @@ def _give_back(made_on: Stream, last: list[Stream], process: int) -> None:
     if os.getpid() != process:
         return  # a forked child has no GPU
     with suppress(Exception):  # the driver may be shutting down
-        for each in last:
+        for stream in last:
             # A graph would take in what was put on the other stream before.
-            if each != made_on and not (made_on.is_capturing() or each.is_capturing()):
-                made_on.follow(each)
+            if stream != made_on and not (made_on.is_capturing() or stream.is_capturing()):
+                made_on.follow(stream)
 
 
 class StreamRequest:
@@ -111,7 +111,7 @@ class StreamRequest:
 
     def test(self) -> bool:
         with self.stream.use():
-            done = self.request.test()
-        if done:
+            is_complete = self.request.test()
+        if is_complete:
             self.order.end(self.stream)
-        return done
+        return is_complete

@@ -76,15 +76,15 @@ def lay_out(
         raise
     match(tables, memory.intra_node, what)
     incoming = [
-        tables[each.peer].published[tables[each.peer].sent[memory.rank][each.order]]
-        for each in program.receipts
+        tables[receipt.peer].published[tables[receipt.peer].sent[memory.rank][receipt.order]]
+        for receipt in program.receipts
     ]
     # While messages of the library travel, a host waits.
-    layout.by_streams = layout.words is not None and not any(each.posts for each in tables)
+    layout.by_streams = layout.words is not None and not any(table.posts for table in tables)
     if layout.has_store:
         _open(layout, incoming)
     if tile:
-        received = [number for number, each in enumerate(incoming) if each.window]
+        received = [number for number, publication in enumerate(incoming) if publication.window]
         layout.program = windows.through_windows(program, tile, received)
     return LaidOut(layout, incoming, resources)
 
@@ -96,13 +96,13 @@ def _open(layout: Layout, incoming: Sequence[Published]) -> None:
     """
     memory, resources, failure = layout.memory, layout.resources, ""
     try:
-        for each in incoming:
-            if each.private is not None:
-                _, alive = layout.store.foreign(each.private, 0, "uint8", 0)
+        for publication in incoming:
+            if publication.private is not None:
+                _, alive = layout.store.foreign(publication.private, 0, "uint8", 0)
                 resources.opened.append(alive)
         if layout.words:
-            for receipt, each in zip(layout.program.receipts, incoming, strict=True):
-                layout.words.word(receipt.peer, each.segment, 0)
+            for receipt, publication in zip(layout.program.receipts, incoming, strict=True):
+                layout.words.word(receipt.peer, publication.segment, 0)
             # All of this rank's own lie in one area.
             layout.words.word(memory.rank, *layout.progress)
     except Unavailable as error:

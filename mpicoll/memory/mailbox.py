@@ -131,11 +131,11 @@ class Mailbox:
             self.complete()
         self.number[UNDER_WAY] = PYTHON_ROUND
         try:
-            return list(self._stated(self._state(0, data), len(data)))
+            return list(self._read_all(self._state(0, data), len(data)))
         finally:
             self.number[UNDER_WAY] = outer
 
-    def _stated(self, number: int, length: int) -> Iterator[bytes]:
+    def _read_all(self, number: int, length: int) -> Iterator[bytes]:
         """Yield the bytes of every rank in a round, in rank order."""
         first, memory = self._first(number), self.memory
         for rank in memory.intra_node:

@@ -14,11 +14,11 @@ from mpicoll.backend import SharedMemory
 from mpicoll.errors import RankLost
 from mpicoll.memory.allocator import LINE
 
-_MOST = 16
+_CAPACITY = 16
 """Notes of each rank that are kept."""
 _NOTE = 4 * LINE
 GROUP = -1
-_COUNT, _AWAITS, _EXITED = 0, 1, 2
+_COUNT, _AWAITED_RANK, _EXITED = 0, 1, 2
 _OPERATION, _LENGTH, _ROOT, _TEXT = 0, 1, 2, 3
 _NOBODY = 0
 """Instead of a rank, which counts from 1 here."""
@@ -33,7 +33,7 @@ class Notes:
 
     def __init__(self, memory: SharedMemory) -> None:
         self.memory = memory
-        area = memory.allocator.take(LINE + _MOST * _NOTE)
+        area = memory.allocator.take(LINE + _CAPACITY * _NOTE)
         assert area is not None and area.segment == 0, "all ranks take it first"
         self.first: int = area.start // 8
         memory.view(memory.rank, 0, area.start, area.length)[:] = bytes(area.length)
@@ -80,7 +80,7 @@ class Notes:
         """Return why a rank has left an operation last for want of another, and of which."""
         segments = self.memory.words.get(rank)
         count = segments[0][self.first + _COUNT] if segments else 0
-        for number in range(count - 1, max(-1, count - 1 - _MOST), -1):
+        for number in range(count - 1, max(-1, count - 1 - _CAPACITY), -1):
             place = self._place(number)
             if segments and segments[0][place + _ROOT] != _NOBODY:
                 return self.read(rank, segments[0][place + _OPERATION]), segments[0][
@@ -96,7 +96,7 @@ class Notes:
             return None
         if fence := self.memory.acquire(_NOTE):
             fence()
-        numbers = range(count - 1, max(-1, count - 1 - _MOST), -1)
+        numbers = range(count - 1, max(-1, count - 1 - _CAPACITY), -1)
         places = map(self._place, numbers)
         return next(
             (place for place in places if segments[0][place + _OPERATION] == operation), None
@@ -104,12 +104,12 @@ class Notes:
 
     def wait_for(self, peer: int | None) -> None:
         if segments := self.memory.words.get(self.memory.rank):
-            segments[0][self.first + _AWAITS] = _NOBODY if peer is None else peer + 1
+            segments[0][self.first + _AWAITED_RANK] = _NOBODY if peer is None else peer + 1
 
     def waits_for(self, rank: int) -> int | None:
         """Return the rank that another waits for, None where it waits for nobody, or not long."""
         segments = self.memory.words.get(rank)
-        awaited = segments[0][self.first + _AWAITS] if segments else _NOBODY
+        awaited = segments[0][self.first + _AWAITED_RANK] if segments else _NOBODY
         return None if awaited == _NOBODY else awaited - 1
 
     def has_exited(self, rank: int) -> bool:
@@ -123,7 +123,7 @@ class Notes:
             segments[0][self.first + _EXITED] = 1
 
     def _place(self, number: int) -> int:
-        return self.first + (LINE + number % _MOST * _NOTE) // 8
+        return self.first + (LINE + number % _CAPACITY * _NOTE) // 8
 
 
 _ALL: weakref.WeakSet[Notes] = weakref.WeakSet()
@@ -139,14 +139,14 @@ def _exit() -> None:
         notes.exit()
 
 
-def withdrawn(memory: SharedMemory, operation: int, what: str, peer: int) -> RankLost:
+def withdrawn(memory: SharedMemory, operation: int, label: str, peer: int) -> RankLost:
     """Return the error of a rank that has read an array of a rank which has left the call.
 
     Args:
         operation: the number of the plan.
-        what: the collective, for the text.
+        label: the collective, for the text.
     """
-    text = f"{what}: rank {peer} left the call while rank {memory.rank} read its array"
+    text = f"{label}: rank {peer} left the call while rank {memory.rank} read its array"
     reason = memory.notes.read(peer, operation)
     return RankLost(f"{text}: {reason}" if reason else text, rank=peer)
 

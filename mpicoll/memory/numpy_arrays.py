@@ -93,17 +93,17 @@ class NumpyArrays:
         # Between plain bytes, less than half the time of NumPy's own assignment.
         return partial(operator.setitem, _bytes(target), slice(None), _bytes(source))
 
-    def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
+    def folder(self, op: ReduceOp, lhs: Array, rhs: Array, out: Array) -> Thunk:
         if op.function is None:
             fold = getattr(np, UFUNCS[op.name])
             if op.name in ("min", "max"):
-                if left.dtype.kind == "f":
-                    return partial(_fold_extremes, fold, left, right, out)
-                return partial(fold, left, right, out=out)
+                if lhs.dtype.kind == "f":
+                    return partial(_fold_extremes, fold, lhs, rhs, out)
+                return partial(fold, lhs, rhs, out=out)
             # Given by position, `out` saves a ufunc half of its overhead.
-            return partial(fold, left, right, out)
+            return partial(fold, lhs, rhs, out)
         function = op.function
-        return lambda: operator.setitem(out, ..., _fitting(op, function(left, right), out))
+        return lambda: operator.setitem(out, ..., _fitting(op, function(lhs, rhs), out))
 
     def fuser(
         self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
@@ -149,13 +149,13 @@ class NumpyArrays:
         raise Unavailable("NumPy arrays lie on the host")
 
 
-def _fold_extremes(fold: Any, left: Array, right: Array, out: Array) -> None:
+def _fold_extremes(fold: Any, lhs: Array, rhs: Array, out: Array) -> None:
     """Fold floats by NumPy's minimum or maximum, with -0 less than +0, which it does not say."""
-    zeros = (left == 0) & (right == 0)
-    signs = np.signbit(left) | np.signbit(right)
+    zeros = (lhs == 0) & (rhs == 0)
+    signs = np.signbit(lhs) | np.signbit(rhs)
     if fold is np.maximum:
-        signs = np.signbit(left) & np.signbit(right)
-    fold(left, right, out=out)
+        signs = np.signbit(lhs) & np.signbit(rhs)
+    fold(lhs, rhs, out=out)
     out[zeros] = np.where(signs[zeros], -0.0, 0.0)
 
 

@@ -91,11 +91,11 @@ class MappedMemory:
         self.allocator = FirstFit(self._reserve, self._release)
         self.segments: list[Segment] = []
         self.releases = True
-        self.memory: dict[int, list[Memory]] = {each: [] for each in intra_node}
-        self.words: dict[int, list[Memory]] = {each: [] for each in intra_node}
+        self.memory: dict[int, list[Memory]] = {member: [] for member in intra_node}
+        self.words: dict[int, list[Memory]] = {member: [] for member in intra_node}
         self.retired: list[Retired] = []
         self.before_reuse: list[Thunk] = []
-        self.lent: set[Area] = set()
+        self.user_areas: set[Area] = set()
         self.entered = 0
         self.plans = weakref.WeakValueDictionary[int, SharedResources]()
         probe = os.urandom(16)
@@ -103,11 +103,11 @@ class MappedMemory:
         arrays.copier(self._probe, arrays.over(memoryview(bytearray(probe)), "uint8", (16,)))()
         peer = _Peer(os.getpid(), arrays.span(self._probe)[0], probe, own_cores())
         peers: list[_Peer] = exchange(peer, _Peer)
-        self.processes = {each: peers[each].process for each in intra_node}
-        refused = [cma.refusal(*peers[each][:3]) for each in intra_node if each != rank]
+        self.processes = {member: peers[member].process for member in intra_node}
+        refused = [cma.refusal(*peers[member][:3]) for member in intra_node if member != rank]
         everyone = exchange(first_error(filter(None, refused)))
         self.no_cma = first_error(everyone)
-        cores = [peers[each].cores for each in intra_node]
+        cores = [peers[member].cores for member in intra_node]
         self.wait_policy: WaitPolicy = SpinYieldSleep(
             rank, self.processes, is_oversubscribed(cores), progress
         )
@@ -150,7 +150,7 @@ class MappedMemory:
         area = self._take(nbytes)
         # Every array in it, NumPy's or torch's, keeps this one alive.
         owner = np.frombuffer(self.view(self.rank, *area), np.uint8)
-        self.lent.add(area)
+        self.user_areas.add(area)
         weakref.finalize(owner, self._return, area).atexit = False
         return self.arrays.over(owner.data, dtype, shape)
 
@@ -175,7 +175,7 @@ class MappedMemory:
             self.grow(max(lacks for lacks, _ in states))
 
     def _return(self, area: Area) -> None:
-        self.lent.discard(area)
+        self.user_areas.discard(area)
         self.allocator.give(area)
 
     def find(self, array: Array) -> tuple[int, int] | None:
@@ -205,7 +205,7 @@ class MappedMemory:
         return any(not plan.freed for plan in self.plans.values())
 
     def close(self) -> None:
-        held = bool(self.lent) or self.in_use
+        held = bool(self.user_areas) or self.in_use
         self.mailbox = None
         if not held:
             self.memory.clear()
@@ -271,9 +271,11 @@ class MappedMemory:
         """Return this process, and the address of an array."""
         return os.getpid(), self.arrays.span(array)[0]
 
-    def foreign(self, where: Location, start: int, dtype: str, count: int) -> tuple[Array, object]:
+    def foreign(
+        self, location: Location, start: int, dtype: str, count: int
+    ) -> tuple[Array, object]:
         """Refuse: a call of the system fetches from another process's memory, but maps none."""
-        raise Unavailable(f"the memory of process {where[0]!r} can be fetched only")
+        raise Unavailable(f"the memory of process {location[0]!r} can be fetched only")
 
     def release(self, nbytes: int) -> Thunk | None:
         """Return the fence between `nbytes` and their flag.

@@ -224,15 +224,15 @@ class Layout:
             self._depth(message) * self._store_bytes(message) for message in publications
         )
         if needed and self.area is None:
-            self.area = self._kept(self.memory.allocator, needed)
+            self.area = self._take_area(self.memory.allocator, needed)
         if in_store and self.store_area is None:
-            self.store_area = self._kept(self.store.allocator, in_store)
+            self.store_area = self._take_area(self.store.allocator, in_store)
         return (
             whole_lines(needed) if needed and self.area is None else 0,
             whole_lines(in_store) if in_store and self.store_area is None else 0,
         )
 
-    def _kept(self, allocator: FirstFit, needed: int) -> Area | None:
+    def _take_area(self, allocator: FirstFit, needed: int) -> Area | None:
         """Take an area that is given back when the plan is freed or collected."""
         area = allocator.take(needed)
         if area is not None:
@@ -342,7 +342,7 @@ class Layout:
         return Slots(segment, start + data, self._stride(message)), None
 
 
-def match(tables: Sequence[LayoutTable], ranks: Sequence[int], what: str) -> None:
+def match(tables: Sequence[LayoutTable], ranks: Sequence[int], label: str) -> None:
     """Raise ScheduleError on all ranks where one expects other messages than another sends."""
     for reader, sender in product(ranks, ranks):
         table = tables[sender]
@@ -350,6 +350,6 @@ def match(tables: Sequence[LayoutTable], ranks: Sequence[int], what: str) -> Non
         expected = tables[reader].expected.get(sender, [])
         if sent != expected:
             raise ScheduleError(
-                f"{what}: rank {sender} sends {sent} elements to rank {reader}, which expects "
+                f"{label}: rank {sender} sends {sent} elements to rank {reader}, which expects "
                 f"{expected}"
             )

@@ -63,62 +63,62 @@ class SpinYieldSleep:
         self.check: Callable[[Sequence[int]], None] = _to_nobody
         self.defer: Callable[[BaseException], bool] = _never
 
-    def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
+    def wait(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
         for _ in range(self.spins + 1):
-            if words[index] >= least:
+            if words[index] >= minimum:
                 return
         waited = Looks()
         while waited.look() < YIELD_SECONDS:
             for _ in range(YIELDS):
                 os.sched_yield()
-                if words[index] >= least:
+                if words[index] >= minimum:
                     return
             self.progress()
-            self._hear(words, index, least, context)
-        self._sleep(words, index, least, context, waited)
+            self._hear(words, index, minimum, context)
+        self._sleep(words, index, minimum, context, waited)
 
-    def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
-        if words[index] >= least:
+    def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
+        if words[index] >= minimum:
             return True
-        self._hear(words, index, least, context)
+        self._hear(words, index, minimum, context)
         if (now := monotonic()) - self.looked > _LOOK:  # it takes a call of the system
             self.looked = now
-            self._look(words, index, least, context)
+            self._look(words, index, minimum, context)
         return False
 
     def _sleep(
-        self, words: Words, index: int, least: int, context: WaitContext, waited: Looks
+        self, words: Words, index: int, minimum: int, context: WaitContext, waited: Looks
     ) -> None:
         nap = FIRST_NAP
         self.tell(context.peer)
-        while words[index] < least:
+        while words[index] < minimum:
             sleep(nap)
             nap = min(1.5 * nap, LAST_NAP)
             self.progress()
-            self._hear(words, index, least, context)
+            self._hear(words, index, minimum, context)
             seconds = waited.look()
             if waited.is_due():
-                self._look(words, index, least, context)
+                self._look(words, index, minimum, context)
                 self.check((context.peer,))
             if seconds > self.deadline:
                 raise self.lost(context, f"which did not come in {seconds:.3g} s")
         self.tell(None)
 
-    def _look(self, words: Words, index: int, least: int, context: WaitContext) -> None:
+    def _look(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
         """Raise RankLost where the other rank has ended; it may have written the word before."""
-        if has_ended(self.processes[context.peer]) and words[index] < least:
+        if has_ended(self.processes[context.peer]) and words[index] < minimum:
             raise self.lost(context, "which has ended")
 
-    def _hear(self, words: Words, index: int, least: int, context: WaitContext) -> None:
+    def _hear(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
         """Raise RankLost where the other rank has left; it may have written the word before."""
-        if (why := context.left()) and words[index] < least:
+        if (why := context.left()) and words[index] < minimum:
             raise self.lost(context, why)
 
-    def _lost(self, context: WaitContext, what: str) -> RankLost:
+    def _lost(self, context: WaitContext, reason: str) -> RankLost:
         stage = Stage(context.what, context.round, context.rounds)
         return RankLost(
             f"{stage}: rank {self.rank} waits for rank {context.peer} (process "
-            f"{self.processes[context.peer]}), {what}",
+            f"{self.processes[context.peer]}), {reason}",
             rank=context.peer,
         )
 
@@ -190,7 +190,7 @@ def advance_others(started: list[StartedRun], is_done: Callable[[], bool], deadl
 
 
 def wait_advancing(
-    policy: WaitPolicy, started: list[StartedRun], words: Words, index: int, least: int,
+    policy: WaitPolicy, started: list[StartedRun], words: Words, index: int, minimum: int,
     context: WaitContext,
 ) -> None:  # fmt: skip
     """Return when ``words[index] >= least``, and advance started runs meanwhile.
@@ -201,13 +201,13 @@ def wait_advancing(
         RankLost: the rank that should write it has ended, or the deadline has passed.
     """
     if started:
-        is_there = partial(policy.test, words, index, least, context)
+        is_there = partial(policy.test, words, index, minimum, context)
         try:
             advance_others(started, is_there, policy.deadline)
         except Unadvanced:
             raise policy.lost(context, f"which did not come in {policy.deadline:.3g} s") from None
     else:
-        policy.wait(words, index, least, context)
+        policy.wait(words, index, minimum, context)
 
 
 class Unadvanced(RankLost):

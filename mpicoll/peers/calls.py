@@ -38,26 +38,26 @@ class Apart(Protocol):
         """Release it, unless a rank has left such a call; collective."""
 
 
-class Stated(NamedTuple):
+class CallPosition(NamedTuple):
     """The call that a rank is in, or was in last.
 
     Attributes:
         epoch: the exchanges of the group that it had begun before.
         number: of the call, since that exchange.
-        done: whether it is complete on this rank.
+        is_complete: whether it is complete on this rank.
         plan: the number of the plan, the same on all ranks.
     """
 
     epoch: int = 0
     number: int = 0
-    done: bool = True
+    is_complete: bool = True
     plan: int = 0
 
 
 class CallState(NamedTuple):
     """The answer of a rank: its call, and the exchanges that it has begun."""
 
-    stated: Stated
+    position: CallPosition
     exchanges: int
 
 
@@ -101,24 +101,24 @@ class Calls:
         self.drop: Callable[[set[int]], None] = lambda numbers: None
 
     @property
-    def stated(self) -> Stated:
+    def position(self) -> CallPosition:
         """The call that this rank is in, or was in last; another thread may ask for it."""
         numbers = self.numbers
-        begun, plan, ended = numbers[BEGUN], numbers[PLAN], numbers[ENDED]
-        epoch, before = self.since
-        return Stated(epoch, begun - before, ended >= begun, plan)
+        last_begun, plan, ended = numbers[BEGUN], numbers[PLAN], numbers[ENDED]
+        epoch, base = self.since
+        return CallPosition(epoch, last_begun - base, ended >= last_begun, plan)
 
     def state(self) -> CallState:
         """Return this rank's answer; another thread may call it."""
         exchanges = self.exchanges()  # read first, as the call may end meanwhile
-        return CallState(self.stated, exchanges)
+        return CallState(self.position, exchanges)
 
     def is_behind(self, state: CallState | None) -> bool:
         """Whether a rank that answers so has not begun the call that this one is in."""
         if state is None:
             return False
-        own, other = self.stated, state.stated
-        return (other.epoch, other.number) < (own.epoch, own.number) or _differs(own, state)
+        local, remote = self.position, state.position
+        return (remote.epoch, remote.number) < (local.epoch, local.number) or _differs(local, state)
 
     def check(self, ranks: Sequence[int]) -> None:
         """Compare the call that this rank is in with that of ranks that it waits for.
@@ -126,29 +126,29 @@ class Calls:
         Raises:
             OtherCall: one of them is in another call.
         """
-        own = self.stated
-        if own.done or own.epoch != self.exchanges():
+        local = self.position
+        if local.is_complete or local.epoch != self.exchanges():
             return
         for state in self.ask(ranks):
-            if state is not None and _differs(own, state):
-                self.left = own.plan
+            if state is not None and _differs(local, state):
+                self.left = local.plan
                 raise OtherCall("the ranks are in different calls")
 
-    def hear(self, left: Sequence[int]) -> None:
+    def hear(self, abandoned_plans: Sequence[int]) -> None:
         """Take the value of `left` on each rank, as all ranks have exchanged it."""
-        begun = self.numbers[BEGUN]
-        self.left, self.numbers[ENDED] = 0, begun
-        self.since = self.exchanges(), begun
-        if numbers := set(left) - {0}:
+        last_begun = self.numbers[BEGUN]
+        self.left, self.numbers[ENDED] = 0, last_begun
+        self.since = self.exchanges(), last_begun
+        if numbers := set(abandoned_plans) - {0}:
             self.drop(numbers)
 
 
-def _differs(own: Stated, state: CallState) -> bool:
+def _differs(local: CallPosition, state: CallState) -> bool:
     """Whether a rank cannot come to this one's call any more."""
-    other = state.stated
-    here = other if other.epoch == own.epoch else Stated(own.epoch)
-    completed = here.number - (not here.done)
-    if other.epoch > own.epoch or completed >= own.number:
+    remote = state.position
+    here = remote if remote.epoch == local.epoch else CallPosition(local.epoch)
+    completed = here.number - (not here.is_complete)
+    if remote.epoch > local.epoch or completed >= local.number:
         return False
-    is_in_exchange = state.exchanges > own.epoch
-    return is_in_exchange or (here.number == own.number and here.plan != own.plan)
+    is_in_exchange = state.exchanges > local.epoch
+    return is_in_exchange or (here.number == local.number and here.plan != local.plan)

@@ -31,7 +31,7 @@ _SECONDS = 1.0
 _PAUSE = 0.01
 _MOST_ENDED = 64
 """Groups that have ended for which a process answers."""
-_NAME, _NONCE, _PROOF, _MOST, _AT_ONCE = 8, 16, 32, (1 << 16) - 1, 32
+_NAME, _NONCE, _PROOF, _MAX_LENGTH, _AT_ONCE = 8, 16, 32, (1 << 16) - 1, 32
 _MOST_TEXT = 5000
 """Characters, each of which takes six bytes at most."""
 _TIMES = 2
@@ -61,7 +61,7 @@ class Answer(msgspec.Struct):
     freed: bool = False
 
 
-class Told(msgspec.Struct):
+class Notice(msgspec.Struct):
     """A rank's notice that it has left an operation, and for want of which rank."""
 
     rank: int
@@ -73,7 +73,7 @@ class Question(msgspec.Struct):
     """A question about an operation, with the asking rank's own news."""
 
     operation: int
-    told: Told | None = None
+    told: Notice | None = None
 
 
 # msgspec crashes where two threads are the first to decode a type: these are made beforehand.
@@ -132,10 +132,10 @@ _lock = threading.Lock()
 def _listening(host: str) -> _Listener:
     """Return this process's listener at a host's address, which stays until the process ends."""
     with _lock:
-        found = _listeners.get(host)
-        if found is None or found.process != os.getpid():
-            found = _listeners[host] = _Listener(host)
-        return found
+        host_listener = _listeners.get(host)
+        if host_listener is None or host_listener.process != os.getpid():
+            host_listener = _listeners[host] = _Listener(host)
+        return host_listener
 
 
 class Contact:
@@ -150,17 +150,17 @@ class Contact:
 
     def __init__(
         self, rank: int, exchange: Callable[..., list[tuple[Address, bytes]]], one_host: bool,
-        reply: Reply, hear: Hear = lambda rank, told: None,
+        reply: Reply, hear: Hear = lambda rank, notice: None,
     ) -> None:  # fmt: skip
         self.hear = hear
         try:
             self.listener: _Listener | None = _listening(LOOPBACK if one_host else host_address())
         except LaunchError:
             self.listener = None
-        own = self.listener.address if self.listener else Address("", 0)
-        found = exchange((own, os.urandom(_PROOF)), tuple[Address, bytes])
-        self.addresses = [address for address, _ in found]
-        self.key = b"".join(random for _, random in found[:2])
+        local_address = self.listener.address if self.listener else Address("", 0)
+        contacts = exchange((local_address, os.urandom(_PROOF)), tuple[Address, bytes])
+        self.addresses = [address for address, _ in contacts]
+        self.key = b"".join(random for _, random in contacts[:2])
         self.name = hmac.digest(self.key, b"name", "sha256")[:_NAME]
         if self.listener is not None:
             self.listener.groups[self.name] = self.key, reply, hear
@@ -179,17 +179,17 @@ class Contact:
         """Return each rank's answer, or in words why there is none."""
         return self._ask_all(list(ranks), Question(operation))
 
-    def tell(self, ranks: Iterable[int], told: Told) -> None:
+    def tell(self, ranks: Iterable[int], notice: Notice) -> None:
         """Tell ranks something of this one's own accord; those that do not answer are left."""
-        told.text = _short(told.text)
-        self._ask_all(list(ranks), Question(0, told))
+        notice.text = _short(notice.text)
+        self._ask_all(list(ranks), Question(0, notice))
 
-    def _ask_all(self, asked: Sequence[int], question: Question) -> dict[int, Answer | str]:
-        if len(asked) < 2:
-            return {rank: self._ask(rank, question) for rank in asked}
-        with ThreadPoolExecutor(min(_AT_ONCE, len(asked))) as pool:
-            answers = pool.map(lambda rank: self._ask(rank, question), asked)
-            return dict(zip(asked, answers, strict=True))
+    def _ask_all(self, ranks: Sequence[int], question: Question) -> dict[int, Answer | str]:
+        if len(ranks) < 2:
+            return {rank: self._ask(rank, question) for rank in ranks}
+        with ThreadPoolExecutor(min(_AT_ONCE, len(ranks))) as pool:
+            answers = pool.map(lambda rank: self._ask(rank, question), ranks)
+            return dict(zip(ranks, answers, strict=True))
 
     def _ask(self, rank: int, question: Question) -> Answer | str:
         """Return a rank's answer; asks again where it is cut off, as the process may have ended.
@@ -246,7 +246,7 @@ def _write(connection: socket.socket, key: bytes, nonce: bytes, text: bytes) -> 
 
 def _read(connection: socket.socket, key: bytes, nonce: bytes) -> bytes:
     length = int.from_bytes(_exactly(connection, 2), "little")
-    if length > _MOST:
+    if length > _MAX_LENGTH:
         raise ValueError(length)
     proof, text = _exactly(connection, _PROOF), _exactly(connection, length)
     if not hmac.compare_digest(proof, hmac.digest(key, nonce + text, "sha256")):

@@ -17,7 +17,7 @@ from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.segments import MappedMemory
 from mpicoll.memory.waiting import HasDeadline, default_deadline
 from mpicoll.peers.calls import Calls, CallState, OtherCall
-from mpicoll.peers.contact import ENDED, SILENT, Answer, Contact, Told
+from mpicoll.peers.contact import ENDED, SILENT, Answer, Contact, Notice
 from mpicoll.tuning import SPINS
 
 _MOST_LEFT = 64
@@ -33,15 +33,15 @@ class State(NamedTuple):
 
     Attributes:
         fact: as the end of a sentence about it; empty where nothing is known.
-        gone: it will not come.
+        will_not_come: it has ended or left.
         root: the rank that was missing where it left; itself where it left by an error of its own.
-        awaits: the rank that it waits for.
+        awaited_rank: the rank that it waits for.
     """
 
     fact: str = ""
-    gone: bool = False
+    will_not_come: bool = False
     root: int | None = None
-    awaits: int | None = None
+    awaited_rank: int | None = None
 
 
 class Peers(HasDeadline):
@@ -70,14 +70,14 @@ class Peers(HasDeadline):
         self.shared: MappedMemory | None = None
         self.contact: Contact | None = None
         self.calls: Calls | None = None
-        self.awaits: int | None = None
+        self.awaited_rank: int | None = None
         self.ended, self.lost_by = "", None
-        self.left: dict[int, tuple[str, int | None]] = {}
+        self.departures: dict[int, tuple[str, int | None]] = {}
         self.processes: Mapping[int, int] = {}
         self.has_lost = False
         self.inside: Any = _compiled.Counted(operator.call)
         self.serve: Callable[[float], object] | None = None
-        self.heard: dict[int, tuple[str, int | None]] = {}
+        self.notices: dict[int, tuple[str, int | None]] = {}
 
     def open(
         self, shared: MappedMemory | None, nodes: Nodes, exchange: Callable[..., list[Any]]
@@ -90,12 +90,12 @@ class Peers(HasDeadline):
             shared.wait_policy.deadline = self._deadline
         if self.size > 1 and (shared is None or shared.mailbox is None):
             self.contact = Contact(
-                self.rank, exchange, len(nodes) == 1, self._reply, self.heard.__setitem__
+                self.rank, exchange, len(nodes) == 1, self._reply, self.notices.__setitem__
             )
 
     def ask_for_calls(self) -> None:
         """Let ranks that wait ask in which call others are, where all can be asked."""
-        if self.contact is not None and all(each.host for each in self.contact.addresses):
+        if self.contact is not None and all(address.host for address in self.contact.addresses):
             self.calls = Calls(lambda: self.exchanges, self._ask_for_calls)
             if self.shared is not None:
                 self.shared.wait_policy.check = self.calls.check
@@ -103,14 +103,14 @@ class Peers(HasDeadline):
     def _ask_for_calls(self, ranks: Sequence[int]) -> list[CallState | None]:
         assert self.contact is not None
         answers = self.contact.ask(ranks, _ANY).values()
-        return [each.call if isinstance(each, Answer) and not each.freed else None
-                for each in answers]  # fmt: skip
+        return [answer.call if isinstance(answer, Answer) and not answer.freed else None
+                for answer in answers]  # fmt: skip
 
     def close(self) -> None:
         """Answer other ranks no more."""
         if self.contact is not None:
             call = None if self.calls is None else self.calls.state()
-            self.contact.close(partial(_freed, self.left, self.exchanges, call))
+            self.contact.close(partial(_freed, self.departures, self.exchanges, call))
         self.shared = None
 
     @contextmanager
@@ -152,31 +152,31 @@ class Peers(HasDeadline):
             self.serve(self.deadline)
         if self.contact is not None and root is not None:
             # This process may end before it is asked.
-            others = (r for r in range(self.size) if r not in (self.rank, root))
-            far = [rank for rank in others if rank not in self.processes]
-            self.contact.tell(far[:_MOST_TOLD], Told(self.rank, described(error), root))
+            other_ranks = (r for r in range(self.size) if r not in (self.rank, root))
+            far = [rank for rank in other_ranks if rank not in self.processes]
+            self.contact.tell(far[:_MOST_TOLD], Notice(self.rank, described(error), root))
 
     def post(self, operation: int, text: str, lost: int | None = None) -> None:
         """State a short text about an operation, and the rank that is missing there."""
-        if operation not in self.left and len(self.left) >= _MOST_LEFT:
-            self.left.pop(next(iter(self.left)))
-        self.left[operation] = text, lost
+        if operation not in self.departures and len(self.departures) >= _MOST_LEFT:
+            self.departures.pop(next(iter(self.departures)))
+        self.departures[operation] = text, lost
         if (shared := self.shared) is not None:
             shared.notes.post(operation, text, lost)
 
     def wait_for(self, peer: int | None) -> None:
-        self.awaits = peer
+        self.awaited_rank = peer
         if (shared := self.shared) is not None:
             shared.notes.wait_for(peer)
 
     def _reply(self, operation: int) -> Answer:
-        other = operation not in self.left
-        left, lost = self.left.get(operation) or self.left.get(GROUP) or ("", None)
-        awaits, shared = self.awaits, self.shared  # which `close` takes away in another thread
-        if awaits is None and shared is not None:
-            awaits = shared.notes.waits_for(self.rank)
+        concerns_group = operation not in self.departures
+        reason, lost = self.departures.get(operation) or self.departures.get(GROUP) or ("", None)
+        peer, shared = self.awaited_rank, self.shared  # which `close` takes away in another thread
+        if peer is None and shared is not None:
+            peer = shared.notes.waits_for(self.rank)
         call = self.calls.state() if self.calls is not None else None
-        return Answer(left, lost, awaits, self.exchanges, self.native, other, call)
+        return Answer(reason, lost, peer, self.exchanges, self.native, concerns_group, call)
 
     def hear(self, ranks: Sequence[int], operation: int) -> tuple[set[int], dict[int, str]]:
         """Return which ranks are out, and each one's last statement about an operation.
@@ -184,25 +184,25 @@ class Peers(HasDeadline):
         Those are out that have ended, are stopped or cannot be reached; a statement is empty where
         a rank has made none.
         """
-        out, said = set[int](), dict.fromkeys(ranks, "")
-        others = [rank for rank in ranks if rank != self.rank]
-        if self.rank in said:
-            said[self.rank] = self.left.get(operation, ("", None))[0]
+        out, statements = set[int](), dict.fromkeys(ranks, "")
+        other_ranks = [rank for rank in ranks if rank != self.rank]
+        if self.rank in statements:
+            statements[self.rank] = self.departures.get(operation, ("", None))[0]
         shared, near = self.shared, list[int]()
         if shared is not None:
-            near = [rank for rank in others if rank in self.processes]
+            near = [rank for rank in other_ranks if rank in self.processes]
             for rank in near:
                 process = self.processes[rank]
                 out |= {rank} if has_ended(process) or is_stopped(process) else set()
-                said[rank] = shared.notes.read(rank, operation)
-        far = [rank for rank in others if rank not in near]
+                statements[rank] = shared.notes.read(rank, operation)
+        far = [rank for rank in other_ranks if rank not in near]
         answers = {} if self.contact is None else _asked_twice(self.contact, far, operation)
         for rank, answer in answers.items():
             if isinstance(answer, str):
                 out |= {rank} if answer else set()
             elif not answer.other:
-                said[rank] = answer.left
-        return out, said
+                statements[rank] = answer.left
+        return out, statements
 
     def out(self, ranks: Sequence[int]) -> list[int]:
         """Return those of some ranks that have ended, are stopped or cannot be reached."""
@@ -217,37 +217,37 @@ class Peers(HasDeadline):
         if self.contact is None or peer == self.rank:
             return State()
         answer = _asked_twice(self.contact, [peer], operation)[peer]
-        if answer == ENDED and peer in self.heard:
-            return _after("", *self.heard[peer])
-        return _told(peer, answer)
+        if answer == ENDED and peer in self.notices:
+            return _state_of_ended("", *self.notices[peer])
+        return _state_from_answer(peer, answer)
 
     def _near(self, peer: int, operation: int) -> State:
         if (shared := self.shared) is None:  # another thread has closed the group
             return State()
         notes, process = shared.notes, self.processes[peer]
-        for each in (operation, GROUP):
-            if why := notes.why(peer, each):
-                root = notes.root(peer, each)
+        for number in (operation, GROUP):
+            if why := notes.why(peer, number):
+                root = notes.root(peer, number)
                 return State(f"(process {process}), {why}", True, peer if root is None else root)
         if has_ended(process):
             if last := notes.last(peer):
-                return _after(f"(process {process}), ", *last)
-            known = how_ended(process) or "killed, or by a crash"
-            how = "it exited" if notes.has_exited(peer) else known
+                return _state_of_ended(f"(process {process}), ", *last)
+            cause = how_ended(process) or "killed, or by a crash"
+            how = "it exited" if notes.has_exited(peer) else cause
             return State(f"(process {process}), which has ended ({how})", True, peer)
         if is_stopped(process):
             return State(f"(process {process}), which is stopped by a signal", root=peer)
-        return State(awaits=notes.waits_for(peer))
+        return State(awaited_rank=notes.waits_for(peer))
 
     def have_gone(self, ranks: Sequence[int], operation: int) -> bool:
         """Whether one of these ranks will not come."""
         near = [rank for rank in ranks if rank in self.processes and self.shared is not None]
-        if any(self._near(rank, operation).gone for rank in near):
+        if any(self._near(rank, operation).will_not_come for rank in near):
             return True
         if self.contact is None:
             return False
         answers = self.contact.ask([rank for rank in ranks if rank not in near], operation)
-        return any(self._answered(rank, each).gone for rank, each in answers.items())
+        return any(self._answered(rank, answer).will_not_come for rank, answer in answers.items())
 
     def absent(
         self, is_late: Callable[[Answer], bool] = lambda answer: False, operation: int = GROUP
@@ -257,19 +257,19 @@ class Peers(HasDeadline):
         Those that have ended or left it, are stopped or cannot be reached; else those whose answer
         is late.
         """
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        near = [rank for rank in others if self.shared is not None and rank in self.processes]
-        if found := [rank for rank in near if self._near(rank, operation).fact]:
-            return found
+        other_ranks = [rank for rank in range(self.size) if rank != self.rank]
+        near = [rank for rank in other_ranks if self.shared is not None and rank in self.processes]
+        if missing := [rank for rank in near if self._near(rank, operation).fact]:
+            return missing
         if self.contact is None:
             return []
-        answers = self.contact.ask(others, operation)
-        out = [rank for rank, each in answers.items() if self._answered(rank, each).fact]
+        answers = self.contact.ask(other_ranks, operation)
+        out = [rank for rank, answer in answers.items() if self._answered(rank, answer).fact]
         # One that has told of the rank that it lost may be on its way to end.
-        if found := [rank for rank in out if rank not in self.heard]:
-            return found
-        told = {rank: each for rank, each in answers.items() if isinstance(each, Answer)}
-        return [rank for rank, each in told.items() if is_late(each)] or out
+        if missing := [rank for rank in out if rank not in self.notices]:
+            return missing
+        replies = {rank: answer for rank, answer in answers.items() if isinstance(answer, Answer)}
+        return [rank for rank, answer in replies.items() if is_late(answer)] or out
 
     def _answered(self, peer: int, answer: Answer | str) -> State:
         """Return the state of a rank that has answered.
@@ -278,10 +278,12 @@ class Peers(HasDeadline):
         waiting: what is missing there is another's, or under way.
         """
         if isinstance(answer, Answer) and answer.freed and self.calls is not None:
-            has_completed = answer.call is not None and answer.call.stated.done
-            if has_completed and not (self.calls.stated.done or self.calls.is_behind(answer.call)):
+            has_completed = answer.call is not None and answer.call.position.is_complete
+            if has_completed and not (
+                self.calls.position.is_complete or self.calls.is_behind(answer.call)
+            ):
                 return State()
-        return _told(peer, answer)
+        return _state_from_answer(peer, answer)
 
     def is_behind(self, answer: Answer) -> bool:
         """Whether a rank has not begun the exchange that this one waits in."""
@@ -290,68 +292,73 @@ class Peers(HasDeadline):
     # -- errors -----------------------------------------------------------------------------
 
     def lost(
-        self, stage: Stage, missing: Sequence[int], what: str, process: bool = False
+        self, stage: Stage, missing: Sequence[int], reason: str, process: bool = False
     ) -> RankLost:
         """Return the error of this rank's wait for others, which names the one they all wait for.
 
         Args:
             missing: the ranks that it waits for, as far as they are known.
-            what: what happened, where no more is known of the rank: as the end of a sentence.
+            reason: what happened, where no more is known of the rank: as the end of a sentence.
         """
         self.has_lost = True
         waits = f"{stage}: rank {self.rank} waits for"
         if not missing:
-            return RankLost(f"{waits} the other ranks, {what}")
+            return RankLost(f"{waits} the other ranks, {reason}")
         states: dict[int, State] = {}
         for rank in missing[:8]:  # each may take a second
             states[rank] = self.state(rank, stage.operation)
             if states[rank].fact:
                 break
-        peer = next((rank for rank, each in states.items() if each.fact), missing[0])
+        peer = next((rank for rank, known_state in states.items() if known_state.fact), missing[0])
         state, seen, text = states[peer], {self.rank}, f"rank {peer}"
-        while not state.fact and state.awaits is not None and state.awaits not in {*seen, peer}:
+        while (
+            not state.fact
+            and state.awaited_rank is not None
+            and state.awaited_rank not in {*seen, peer}
+        ):
             seen.add(peer)
-            peer = state.awaits
+            peer = state.awaited_rank
             text += f", which waits for rank {peer}"
             state = self.state(peer, stage.operation)
         number = f" (process {self.processes[peer]})" if peer in self.processes else ""
-        tail = state.fact or f"{number.strip()}, {what}".removeprefix(", ")
+        tail = state.fact or f"{number.strip()}, {reason}".removeprefix(", ")
         joint = " " if tail.startswith("(") else ", "
         return RankLost(
             f"{waits} {text}{joint}{tail}", rank=peer if state.root is None else state.root
         )
 
-    def _lost_in_memory(self, context: WaitContext, what: str) -> RankLost:
+    def _lost_in_memory(self, context: WaitContext, reason: str) -> RankLost:
         stage = Stage(context.what, context.round, context.rounds, context.operation)
-        return self.lost(stage, [context.peer], what)
+        return self.lost(stage, [context.peer], reason)
 
 
 def _asked_twice(contact: Contact, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:
     """Return the answers of ranks, asked twice: on a busy host one may take longer."""
     answers = contact.ask(ranks, operation)
-    silent = [rank for rank, each in answers.items() if each == SILENT]
+    silent = [rank for rank, answer in answers.items() if answer == SILENT]
     return answers | contact.ask(silent, operation)
 
 
 def _freed(
-    left: dict[int, tuple[str, int | None]], exchanges: int, call: CallState | None, operation: int
-) -> Answer:
+    departures: dict[int, tuple[str, int | None]], exchanges: int, call: CallState | None,
+    operation: int,
+) -> Answer:  # fmt: skip
     """Return the answer of a rank that has freed its group, after `call` as its last."""
-    rooted = (each for each in reversed([*left.values()]) if each[1] is not None)
-    found = left.get(operation) or left.get(GROUP) or next(rooted, None)
-    text, lost = found or ("it has freed the group", None)
-    return Answer(text, lost, exchanges=exchanges, call=call, freed=found is None)
+    rooted = (record for record in reversed([*departures.values()]) if record[1] is not None)
+    departure = departures.get(operation) or departures.get(GROUP) or next(rooted, None)
+    text, lost = departure or ("it has freed the group", None)
+    return Answer(text, lost, exchanges=exchanges, call=call, freed=departure is None)
 
 
-def _after(process: str, text: str, root: int | None) -> State:
+def _state_of_ended(process: str, text: str, root: int | None) -> State:
     """Return the state of a rank whose process has ended after it had left an operation."""
     return State(f"{process}which has ended, after {text}", True, root)
 
 
-def _told(peer: int, answer: Answer | str) -> State:
+def _state_from_answer(peer: int, answer: Answer | str) -> State:
     if isinstance(answer, str):
         return State(answer, answer == ENDED, peer if answer else None)
     if answer.left:
         root = peer if answer.lost is None else answer.lost
         return State(f"which has left it: {answer.left}", True, root)
-    return State(awaits=answer.awaits)
+    return State(awaited_rank=answer.awaits)

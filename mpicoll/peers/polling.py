@@ -65,18 +65,18 @@ class Patience:
         waited, peers = self.waited, self.peers
         waited.look()
         if waited.is_due():
-            found, self.is_told = self.missing(), True
+            missing, self.is_told = self.missing(), True
             waited.look()  # a rank may be asked for as long as a second, which is no suspension
-            peers.wait_for(found[0] if found else None)
+            peers.wait_for(missing[0] if missing else None)
             if peers.calls is not None:
-                peers.calls.check(found)
+                peers.calls.check(missing)
                 waited.look()
-            if peers.have_gone(found, self.stage.operation) and not test():
+            if peers.have_gone(missing, self.stage.operation) and not test():
                 raise peers.lost(self.stage, self.missing(), "which will not come")
             waited.look()
         if waited.seconds > peers.deadline:
-            what = f"which did not come in {waited.seconds:.3g} s"
-            raise peers.lost(self.stage, self.missing(), what)
+            reason = f"which did not come in {waited.seconds:.3g} s"
+            raise peers.lost(self.stage, self.missing(), reason)
 
     def end(self) -> None:
         """Wait for nobody any more."""

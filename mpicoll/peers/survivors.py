@@ -19,7 +19,7 @@ from mpicoll.machine.waited import Waited
 from mpicoll.memory.notes import GROUP
 
 
-class Others(Protocol):
+class OtherRanks(Protocol):
     """The other ranks of a group, to agree with them: `mpicoll.peers.known.Peers` is one."""
 
     rank: int
@@ -38,11 +38,11 @@ class Others(Protocol):
         A statement is a rank's last one about an operation; empty where it has made none.
         """
 
-    def lost(self, stage: Stage, missing: Sequence[int], what: str) -> RankLost:
+    def lost(self, stage: Stage, missing: Sequence[int], reason: str) -> RankLost:
         """Return the error of this rank's wait for others."""
 
 
-class Made(Protocol):
+class SurvivorGroup(Protocol):
     """A group of the ranks that are left: `mpicoll.Collectives` is one."""
 
     transport: Transport
@@ -51,13 +51,13 @@ class Made(Protocol):
         """Release it; waits for nobody."""
 
 
-M = TypeVar("M", bound=Made)
+M = TypeVar("M", bound=SurvivorGroup)
 _FIRST = -(1 << 40)
 """The number of the first attempt, as of an operation; that of the next is 2 less."""
 _PAUSE = 0.02
 _GRACE = 10.0
 """Seconds, or as much as the deadline: who came first waits for those that notice at theirs."""
-_CAME, _MET, _ALONE = _STATES = "came", "met", "alone"
+_CAME, _MET, _NOT_MET = _STATES = "came", "met", "alone"
 _DECIDED, _ALL, _AGAIN = "decided: ", "all have met", "not all have met"
 _STAGE = "agreeing on the survivors"
 
@@ -80,51 +80,52 @@ def _read(text: str) -> Decision:
 
 
 def go_on(
-    others: Others, place: Callable[[], str], meet: Callable[[Decision, int], M],
+    peers: OtherRanks, place: Callable[[], str], make_group: Callable[[Decision, int], M],
     attempts: Iterator[int],
 ) -> M:  # fmt: skip
-    """Return the result of `meet` on the ranks that are left; collective.
+    """Return the result of `make_group` on the ranks that are left; collective.
 
     Args:
         place: returns where the ranks meet; called on the one that decides.
-        meet: makes a group of ranks, given the number of the attempt; raises where one is missing.
+        make_group: makes a group of ranks, given the number of the attempt; raises where one is
+            missing.
         attempts: numbers those of this group: what was stated about one stays.
 
     Raises:
         RankLost: the others go on without this rank, or the same ranks have not met twice.
     """
-    ranks: Sequence[int] = range(others.size)
-    before: Sequence[int] = ()
+    ranks: Sequence[int] = range(peers.size)
+    previous_ranks: Sequence[int] = ()
     why: object = "another has not come"
     while True:
         attempt = next(attempts)
         operation = _FIRST - 2 * attempt
-        who = partial(_who_goes_on, place)
-        decision = _read(_decided(others, ranks, operation, _CAME, who))
+        decide = partial(_who_goes_on, place)
+        decision = _read(_decided(peers, ranks, operation, _CAME, decide))
         ranks = decision.ranks
-        if others.rank not in ranks:
+        if peers.rank not in ranks:
             raise RankLost(
-                f"{_STAGE}: ranks {_listed(ranks)} go on without rank {others.rank}, "
+                f"{_STAGE}: ranks {_listed(ranks)} go on without rank {peers.rank}, "
                 "which came too late",
-                rank=others.rank,
+                rank=peers.rank,
             )
-        made: M | None = None
+        group: M | None = None
         try:
-            made = meet(decision, attempt)
+            group = make_group(decision, attempt)
         except (CollectiveError, RuntimeError, OSError) as error:
             why = error
-        state = _MET if made is not None else _ALONE
-        have_met = _decided(others, ranks, operation - 1, state, partial(_whether_all_met, ranks))
-        if made is not None and have_met == _ALL:
-            return made
-        if made is not None:
-            made.transport.leave(GROUP, RankLost("not all ranks that were left have come"))
-            made.free()
-        if ranks == before:  # what keeps them apart is no rank that ends
+        state = _MET if group is not None else _NOT_MET
+        have_met = _decided(peers, ranks, operation - 1, state, partial(_whether_all_met, ranks))
+        if group is not None and have_met == _ALL:
+            return group
+        if group is not None:
+            group.transport.leave(GROUP, RankLost("not all ranks that were left have come"))
+            group.free()
+        if ranks == previous_ranks:  # what keeps them apart is no rank that ends
             raise RankLost(
                 f"{_STAGE}: ranks {_listed(ranks)} are left and twice did not meet: {why}"
             )
-        before = ranks
+        previous_ranks = ranks
 
 
 def _listed(ranks: Sequence[int]) -> str:
@@ -145,7 +146,7 @@ def _statement(text: str) -> str:
 
 
 def _decided(
-    others: Others, ranks: Sequence[int], operation: int, state: str,
+    peers: OtherRanks, ranks: Sequence[int], operation: int, state: str,
     decide: Callable[[Mapping[int, str]], str],
 ) -> str:  # fmt: skip
     """Return the decision of the first of some ranks that lives, once all that live have come.
@@ -157,25 +158,27 @@ def _decided(
     Raises:
         RankLost: the ranks before this one have neither come nor ended.
     """
-    others.post(operation, state)
-    waited, limit = Waited(), others.deadline + min(others.deadline, _GRACE)
-    before: set[int] = set()
+    peers.post(operation, state)
+    waited, limit = Waited(), peers.deadline + min(peers.deadline, _GRACE)
+    previous_out: set[int] = set()
     while True:
-        out, texts = others.hear(ranks, operation)
-        said = {rank: _statement(text) for rank, text in texts.items()}
-        found = next((each for each in said.values() if each.startswith(_DECIDED)), None)
-        if found is not None:
-            others.post(operation, found)
-            return found.removeprefix(_DECIDED)
-        came = {rank: text for rank, text in said.items() if text and rank not in out}
-        absent = [rank for rank, text in said.items() if not text and rank not in out]
+        out, texts = peers.hear(ranks, operation)
+        statements = {rank: _statement(text) for rank, text in texts.items()}
+        known_decision = next(
+            (statement for statement in statements.values() if statement.startswith(_DECIDED)), None
+        )
+        if known_decision is not None:
+            peers.post(operation, known_decision)
+            return known_decision.removeprefix(_DECIDED)
+        came = {rank: text for rank, text in statements.items() if text and rank not in out}
+        absent = [rank for rank, text in statements.items() if not text and rank not in out]
         seconds = waited.look()
         # One that has ended may have told another a decision, which states it by the next look.
-        if out == before and (not absent or seconds > limit) and min(came) == others.rank:
+        if out == previous_out and (not absent or seconds > limit) and min(came) == peers.rank:
             decision = decide(came)
-            others.post(operation, _DECIDED + decision)
+            peers.post(operation, _DECIDED + decision)
             return decision
         if seconds > 2 * limit + _PAUSE:
-            raise others.lost(Stage(_STAGE), absent, f"which did not come in {seconds:.3g} s")
-        before = out
+            raise peers.lost(Stage(_STAGE), absent, f"which did not come in {seconds:.3g} s")
+        previous_out = out
         sleep(_PAUSE)

@@ -29,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 GRACE = 10.0
 """Seconds beyond the deadline for a call that waits for nobody: its thread may have no core."""
-_SHARE, _MOST, _LEAST = 1 / 8, 1.0, 0.01
+_SHARE, _MAX_PAUSE, _MIN_PAUSE = 1 / 8, 1.0, 0.01
 """Of the deadline, and seconds, between two looks."""
 
 
@@ -42,10 +42,10 @@ class _Guard:
     """
 
     def __init__(
-        self, peers: Peers, what: str, leave: Callable[[], object], grace: float
+        self, peers: Peers, label: str, leave: Callable[[], object], grace: float
     ) -> None:  # fmt: skip
         # A group may have guarded calls of its own, and end with them.
-        self.group, self.what, self.leave, self.grace = ref(peers), what, leave, grace
+        self.group, self.label, self.leave, self.grace = ref(peers), label, leave, grace
         self.seen, self.waited = 0, Waited()
 
     def look(self, call: Any) -> None:
@@ -59,12 +59,14 @@ class _Guard:
             self._end(peers, seconds)
 
     def _end(self, peers: Peers, seconds: float) -> None:
-        what = f"which did not come in {seconds:.3g} s"
-        error = peers.lost(Stage(self.what), peers.absent(), what)
-        print(f"{self.what} cannot be left, so this process ends: {error}", file=sys.stderr)
+        reason = f"which did not come in {seconds:.3g} s"
+        error = peers.lost(Stage(self.label), peers.absent(), reason)
+        print(f"{self.label} cannot be left, so this process ends: {error}", file=sys.stderr)
         with suppress(CollectiveError, OSError):
-            for each in sentences(look(Path(RankLost.found_in))[0]) if RankLost.found_in else ():
-                print(each, file=sys.stderr)
+            for sentence in (
+                sentences(look(Path(RankLost.found_in))[0]) if RankLost.found_in else ()
+            ):
+                print(sentence, file=sys.stderr)
         sys.stderr.flush()
         end_by(error)
         self.leave()
@@ -77,23 +79,23 @@ _threads: list[threading.Thread] = []
 
 
 def guarded(
-    call: Callable[P, T], peers: Peers, what: str, leave: Callable[[], object],
+    call: Callable[P, T], peers: Peers, label: str, leave: Callable[[], object],
     grace: float = 0.0,
 ) -> Callable[P, T]:  # fmt: skip
     """Return a call that is not waited for beyond the deadline of a group.
 
     Args:
-        what: as the beginning of an error.
+        label: as the beginning of an error.
         leave: ends the process; called by another thread.
         grace: seconds beyond the deadline.
     """
-    made: Callable[P, T] = _compiled.Counted(call)
+    guarded_call: Callable[P, T] = _compiled.Counted(call)
     with _lock:
-        _guards[made] = _Guard(peers, what, leave, grace)
+        _guards[guarded_call] = _Guard(peers, label, leave, grace)
         if not (_threads and _threads[-1].is_alive()):
             _threads.append(threading.Thread(target=_watch, name="mpicoll deadline", daemon=True))
             _threads[-1].start()
-    return made
+    return guarded_call
 
 
 def _watch() -> None:
@@ -104,9 +106,9 @@ def _watch() -> None:
 def _look() -> float:
     """Look at all calls, and return the seconds until the next look."""
     with _lock:
-        found = list(_guards.items())
-    for call, guard in found:
+        guards = list(_guards.items())
+    for call, guard in guards:
         guard.look(call)
-    groups = [guard.group() for _, guard in found]
-    deadlines = [each.deadline for each in groups if each is not None]
-    return max(_LEAST, min([_MOST, *(each * _SHARE for each in deadlines)]))
+    groups = [guard.group() for _, guard in guards]
+    deadlines = [group.deadline for group in groups if group is not None]
+    return max(_MIN_PAUSE, min([_MAX_PAUSE, *(deadline * _SHARE for deadline in deadlines)]))

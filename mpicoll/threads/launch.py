@@ -95,10 +95,10 @@ def threads(
     return Threads(size, ranks_per_node, deadline, NumpyArrays())
 
 
-def _count(label: str, given: Any) -> int:
-    if not isinstance(given, int) or given < 1:
-        raise ArgumentError(f"{label} must be a number of ranks, at least 1, not {given!r}")
-    return given
+def _count(label: str, value: Any) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{label} must be a number of ranks, at least 1, not {value!r}")
+    return value
 
 
 def _start(rank: int, run: Callable[[int], None]) -> threading.Thread:
@@ -113,8 +113,8 @@ def _start(rank: int, run: Callable[[int], None]) -> threading.Thread:
 def _join(started: Sequence[threading.Thread], world: World) -> None:
     """Wait for all ranks; an interrupt ends those that wait for others."""
     try:
-        for each in started:
-            each.join()
+        for thread in started:
+            thread.join()
     except BaseException:
         for rank in range(world.size):
             world.end(rank, "was interrupted")
@@ -123,16 +123,16 @@ def _join(started: Sequence[threading.Thread], world: World) -> None:
 
 def _combined(errors: dict[int, BaseException], size: int) -> BaseException:
     """Return one exception for those of all ranks."""
-    causes = {rank: each for rank, each in errors.items() if not isinstance(each, RankLost)}
+    causes = {rank: cause for rank, cause in errors.items() if not isinstance(cause, RankLost)}
     alike: dict[tuple[type, str], list[int]] = {}
     for rank, error in sorted((causes or errors).items()):
         alike.setdefault((type(error), str(error)), []).append(rank)
-    found = []
+    exceptions = []
     for ranks in alike.values():
         error = errors[ranks[0]]
         label = "rank" if len(ranks) == 1 else "ranks"
         error.add_note(f"on {label} {', '.join(map(str, ranks))} of {size}")
-        found.append(error)
-    if len(found) == 1:
-        return found[0]
-    return BaseExceptionGroup(f"{len(errors)} of {size} ranks failed", found)
+        exceptions.append(error)
+    if len(exceptions) == 1:
+        return exceptions[0]
+    return BaseExceptionGroup(f"{len(errors)} of {size} ranks failed", exceptions)

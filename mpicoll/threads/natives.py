@@ -13,21 +13,21 @@ from mpicoll.notation.schedule import Block
 def fold(call: NativeCall, inputs: Sequence[Array | None], arrays: Arrays) -> None:
     """Write the caller's result, given every rank's flat input."""
     size = len(inputs)
-    after = call.collective.output_contents(Place(call.rank, size, call.root, 1))
-    if call.out is None or not after:
+    contents = call.collective.output_contents(Place(call.rank, size, call.root, 1))
+    if call.out is None or not contents:
         return
 
     def part(rank: int, block: Block) -> Array:
-        before = call.collective.input_blocks(Place(rank, size, call.root, 1))
-        return _cut(call, inputs[rank], before)[block]
+        blocks = call.collective.input_blocks(Place(rank, size, call.root, 1))
+        return _cut(call, inputs[rank], blocks)[block]
 
-    targets = _cut(call, arrays.flat(call.out), list(after))
-    for block, contributions in after.items():
-        first, *others = contributions
+    targets = _cut(call, arrays.flat(call.out), list(contents))
+    for block, contributions in contents.items():
+        first, *later_contributions = contributions
         target = targets[block]
         arrays.copier(target, part(*first))()
-        for each in others:
-            arrays.folder(call.op, target, part(*each), target)()
+        for contribution in later_contributions:
+            arrays.folder(call.op, target, part(*contribution), target)()
 
 
 def _cut(call: NativeCall, flat: Array | None, blocks: Sequence[Block]) -> dict[Block, Array]:
@@ -35,11 +35,11 @@ def _cut(call: NativeCall, flat: Array | None, blocks: Sequence[Block]) -> dict[
     assert flat is not None
     rows = [_rows(call, block) for block in blocks]
     width = len(flat) // max(1, sum(rows))
-    found, start = {}, 0
+    parts, start = {}, 0
     for block, count in zip(blocks, rows, strict=True):
-        found[block] = flat[start : start + count * width]
+        parts[block] = flat[start : start + count * width]
         start += count * width
-    return found
+    return parts
 
 
 def _rows(call: NativeCall, block: Block) -> int:

@@ -96,15 +96,15 @@ class ThreadTransport(HasDeadline):
                 self.group.send(data, self.rank, peer, ("plan", tag))
 
         def wait() -> None:
-            for each in posted:
-                each.wait()
+            for receive in posted:
+                receive.wait()
 
         def test() -> bool:
-            return all(each.test() for each in posted)
+            return all(receive.test() for receive in posted)
 
-        def lost(what: str) -> RankLost | None:
-            peer = next((each.peer for each in posted if not each.delivery.is_done), None)
-            return None if peer is None else rank_lost(stage, self.rank, peer, what)
+        def lost(reason: str) -> RankLost | None:
+            peer = next((receive.peer for receive in posted if not receive.delivery.is_done), None)
+            return None if peer is None else rank_lost(stage, self.rank, peer, reason)
 
         return Messages((start,), (Poll(test, wait),), posted.clear, lost)
 
@@ -113,7 +113,7 @@ class ThreadTransport(HasDeadline):
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         self.group.send(x, self.rank, peer, ("user", tag))
-        return _Done()
+        return _CompletedRequest()
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         return self._ask(x, peer, ("user", tag), Stage("receiving a message"))
@@ -127,7 +127,7 @@ class ThreadTransport(HasDeadline):
     def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
         return {}
 
-    def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
+    def lacks(self, collective: Collective, *, uneven: bool = False) -> str | None:
         """Every collective is there in every form."""
         return None
 
@@ -153,7 +153,7 @@ class ThreadTransport(HasDeadline):
         return decode_alike(self._gather(encode_for(kind, item)), kind)
 
     def agree(self, digest: int) -> bool:
-        return all(each == digest for each in self._gather(digest))
+        return all(peer_digest == digest for peer_digest in self._gather(digest))
 
     def _gather(self, item: Any) -> list[Any]:
         """Return every rank's object itself, in rank order."""
@@ -161,28 +161,28 @@ class ThreadTransport(HasDeadline):
         gathered.wait()
         return gathered.items
 
-    def _post(self, kind: str, item: Any, what: str) -> _Gathered:
+    def _post(self, kind: str, item: Any, label: str) -> _Gathered:
         number = self.posted[kind] = self.posted.get(kind, 0) + 1
-        return _Gathered(self, self.group.post((kind, number), self.rank, item), what)
+        return _Gathered(self, self.group.post((kind, number), self.rank, item), label)
 
     def split(self, color: int | None, key: int) -> ThreadTransport | None:
-        said = self.exchange((color, key), tuple[int | None, int])
+        choices = self.exchange((color, key), tuple[int | None, int])
         number = self.posted["split"] = self.posted.get("split", 0) + 1
         if color is None:
             return None
-        ranks = [rank for rank in range(self.size) if said[rank][0] == color]
-        ranks.sort(key=lambda rank: said[rank][1])
+        ranks = [rank for rank in range(self.size) if choices[rank][0] == color]
+        ranks.sort(key=lambda rank: choices[rank][1])
         part = self.group.part((number, color), ranks)
         return ThreadTransport(part, ranks.index(self.rank), self.deadline)
 
     def survive(self, make: Callable[[Transport], Any]) -> Any:
         """Return the result of `make` on the ranks that are left; collective among them."""
 
-        def meet(decision: Decision, attempt: int) -> Any:
+        def make_group(decision: Decision, attempt: int) -> Any:
             part = self.group.part(("survivors", attempt), decision.ranks)
             return make(ThreadTransport(part, decision.ranks.index(self.rank), self.deadline))
 
-        return go_on(_Statements(self), str, meet, self.attempts)
+        return go_on(_Statements(self), str, make_group, self.attempts)
 
     def close(self) -> None:
         self.closed = True
@@ -192,24 +192,24 @@ class ThreadTransport(HasDeadline):
 
 
 class _Statements:
-    """The statements of a group's ranks while they agree who is left (`peers.survivors.Others`)."""
+    """`peers.survivors.OtherRanks`: the statements of ranks while they agree who is left."""
 
     def __init__(self, transport: ThreadTransport) -> None:
         self.group, self.rank, self.size = transport.group, transport.rank, transport.size
         self.deadline = transport.deadline
 
     def post(self, operation: int, text: str) -> None:
-        self.group.stated[self.rank, operation] = text
+        self.group.statements[self.rank, operation] = text
 
     def hear(self, ranks: Sequence[int], operation: int) -> tuple[set[int], dict[int, str]]:
         out = {rank for rank in ranks if self.group.has_ended(rank)}
-        return out, {rank: self.group.stated.get((rank, operation), "") for rank in ranks}
+        return out, {rank: self.group.statements.get((rank, operation), "") for rank in ranks}
 
-    def lost(self, stage: Stage, missing: Sequence[int], what: str) -> RankLost:
-        return rank_lost(stage, self.rank, missing[0], what)
+    def lost(self, stage: Stage, missing: Sequence[int], reason: str) -> RankLost:
+        return rank_lost(stage, self.rank, missing[0], reason)
 
 
-class _Done:
+class _CompletedRequest:
     """A request that was complete at once."""
 
     def wait(self) -> None: ...
@@ -244,8 +244,8 @@ class _Receive:
 class _Gathered:
     """Items that all ranks give to each other; complete when the last one has."""
 
-    def __init__(self, transport: ThreadTransport, board: dict[int, Any], what: str) -> None:
-        self.transport, self.board, self.stage = transport, board, Stage(what)
+    def __init__(self, transport: ThreadTransport, board: dict[int, Any], label: str) -> None:
+        self.transport, self.board, self.stage = transport, board, Stage(label)
         self.tested = Waited()
         self.finish: Callable[[list[Any]], object] | None = None
 

@@ -34,8 +34,8 @@ class World:
     def end(self, rank: int, how: str) -> None:
         """Note how a rank ended, and wake up those that wait for it."""
         self.ended[rank] = how
-        for each in range(self.size):
-            self.wake(each)
+        for member in range(self.size):
+            self.wake(member)
 
     def wake(self, rank: int) -> None:
         """Wake up a rank, which checks again whether it has to wait."""
@@ -50,8 +50,8 @@ class Group:
         members: the ranks of the group as ranks of the world; `come`: how many have joined it.
         nodes: its ranks on each node.
         parts: groups of some of its ranks, until all these have come for theirs.
-        left: why a rank has left an operation.
-        stated: what a rank states of one while the ranks agree who is left.
+        departures: why a rank has left an operation.
+        statements: what a rank states of one while the ranks agree who is left.
     """
 
     def __init__(self, world: World, members: Sequence[int], nodes: Sequence[int]) -> None:
@@ -65,8 +65,8 @@ class Group:
         self.inboxes = [Inbox(world.arrays) for _ in members]
         self.boards: dict[Hashable, dict[int, Any]] = {}
         self.parts: dict[Hashable, Group] = {}
-        self.left: dict[tuple[int, int], str] = {}
-        self.stated: dict[tuple[int, int], str] = {}
+        self.departures: dict[tuple[int, int], str] = {}
+        self.statements: dict[tuple[int, int], str] = {}
         self.lock = threading.Lock()
 
     def part(self, key: Hashable, ranks: Sequence[int]) -> Group:
@@ -101,8 +101,8 @@ class Group:
             if len(board) == self.size:
                 del self.boards[key]
         if len(board) == self.size:
-            for each in self.members:
-                self.world.wake(each)
+            for member in self.members:
+                self.world.wake(member)
         return board
 
     def wait(
@@ -120,18 +120,18 @@ class Group:
         changed, waited = self.world.changed[self.members[rank]], tested or Waited()
         with changed:
             while (peer := missing()) is not None:
-                left = deadline - waited.look()
+                seconds_left = deadline - waited.look()
                 if (why := self.lost(peer, stage.operation)) and missing() == peer:
                     raise rank_lost(stage, rank, peer, f"which {why}")
-                if left <= 0:
+                if seconds_left <= 0:
                     raise rank_lost(stage, rank, peer, f"which did not come in {deadline:.3g} s")
-                changed.wait(min(left, _LOOK))
+                changed.wait(min(seconds_left, _LOOK))
 
     def leave(self, rank: int, operation: int, why: str) -> None:
         """Note why a rank has left an operation, and wake up those that wait for it."""
-        self.left[rank, operation] = why
-        for each in self.members:
-            self.world.wake(each)
+        self.departures[rank, operation] = why
+        for member in self.members:
+            self.world.wake(member)
 
     def has_ended(self, peer: int) -> bool:
         """Whether a rank has ended."""
@@ -140,8 +140,8 @@ class Group:
     def lost(self, peer: int, operation: int = 0) -> str | None:
         """Return how a rank ended or left an operation, None where it has done neither."""
         ended = self.world.ended.get(self.members[peer])
-        left = self.left.get((peer, operation))
-        return ended or (f"has left it: {left}" if left else None)
+        departure = self.departures.get((peer, operation))
+        return ended or (f"has left it: {departure}" if departure else None)
 
 
 class Delivery:
@@ -172,12 +172,12 @@ class Inbox:
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
         self.sent: dict[Hashable, deque[Array | None]] = defaultdict(deque)
-        self.asked: dict[Hashable, deque[Delivery]] = defaultdict(deque)
+        self.deliveries: dict[Hashable, deque[Delivery]] = defaultdict(deque)
 
     def put(self, data: Array | None, key: Hashable) -> None:
         """Deliver a message, or keep a copy."""
-        if key in self.asked:
-            _next(self.asked, key).land(self.arrays, data)
+        if key in self.deliveries:
+            _next(self.deliveries, key).land(self.arrays, data)
         else:
             self.sent[key].append(copied(self.arrays, data))
 
@@ -187,16 +187,16 @@ class Inbox:
         if key in self.sent:
             delivery.land(self.arrays, _next(self.sent, key))
         else:
-            self.asked[key].append(delivery)
+            self.deliveries[key].append(delivery)
         return delivery
 
 
 def _next(queues: dict[Hashable, deque[Queued]], key: Hashable) -> Queued:
     """Take the first of a queue, and the queue away with the last: tags are of one plan each."""
-    found = queues[key].popleft()
+    item = queues[key].popleft()
     if not queues[key]:
         del queues[key]
-    return found
+    return item
 
 
 def _unfit(arrays: Arrays, data: Array | None, x: Array | None) -> ArgumentError | None:
@@ -238,29 +238,29 @@ class ThreadWaits:
         self.check: Callable[[Sequence[int]], None] = lambda ranks: None
         self.defer: Callable[[BaseException], bool] = lambda error: False
 
-    def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
+    def wait(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
         waited = Waited()
-        while not self.test(words, index, least, context):
+        while not self.test(words, index, minimum, context):
             seconds = waited.look()
             if seconds > self.deadline:
                 raise self.lost(context, f"which did not come in {seconds:.3g} s")
             sleep(0 if seconds < YIELD_SECONDS else LAST_NAP)
 
-    def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
-        if words[index] >= least:
+    def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
+        if words[index] >= minimum:
             return True
         ended = self.group.lost(context.peer)
         why = f"which {ended}" if ended else context.left()
-        is_there: bool = words[index] >= least  # it may have been written before that
+        is_there: bool = words[index] >= minimum  # it may have been written before that
         if why and not is_there:
             raise self.lost(context, why)
         return is_there
 
     def _lost(self, context: WaitContext, why: str) -> RankLost:
-        where = f"{context.what}, round {context.round} of {context.rounds}"
-        return rank_lost(where, self.rank, context.peer, why)
+        stage = f"{context.what}, round {context.round} of {context.rounds}"
+        return rank_lost(stage, self.rank, context.peer, why)
 
 
-def rank_lost(where: Stage | str, rank: int, peer: int, what: str) -> RankLost:
+def rank_lost(stage: Stage | str, rank: int, peer: int, reason: str) -> RankLost:
     """Return the error of a rank that waits for another, given the reason why that one is lost."""
-    return RankLost(f"{where}: rank {rank} waits for rank {peer}, {what}", rank=peer)
+    return RankLost(f"{stage}: rank {rank} waits for rank {peer}, {reason}", rank=peer)

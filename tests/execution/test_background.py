@@ -93,7 +93,7 @@ def test_a_run_that_is_dropped_goes_on() -> None:
 def test_an_error_is_raised_where_it_is_waited_for() -> None:
     peer = Peer(2, RankLost("rank 1 has ended"))
     request = peer.plan.start()
-    assert eventually(lambda: not background._threads[0].given)
+    assert eventually(lambda: not background._threads[0].tasks)
     with pytest.raises(RankLost, match="rank 1 has ended"):
         request.wait()
 

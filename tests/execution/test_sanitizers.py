@@ -179,16 +179,16 @@ class Recorded:
     def __init__(self, monkeypatch):
         self.tables = {}
         self.sizes = {}
-        made = compiled.Table.made
+        compile_program = compiled.Table.compile_program
 
         def record(table):
             for rank, segment in self.shared(table):
                 nbytes = len(table.memory.memory[rank][segment])
                 self.sizes.setdefault((rank, segment), nbytes)
             self.tables[table.memory.rank] = table
-            return made(table)
+            return compile_program(table)
 
-        monkeypatch.setattr(compiled.Table, "made", record)
+        monkeypatch.setattr(compiled.Table, "compile_program", record)
 
     @staticmethod
     def shared(table):

@@ -290,7 +290,7 @@ def test_allocated_memory_returns(c: Collectives) -> None:
         del x
     assert memory.allocator.segments <= segments + 1
     assert memory.find(view) is not None
-    assert memory.lent
+    assert memory.user_areas
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_loop_of_tests_ends(gone: bool, why: str) -> None:
     MPI.COMM_SELF.Send(np.ones(1, np.int64), 0, 78)
     while not request.test():
         sleep(0.01)
-    assert (landing.tolist(), peers.awaits) == ([1], None)
+    assert (landing.tolist(), peers.awaited_rank) == ([1], None)
 
 
 def test_a_round_of_messages_sees_a_rank_that_has_gone() -> None:

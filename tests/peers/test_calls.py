@@ -7,35 +7,37 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from mpicoll.peers.calls import BEGUN, ENDED, PLAN, Calls, CallState, OtherCall, Stated
+from mpicoll.peers.calls import BEGUN, ENDED, PLAN, CallPosition, Calls, CallState, OtherCall
 
-OWN = Stated(epoch=5, number=3, done=False, plan=7)
+OWN = CallPosition(epoch=5, number=3, is_complete=False, plan=7)
 
 
 def in_own_call(ask: Callable[[Sequence[int]], list[CallState | None]]) -> Calls:
     calls = Calls(lambda: OWN.epoch, ask)
     calls.numbers[:] = array("q", [OWN.number, OWN.number - 1, OWN.plan])
-    assert calls.stated == OWN
+    assert calls.position == OWN
     return calls
 
 
 @pytest.mark.parametrize(
     ("other", "exchanges", "differs"),
     [
-        pytest.param(Stated(5, 3, False, 7), 5, False, id="in the same call"),
-        pytest.param(Stated(5, 3, False, 8), 5, True, id="in another call"),
-        pytest.param(Stated(5, 3, False, 7), 6, True, id="left the call for an exchange"),
-        pytest.param(Stated(5, 2, True, 8), 5, False, id="has not come yet"),
-        pytest.param(Stated(5, 2, False, 8), 5, False, id="in the call before"),
-        pytest.param(Stated(5, 2, True, 8), 6, True, id="in an exchange instead"),
-        pytest.param(Stated(5, 3, True, 7), 6, False, id="exchanges after the call"),
-        pytest.param(Stated(5, 4, False, 8), 5, False, id="in the call after"),
-        pytest.param(Stated(5, 4, False, 8), 6, False, id="in an exchange after the call after"),
-        pytest.param(Stated(4, 3, False, 8), 5, False, id="comes from an exchange in a call"),
-        pytest.param(Stated(4, 9, True, 8), 6, True, id="no call since the exchange before"),
+        pytest.param(CallPosition(5, 3, False, 7), 5, False, id="in the same call"),
+        pytest.param(CallPosition(5, 3, False, 8), 5, True, id="in another call"),
+        pytest.param(CallPosition(5, 3, False, 7), 6, True, id="left the call for an exchange"),
+        pytest.param(CallPosition(5, 2, True, 8), 5, False, id="has not come yet"),
+        pytest.param(CallPosition(5, 2, False, 8), 5, False, id="in the call before"),
+        pytest.param(CallPosition(5, 2, True, 8), 6, True, id="in an exchange instead"),
+        pytest.param(CallPosition(5, 3, True, 7), 6, False, id="exchanges after the call"),
+        pytest.param(CallPosition(5, 4, False, 8), 5, False, id="in the call after"),
+        pytest.param(
+            CallPosition(5, 4, False, 8), 6, False, id="in an exchange after the call after"
+        ),
+        pytest.param(CallPosition(4, 3, False, 8), 5, False, id="comes from an exchange in a call"),
+        pytest.param(CallPosition(4, 9, True, 8), 6, True, id="no call since the exchange before"),
     ],
 )
-def test_what_another_rank_says(other: Stated, exchanges: int, differs: bool) -> None:
+def test_what_another_rank_says(other: CallPosition, exchanges: int, differs: bool) -> None:
     def ask(ranks: Sequence[int]) -> list[CallState | None]:
         return [None, CallState(other, exchanges)]
 
@@ -51,17 +53,17 @@ def test_what_another_rank_says(other: Stated, exchanges: int, differs: bool) ->
 @pytest.mark.parametrize(
     ("other", "exchanges", "is_behind"),
     [
-        pytest.param(Stated(5, 2, True, 8), 5, True, id="has not come yet"),
-        pytest.param(Stated(4, 3, False, 8), 5, True, id="comes from an exchange in a call"),
-        pytest.param(Stated(5, 3, False, 8), 5, True, id="in another call"),
+        pytest.param(CallPosition(5, 2, True, 8), 5, True, id="has not come yet"),
+        pytest.param(CallPosition(4, 3, False, 8), 5, True, id="comes from an exchange in a call"),
+        pytest.param(CallPosition(5, 3, False, 8), 5, True, id="in another call"),
         pytest.param(OWN, 6, True, id="has left the call for an exchange"),
         pytest.param(OWN, 5, False, id="in the same call"),
-        pytest.param(Stated(5, 4, False, 7), 5, False, id="in the call after"),
-        pytest.param(Stated(6, 1, False, 7), 6, False, id="in a call after an exchange"),
+        pytest.param(CallPosition(5, 4, False, 7), 5, False, id="in the call after"),
+        pytest.param(CallPosition(6, 1, False, 7), 6, False, id="in a call after an exchange"),
     ],
 )
 def test_which_ranks_a_call_of_the_library_waits_for(
-    other: Stated, exchanges: int, is_behind: bool
+    other: CallPosition, exchanges: int, is_behind: bool
 ) -> None:
     calls = in_own_call(lambda ranks: [])
     assert calls.is_behind(CallState(other, exchanges)) == is_behind
@@ -82,11 +84,11 @@ def test_a_rank_that_is_in_no_call_asks_nobody() -> None:
     calls.check([2])
     exchanges[0] += 1  # it has left the call, and waits in an exchange
     calls.check([3])
-    assert calls.stated == Stated(2, 1, False, 4)
+    assert calls.position == CallPosition(2, 1, False, 4)
     calls.hear([4, 4])
-    assert calls.stated == Stated(3, 0, True, 4)
+    assert calls.position == CallPosition(3, 0, True, 4)
     calls.numbers[PLAN], calls.numbers[BEGUN] = 5, 2
-    assert calls.stated == Stated(3, 1, False, 5)
+    assert calls.position == CallPosition(3, 1, False, 5)
     calls.numbers[ENDED] = 2
     calls.check([5])
     assert asked == [2]

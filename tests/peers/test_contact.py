@@ -17,7 +17,7 @@ import pytest
 from mpicoll import RankLost
 from mpicoll.backend import Stage
 from mpicoll.machine.living import has_ended, is_stopped
-from mpicoll.peers.calls import Calls, Stated
+from mpicoll.peers.calls import CallPosition, Calls
 from mpicoll.peers.contact import ENDED, SILENT, Address, Answer, Contact
 from mpicoll.peers.known import Peers
 
@@ -159,22 +159,32 @@ def test_a_rank_that_frees_the_group_while_it_is_asked_answers() -> None:
 @pytest.mark.parametrize(
     ("own", "last", "gone"),
     [
-        pytest.param(Stated(5, 3, False, 7), Stated(5, 3, True, 7), False, id="after this call"),
-        pytest.param(Stated(5, 3, False, 7), Stated(5, 4, True, 8), False, id="after the next"),
-        pytest.param(Stated(5, 3, False, 7), Stated(5, 2, True, 7), True, id="before this call"),
-        pytest.param(Stated(5, 3, False, 7), Stated(5, 3, False, 7), True, id="in this call"),
-        pytest.param(Stated(5, 3, True, 7), Stated(5, 3, True, 7), True, id="in no method"),
+        pytest.param(
+            CallPosition(5, 3, False, 7), CallPosition(5, 3, True, 7), False, id="after this call"
+        ),
+        pytest.param(
+            CallPosition(5, 3, False, 7), CallPosition(5, 4, True, 8), False, id="after the next"
+        ),
+        pytest.param(
+            CallPosition(5, 3, False, 7), CallPosition(5, 2, True, 7), True, id="before this call"
+        ),
+        pytest.param(
+            CallPosition(5, 3, False, 7), CallPosition(5, 3, False, 7), True, id="in this call"
+        ),
+        pytest.param(
+            CallPosition(5, 3, True, 7), CallPosition(5, 3, True, 7), True, id="in no method"
+        ),
     ],
 )
 def test_a_rank_that_freed_the_group_has_gone_unless_it_completed_the_call(
-    own: Stated, last: Stated, gone: bool
+    own: CallPosition, last: CallPosition, gone: bool
 ) -> None:
     """A library's call ends on one rank while another still waits for a third."""
     peers, others = Peers(0, 2), Peers(1, 2)
     peers.contact, others.contact = contact(0), contact(1)
     for each, stated in ((peers, own), (others, last)):
         each.calls = calls = Calls(lambda: 5, lambda ranks: [])
-        ended = stated.number - (not stated.done)
+        ended = stated.number - (not stated.is_complete)
         calls.numbers[:] = array("q", [stated.number, ended, stated.plan])
     freed: list[Any] = []
     others.contact.close = freed.append  # type: ignore[method-assign]

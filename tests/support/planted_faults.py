@@ -47,7 +47,7 @@ FAULTS = {
         "tests/programs/test_shared_memory.py -k any_order",
     ),
     "all slots are one": Fault(
-        COMPILED, "offset, stride), where, tile)", "offset, 0), where, tile)", BINDING,
+        COMPILED, "offset, stride), publication, tile)", "offset, 0), publication, tile)", BINDING,
     ),
     "cma reads from the start of a buffer": Fault(
         COMPILED, "start = Operand(INPUT, piece.start * self.width)", "start = Operand(INPUT, 0)",
@@ -99,7 +99,7 @@ FAULTS = {
         "many = (size_t)row->extra + 1;", f"{SHARED} -k random",
     ),
     "compiled: folds are joined whatever they write": Fault(
-        COMPILED, "and after[: 2 * len(NOWHERE)] == target * 2", "",
+        COMPILED, "and next_operands[: 2 * len(NOWHERE)] == target * 2", "",
         f"{SHARED} -k 'random or large'",
     ),
     "compiled: a flag is raised for later runs, too": Fault(
@@ -109,12 +109,13 @@ FAULTS = {
         COMPILED, "        if word is not None:\n", "        if False:\n", f"{SHARED} -k large",
     ),
     "compiled: nobody waits for readers": Fault(
-        COMPILED, "for reader, word in where.acknowledge.items():",
-        "for reader, word in where.acknowledge.items() if isinstance(each, WaitForSlot) else ():",
+        COMPILED, "for reader, word in publication.acknowledge.items():",
+        "for reader, word in publication.acknowledge.items() "
+        "if isinstance(instruction, WaitForSlot) else ():",
         BINDING,
     ),
     "compiled: an array that its rank has taken back is a result": Fault(
-        COMPILED, "            if where.is_zero_copy:\n", "            if False:\n",
+        COMPILED, "            if publication.is_zero_copy:\n", "            if False:\n",
         f"{LEAVING} -k taken_back",
     ),
     "compiled: a call in a wait begins before the call that waits ends": Fault(
@@ -122,10 +123,12 @@ FAULTS = {
         "tests/execution/test_queue.py",
     ),
     "compiled: a slot is written a run too early": Fault(
-        COMPILED, "(each.tile, where.depth) if", "(each.tile, 2 * where.depth) if", SANITIZED,
+        COMPILED, "(instruction.tile, publication.depth)",
+        "(instruction.tile, 2 * publication.depth)", SANITIZED,
     ),
     "compiled: calls are compared after they have run": Fault(
-        COMPILED, "if self.check < 0 and (not behind or where.window):", "if False:", DIFFERENT,
+        COMPILED, "if self.check < 0 and (not behind or publication.window):", "if False:",
+        DIFFERENT,
     ),
     "compiled: a flag must be exact": Fault(
         "mpicoll/execution/program.c", "__ATOMIC_ACQUIRE) >= least;",
