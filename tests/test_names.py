@@ -33,7 +33,6 @@ EXCEPTIONS = {
         "most": "the key of a run's settings in users' files",
     },
     "mpicoll/records/lines.py": {
-        "where": "the key of a wrong element in users' files",
         "late": "the key of an A/A test in users' files",
         "ours": "the key of a launch's forced algorithm in users' files",
         "said": "the key of a launch's forced algorithm in users' files",

@@ -73,7 +73,7 @@ class FirstWrong(Struct):
     index: Count
     expected: bool | int | float | str | None
     got: bool | int | float | str | None
-    where: Name = "output"
+    array: Name = field(default="output", name="where")
 
 
 class CaseRecord(Struct, kw_only=True):
