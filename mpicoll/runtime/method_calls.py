@@ -59,9 +59,10 @@ class MethodCalls(PlanCache[CachedPlan]):
         self.table = extension.plan_table(transport, slow, self._give_up, log=flight and flight.log)
         self.is_freed = False
 
-    def free(self) -> None:
+    def close(self) -> None:
+        """Release all plans, and refuse calls from now on."""
         self.is_freed = True
-        super().free()
+        self.free()
 
     def agree(
         self, checked: Arguments | CollectiveError, action: str = "calls a method"
