@@ -344,7 +344,7 @@ class Collectives(PointToPoint):
         """Release the cached plans and the group itself; nothing in a child that was forked."""
         if os.getpid() != self.process:
             return
-        self.plans.close()
+        self.plans.free()
         self.routes.free()
         self.transport.close()
 

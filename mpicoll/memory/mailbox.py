@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from mpicoll.backend import SharedMemory, WaitContext
-from mpicoll.errors import CollectiveError, Disagreement, RankLost
+from mpicoll.errors import FREED, CollectiveError, Disagreement, RankLost
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.waiting import agreeing, started_here, wait_advancing
@@ -92,7 +92,13 @@ class Mailbox:
         """Begin no call of the group any more, from the compiled executor neither."""
         self.ended, self.number[HAS_ENDED] = why, 1
 
+    def close(self) -> None:
+        """Refuse calls from now on, as this rank has freed the group."""
+        self.end(FREED)
+
     def _check(self) -> None:
+        if self.ended == FREED:
+            raise RuntimeError(FREED)
         if self.ended:
             raise RankLost(f"this group has ended, make a new one: {self.ended}")
 

@@ -206,7 +206,9 @@ class MappedMemory:
 
     def close(self) -> None:
         held = bool(self.user_areas) or self.in_use
-        self.mailbox = None
+        if self.mailbox is not None:
+            self.mailbox.close()
+            self.mailbox = None
         if not held:
             self.memory.clear()
             self.words.clear()

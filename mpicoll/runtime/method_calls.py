@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpicoll.backend import Array, Transport
-from mpicoll.errors import FREED, CollectiveError
+from mpicoll.errors import CollectiveError
 from mpicoll.execution import extension
 from mpicoll.execution.plan import Plan
 from mpicoll.peers.calls import BEGUN, ENDED, PLAN, OtherCall
@@ -57,12 +57,6 @@ class MethodCalls(PlanCache[CachedPlan]):
         if self.calls is not None:
             self.calls.drop = self.set_aside
         self.table = extension.plan_table(transport, slow, self._give_up, log=flight and flight.log)
-        self.is_freed = False
-
-    def close(self) -> None:
-        """Release all plans, and refuse calls from now on."""
-        self.is_freed = True
-        self.free()
 
     def agree(
         self, checked: Arguments | CollectiveError, action: str = "calls a method"
@@ -135,12 +129,7 @@ class MethodCalls(PlanCache[CachedPlan]):
         """Whether all ranks gave the same digest; a cached plan only runs then.
 
         Between nodes, ranks that run a cached plan find out as they wait.
-
-        Raises:
-            RuntimeError: this rank has freed the group.
         """
-        if self.is_freed:
-            raise RuntimeError(FREED)
         if plan is not None and self.calls is not None:
             return True
         with nullcontext() if plan else self.together():
