@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_char
 from errno import ECANCELED
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpicoll import tuning
 from mpicoll.backend import (
@@ -89,6 +89,8 @@ class Table:
     ) -> None:  # fmt: skip
         self.transport, self.arrays, self.tag = transport, transport.arrays, tag
         self.program, self.buffers, self.resources = program, buffers, resources
+        self.instructions: Sequence[Any] = program.instructions
+        self.rounds: Sequence[int] = program.rounds
         self.laid_out, self.memory = laid_out, transport.shared
         self.published = laid_out.layout.published if laid_out else []
         self.incoming = laid_out.incoming if laid_out else []
@@ -174,10 +176,10 @@ class Table:
 
     def fill(self) -> None:
         """Make the rows of all instructions."""
-        total = max(self.program.rounds, default=1)
+        total = max(self.rounds, default=1)
         moves = (move for move in self.program.instructions if isinstance(move, Move))
         self.moves = sum(move.target.length for move in moves) * self.width
-        for instruction, number in zip(self.program.instructions, self.program.rounds, strict=True):
+        for instruction, number in zip(self.instructions, self.rounds, strict=True):
             self._add(instruction, number, total)
         if self.check < 0:
             self.check = self.length
@@ -217,20 +219,12 @@ class Table:
         elif isinstance(instruction, Publish):
             self._publish(instruction)
         elif isinstance(instruction, Await):
-            receipt, publication = (
-                self.program.receipts[instruction.receipt],
-                self.incoming[instruction.receipt],
-            )
+            peer, publication = self._sender(instruction.receipt)
             if instruction.tile and publication.private is not None and not publication.flags:
                 return  # one flag announces all of it
-            context = self._context(number, total, receipt.peer)
-            self._wait(
-                receipt.peer,
-                publication,
-                self._flag(receipt.peer, publication, instruction),
-                0,
-                context,
-            )
+            context = self._context(number, total, peer)
+            flag = self._flag(peer, publication, instruction)
+            self._wait(peer, publication, flag, 0, context)
         elif isinstance(instruction, Acknowledge):
             self._acknowledge(instruction)
         elif isinstance(instruction, WaitForSlot | WaitForReaders):
@@ -249,6 +243,10 @@ class Table:
             self._post(instruction, Stage(self.label, number, total, self.resources.number))
         else:
             self._complete()
+
+    def _sender(self, receipt: int) -> tuple[int, Published]:
+        """Return the sender of a message, and where it publishes that message."""
+        return self.program.receipts[receipt].peer, self.incoming[receipt]
 
     def _context(self, number: int, total: int, peer: int) -> WaitContext:
         reason = partial(self.shared.notes.why, peer, self.resources.number)
@@ -327,7 +325,7 @@ class Table:
     def _verify(self) -> None:
         """Fail where a rank has left the call whose array was read since the last flag."""
         for receipt in sorted(self.unverified):
-            publication, peer = self.incoming[receipt], self.program.receipts[receipt].peer
+            peer, publication = self._sender(receipt)
             if publication.is_zero_copy:
                 self.sources[self.length] = peer
                 self._row(
@@ -343,7 +341,7 @@ class Table:
         return None if self.incoming[receipt].private is None else receipt
 
     def _fetch(self, target: Operand, receipt: int, piece: Piece, count: int) -> None:
-        publication, peer = self.incoming[receipt], self.program.receipts[receipt].peer
+        peer, publication = self._sender(receipt)
         assert publication.private is not None
         process = publication.private[0]
         assert isinstance(process, int), "GPU memory is not fetched"
@@ -377,14 +375,11 @@ class Table:
         return _numbered(place, publication, instruction.tile if publication.window else 0)
 
     def _acknowledge(self, instruction: Acknowledge) -> None:
-        receipt, publication = (
-            self.program.receipts[instruction.receipt],
-            self.incoming[instruction.receipt],
-        )
+        peer, publication = self._sender(instruction.receipt)
         word = publication.acknowledge.get(self.shared.rank)
         if word is not None:
             self._verify()
-            place = Operand(self._segment(receipt.peer, publication.segment), word)
+            place = Operand(self._segment(peer, publication.segment), word)
             # The last tile stands for those that are missing in the last window, too.
             last = not publication.window or instruction.tile == publication.last_tile
             self._row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import chain, cycle
 from typing import Any
 
@@ -25,8 +25,6 @@ class DeviceTable(Table):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.instructions: Sequence[Instruction | Fused] = self.program.instructions
-        self.rounds: Sequence[int] = self.program.rounds
         if self.laid_out is not None:
             self.instructions, self.rounds = fuse(self.program)
         messages = *self.published, *self.incoming
@@ -45,13 +43,6 @@ class DeviceTable(Table):
 
     def divide(self, out: Array, divisor: int) -> None:
         self.call(self.arrays.divider(self.arrays.flat(out), divisor))
-
-    def fill(self) -> None:
-        total = max(self.rounds, default=1)
-        for instruction, number in zip(self.instructions, self.rounds, strict=True):
-            self._add(instruction, number, total)
-        if self.check < 0:
-            self.check = self.length
 
     def _add(self, instruction: Instruction | Fused, number: int, total: int) -> None:
         if isinstance(instruction, Move | Combine | Fused | Post | Complete):

@@ -121,22 +121,15 @@ class StreamTable(DeviceTable):
             for word in publication.acknowledge.values():
                 self._write(self.shared.rank, publication.segment, word, announced)
         elif isinstance(instruction, Await):
-            publication, peer = (
-                self.incoming[instruction.receipt],
-                self.program.receipts[instruction.receipt].peer,
-            )
+            peer, publication = self._sender(instruction.receipt)
             word = publication.acknowledge[self.shared.rank]
             self._wait_for(
                 peer, publication.segment, word, instruction.tile + 1, peer, number, total
             )
         elif isinstance(instruction, Acknowledge):
-            publication, peer = (
-                self.incoming[instruction.receipt],
-                self.program.receipts[instruction.receipt].peer,
-            )
-            self._write(
-                peer, publication.segment, publication.acknowledge[self.shared.rank], _EMPTY
-            )
+            peer, publication = self._sender(instruction.receipt)
+            word = publication.acknowledge[self.shared.rank]
+            self._write(peer, publication.segment, word, _EMPTY)
         elif isinstance(instruction, WaitForSlot | WaitForReaders):
             self._wait_for_readers(self.published[instruction.publication], number, total)
         else:

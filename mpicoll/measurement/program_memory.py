@@ -13,8 +13,8 @@ from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Group
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize, reduce_op
 from mpicoll.programs import windows
-from mpicoll.programs.instructions import Reach, SharedProgram
-from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer, Combine, lower
+from mpicoll.programs.instructions import MESSAGES, Reach, SharedProgram
+from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer, Combine
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.routes import NEVER
@@ -29,7 +29,7 @@ Of fewer, an eighth of an array would pass through no window.
 
 
 class _Lowered(NamedTuple):
-    """A program over shared memory; of one by messages its scratch memory alone.
+    """A program over shared memory, or by messages alone.
 
     Attributes:
         fetched: elements of the smallest message that is fetched from private memory.
@@ -81,8 +81,7 @@ def _lowered(group: Group, world: Collectives, schedule: str, transport: str) ->
     inputs = rounds, *arguments.blocks(chosen.blocks(world.size))
     route = world.routes.check(arguments, transport)
     if route in (world.transport.name, DIRECT, STAGED):
-        by_messages = lower(*inputs, in_place=group.in_place)
-        return _Lowered(SharedProgram(scratch=by_messages.scratch))
+        return _Lowered(share(*inputs, MESSAGES, in_place=group.in_place))
     node = frozenset(next(ranks for ranks in world.nodes if world.rank in ranks)) - {world.rank}
     if group.device == CUDA:
         everything = frozenset({INPUT, OUTPUT, SCRATCH})

@@ -149,3 +149,7 @@ class Reach:
     min_zero_copy: int
     tile: int
     announces: bool = False
+
+
+MESSAGES = Reach(frozenset(), frozenset(), min_zero_copy=1 << 62, tile=1 << 62)
+"""The memory of other ranks in a program of messages alone."""

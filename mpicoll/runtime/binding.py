@@ -19,7 +19,7 @@ from mpicoll.memory.layout import LaidOut, lay_out
 from mpicoll.memory.notes import GROUP
 from mpicoll.memory.slots import SharedResources
 from mpicoll.notation.schedule import Block, Round
-from mpicoll.programs.instructions import Reach, SharedProgram
+from mpicoll.programs.instructions import MESSAGES, Reach, SharedProgram
 from mpicoll.programs.messages import INPUT, OUTPUT, Buffer
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.allocation import empty_like_input, with_memory
@@ -27,9 +27,6 @@ from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.mean import is_mean
 from mpicoll.runtime.routes import Routes
 from mpicoll.runtime.tags import Tags
-
-_MESSAGES = Reach(frozenset(), frozenset(), min_zero_copy=1 << 62, tile=1 << 62)
-"""The memory of other ranks in a program of messages alone."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +127,7 @@ class Binder:
 
     def _by_messages(self, call: _Call, route: str, tag: int) -> Plan:
         transport, arguments = self.transport, call.arguments
-        program = share(call.rounds, *call.blocks, _MESSAGES, in_place=arguments.in_place)
+        program = share(call.rounds, *call.blocks, MESSAGES, in_place=arguments.in_place)
         buffers = self._buffers(call)
         resources = SharedResources(
             GROUP - tag, deadline=lambda: transport.deadline, leave=transport.leave

@@ -86,6 +86,9 @@ class PlanCache(Generic[P]):
     def _keys(self, is_meant: Callable[[P], bool]) -> list[Any]:
         return [key for key, plan in self._plans.items() if is_meant(plan)]
 
+    def _keys_of(self, target: object) -> list[Any]:
+        return self._keys(lambda plan: target is not None and plan.target is target)
+
     def drop(self, keys: Iterable[Any]) -> None:
         """Free those of the plans that are cached."""
         for key in keys:
@@ -94,7 +97,7 @@ class PlanCache(Generic[P]):
 
     def drop_target(self, target: object) -> None:
         """Free the plan that the table has begun on this rank alone."""
-        self.drop(self._keys(lambda plan: target is not None and plan.target is target))
+        self.drop(self._keys_of(target))
 
     def fail(self, key: Any, error: BaseException) -> None:
         """Remove the plan of a key, which has failed on this rank."""
@@ -105,7 +108,7 @@ class PlanCache(Generic[P]):
 
     def fail_target(self, target: object, error: BaseException) -> None:
         """Remove the plan that the table has run, which has failed on this rank."""
-        for key in self._keys(lambda plan: target is not None and plan.target is target):
+        for key in self._keys_of(target):
             self.fail(key, error)
 
     def set_aside(self, numbers: set[int]) -> None:
