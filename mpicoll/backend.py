@@ -75,10 +75,10 @@ class Arrays(Protocol):
         """
 
     def layout(self) -> tuple[Array, object] | None:
-        """Return an array, and the table by which the executor reads arrays of its type.
+        """Return an example array, and the table with which the executor reads arrays of its type.
 
-        For NumPy the table holds the dtypes, each with its itemsize and DLPack's code; for others
-        it is DLPack's exchange table. None where there is none.
+        NumPy's table lists the dtypes with their itemsizes and DLPack codes. Other types have
+        DLPack's exchange table. The result is None if the type has neither.
         """
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
@@ -157,7 +157,7 @@ class Stream(Protocol):
         """The driver's handle."""
 
     def use(self) -> AbstractContextManager[Any]:
-        """Return a context in which it is the caller's stream on its GPU."""
+        """Return a context that makes this stream the current one of its GPU."""
 
     def follow(self, other: Stream) -> None:
         """Let work put on it from now on wait for the work already on another one."""
@@ -194,7 +194,8 @@ class WordOperation(NamedTuple):
 
     Attributes:
         address: of the word, for the GPU.
-        value: what is written, or waited for: 0, or at least so much.
+        value: a write stores it. A wait ends when the word is equal to it if it is 0, and when the
+            word is at least as large otherwise.
     """
 
     address: int
@@ -217,7 +218,7 @@ class Gpu(Protocol):
 
     @property
     def identity(self) -> str:
-        """The GPU's own number, by which processes know that they share it."""
+        """The unique number of the GPU: processes with the same number share that GPU."""
 
     def register(self, address: int, nbytes: int) -> int:
         """Let the GPU reach memory of the host; return its address there.
@@ -267,11 +268,11 @@ class Gpu(Protocol):
 
 
 class Stage(NamedTuple):
-    """The round of an operation in which a rank waits for others.
+    """One round of an operation, in which a rank waits for other ranks.
 
     Attributes:
         rounds: 0 for an operation that has none.
-        operation: the number by which all ranks know it; 0 where it has none.
+        operation: the number of the operation, the same on all ranks; 0 if it has no number.
     """
 
     what: str
@@ -288,7 +289,7 @@ class WaitContext(NamedTuple):
 
     Attributes:
         left: returns why that rank has left the operation; empty where it has not.
-        operation: the number by which all ranks know it; 0 where it has none.
+        operation: the number of the operation, the same on all ranks; 0 if it has no number.
     """
 
     what: str
@@ -338,9 +339,10 @@ class WaitPolicy(Protocol):
 
 
 class Store(Protocol):
-    """Memory in which ranks of one node read each other's bytes.
+    """Memory that the ranks of one node share: each rank can read the bytes of the others.
 
-    `SharedMemory` on the host, which holds the flags, too; `mpicoll.gpu.ipc.GpuMemory` on GPUs.
+    `SharedMemory` is the store on the host, and also holds the flags. `mpicoll.gpu.ipc.GpuMemory`
+    is the store on GPUs.
 
     Attributes:
         allocator: the `FirstFit` of this rank's segments.
