@@ -101,8 +101,13 @@ def test_a_test_is_made_twice_between_yields() -> None:
 
     assert counted.comes(partial(test, 4), 2) and made == [1, 2, 3, 4]
     assert not counted.comes(partial(test, 9), 2) and made[4:] == [5, 6, 7, 8]
-    with pytest.raises(ValueError, match="no number"):
-        counted.comes(partial(int, "no number"), 1)
+    assert not counted.through(made.clear, partial(test, 3), 1) and made == [10, 11]
+    assert counted.through(made.clear, partial(test, 1), 1) and made == [13]
+    fails = partial(int, "no number")
+    for fail in (partial(counted.comes, fails, 1), partial(counted.through, int, fails, 1),
+                 partial(counted.through, fails, int, 1)):  # fmt: skip
+        with pytest.raises(ValueError, match="no number"):
+            fail()
     assert counted.oldest == 0
 
 
