@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mpicoll.cli import missing as _missing  # noqa: F401  first, to tell which library is missing
 from mpicoll.collectives import Collectives
+from mpicoll.engine.plan import Plan
 from mpicoll.errors import (
     ArgumentError,
     CollectiveError,
@@ -24,7 +25,6 @@ from mpicoll.errors import (
     Unsupported,
     WrongContents,
 )
-from mpicoll.execution.plan import Plan
 from mpicoll.notation.elements import ReduceOp, user_op
 from mpicoll.threads.launch import threads
 

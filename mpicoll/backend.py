@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from mpicoll.errors import RankLost
+from mpicoll.lowering.fusing import Steps
+from mpicoll.lowering.instructions import Reach
+from mpicoll.lowering.messages import Buffer
 from mpicoll.notation.contract import Collective
 from mpicoll.notation.elements import ReduceOp
-from mpicoll.programs.fusing import Steps
-from mpicoll.programs.instructions import Reach
-from mpicoll.programs.messages import Buffer
 
 Array = Any
 Thunk = Callable[[], Any]

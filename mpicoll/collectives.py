@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from mpicoll.backend import Array, Nodes, Transport
+from mpicoll.calls.adaptive import Adaptive
+from mpicoll.calls.agreement import check_on_all
+from mpicoll.calls.allocation import own_gpu, readable
+from mpicoll.calls.arguments import Arguments, check_number
+from mpicoll.calls.method_calls import ADAPTIVE, MethodCalls
+from mpicoll.calls.planner import Planner
+from mpicoll.calls.point_to_point import PointToPoint
+from mpicoll.calls.recording import Recording
+from mpicoll.calls.routes import Routes
+from mpicoll.engine.extension import _compiled
+from mpicoll.engine.plan import Plan
 from mpicoll.errors import ArgumentError
-from mpicoll.execution.extension import _compiled
-from mpicoll.execution.plan import Plan
 from mpicoll.memory.waiting import check_deadline
 from mpicoll.notation.contract import COLLECTIVES, collective
 from mpicoll.notation.elements import ReduceOp
-from mpicoll.runtime.adaptive import Adaptive
-from mpicoll.runtime.agreement import check_on_all
-from mpicoll.runtime.allocation import own_gpu, readable
-from mpicoll.runtime.arguments import Arguments, check_number
-from mpicoll.runtime.method_calls import ADAPTIVE, MethodCalls
-from mpicoll.runtime.planner import Planner
-from mpicoll.runtime.point_to_point import PointToPoint
-from mpicoll.runtime.recording import Recording
-from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
 
 Op = str | ReduceOp | Callable[[Any, Any], Any]

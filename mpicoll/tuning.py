@@ -1,4 +1,4 @@
-"""The numbers that decide speed, in Python; ``execution/tuning.h`` has those of the C code.
+"""The numbers that decide speed, in Python; ``engine/tuning.h`` has those of the C code.
 
 Each states its unit, the evidence (machine, date and figure), and the gain over the next simpler
 value. A number that gains less than 10 % on a second machine does not belong here. Machines:

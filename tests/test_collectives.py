@@ -27,7 +27,7 @@ from mpicoll.notation.elements import OPS
 
 
 def is_librarys(algorithm: str) -> bool:
-    """Whether a launch runs it: schedules run there in `execution/test_shared_memory.py`."""
+    """Whether a launch runs it: schedules run there in `engine/test_shared_memory.py`."""
     return algorithm == "auto" or "native" in algorithm
 
 

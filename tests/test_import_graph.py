@@ -116,4 +116,4 @@ def test_the_graph_is_the_real_one() -> None:
     assert "mpicoll.backend" in graph()["mpicoll.collectives"]
     assert "mpicoll.mpi.launch" in graph()["mpicoll"] | graph()["mpicoll.threads"]
     assert len(graph()) > 150
-    assert room("mpicoll.execution.plan") == "mpicoll.execution"
+    assert room("mpicoll.engine.plan") == "mpicoll.engine"

@@ -11,20 +11,20 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PYTHON = ROOT / "mpicoll" / "tuning.py"
-HEADER = ROOT / "mpicoll" / "execution" / "tuning.h"
+HEADER = ROOT / "mpicoll" / "engine" / "tuning.h"
 MOST, INDEX = 40, 3
 FOLDERS = tuple(
-    f"mpicoll/{each}" for each in ("programs", "memory", "execution", "threads", "gpu", "peers")
+    f"mpicoll/{each}" for each in ("lowering", "memory", "engine", "threads", "gpu", "peers")
 )
 """All numbers of these folders that are bound to a name stand in the two files."""
 LAYOUT = "bytes and words of a format, numbers of another interface"
 LIMIT = "memory that is reserved or held, entries that are kept"
 PATIENCE = "seconds until an error, or until a rank asks what has become of another"
 EXCEPTIONS = {
-    "execution/background.py": {"_END": PATIENCE},
-    "execution/compiled.py": {"_COLUMNS": LAYOUT, "_MOST_JOINED": LIMIT},
-    "execution/stream_watch.py": {"_SECONDS": PATIENCE, "_MOST_RUNS": LAYOUT, "_LOW": LAYOUT},
-    "execution/tallies.py": {"_LENGTH": LIMIT},
+    "engine/background.py": {"_END": PATIENCE},
+    "engine/compiled.py": {"_COLUMNS": LAYOUT, "_MOST_JOINED": LIMIT},
+    "engine/stream_watch.py": {"_SECONDS": PATIENCE, "_MOST_RUNS": LAYOUT, "_LOW": LAYOUT},
+    "engine/tallies.py": {"_LENGTH": LIMIT},
     "gpu/driver.py": {"_HANDLE_BYTES": LAYOUT, "NO_CONTEXT": LAYOUT, "_MOST_OPERATIONS": LIMIT},
     "gpu/ipc.py": {"_PATTERN": LAYOUT, "_TEST_VALUE": LAYOUT},
     "gpu/nccl.py": {"_SINCE": LAYOUT, "_IN_PROGRESS": LAYOUT},
@@ -44,7 +44,7 @@ EXCEPTIONS = {
     "peers/known.py": {"_MOST_LEFT": LIMIT, "_MOST_TOLD": LIMIT},
     "peers/survivors.py": {"_FIRST": LAYOUT, "_PAUSE": PATIENCE, "_GRACE": PATIENCE},
     "peers/watch.py": dict.fromkeys(("_SHARE", "_MAX_PAUSE", "_MIN_PAUSE", "GRACE"), PATIENCE),
-    "programs/fusing.py": {"MAX_OPERANDS": LIMIT},
+    "lowering/fusing.py": {"MAX_OPERANDS": LIMIT},
     "threads/world.py": {"_LOOK": PATIENCE},
 }  # fmt: skip
 

@@ -32,7 +32,7 @@ def test_importing_torchcoll_tells_what_to_install(without: Any) -> None:
     assert done.stdout.splitlines()[-1] == f"ModuleNotFoundError: {INSTALL}"
 
 
-EXTENSION = "mpicoll.execution._compiled"
+EXTENSION = "mpicoll.engine._compiled"
 NOT_BUILT = (
     rf"mpicoll's C extension cannot be loaded \(.*{EXTENSION}.*\): install a C compiler and the "
     "headers of this Python, then run pip install mpicoll, or in a source tree "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mpicoll.collectives import Collectives
+    from mpicoll.engine.plan import Plan
     from mpicoll.errors import (
         ArgumentError,
         CollectiveError,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         Unsupported,
         WrongContents,
     )  # fmt: skip
-    from mpicoll.execution.plan import Plan
     from mpicoll.notation.elements import ReduceOp, user_op
     from torchcoll.launch import world
     from torchcoll.threads import threads

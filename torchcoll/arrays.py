@@ -18,9 +18,9 @@ import torch
 from mpicoll.backend import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.gpu.current import uses_gpu
+from mpicoll.lowering.fusing import Steps
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
-from mpicoll.programs.fusing import Steps
 from torchcoll import kernels
 
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {

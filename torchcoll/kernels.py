@@ -15,7 +15,7 @@ import torch
 
 from mpicoll.backend import Array, Thunk
 from mpicoll.gpu.driver import NO_CONTEXT, library
-from mpicoll.programs.fusing import Steps, formula
+from mpicoll.lowering.fusing import Steps, formula
 
 _THREADS = 256
 _PACK_BYTES = 16

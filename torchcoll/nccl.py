@@ -20,7 +20,7 @@ What NCCL and torch 2.13 grant, and what follows:
   the process group. This is the only way that we can guarantee to match up the same calls among all
   processes" (`ProcessGroupNCCL.hpp`); ``ncclSend`` and ``ncclRecv`` take no tag. Every batch of a
   communicator runs on its one stream. So a plan of such messages posts all its rounds before it
-  returns (`mpicoll.execution.plan`), and no two of them mix.
+  returns (`mpicoll.engine.plan`), and no two of them mix.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mpicoll.doctor import leftovers
-from mpicoll.execution.extension import executor
+from mpicoll.engine.extension import executor
 from mpicoll.hosts import emulation
 from mpicoll.machine.cores import container_quota
 from mpicoll.machine.launchers import find_launch, ranks_of_host

@@ -1,6 +1,6 @@
 """A schedule as XML for MSCCL's interpreter (Cowan and others 2023).
 
-A rank's program is what messages run (`mpicoll.programs.messages`), in chunks: one block is one
+A rank's program is what messages run (`mpicoll.lowering.messages`), in chunks: one block is one
 chunk. Every peer that a rank sends to, or receives from, has a thread block of its own, so that no
 receive waits behind a send; copies, and folds that no receive does, have one. A step waits for
 those of other thread blocks that wrote what it reads, or use what it writes.
@@ -19,8 +19,7 @@ from xml.etree import ElementTree as xml
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes
 from mpicoll.errors import Unsupported
-from mpicoll.notation.contract import Collective, Place
-from mpicoll.programs.messages import (
+from mpicoll.lowering.messages import (
     INPUT,
     OUTPUT,
     SCRATCH,
@@ -34,6 +33,7 @@ from mpicoll.programs.messages import (
     lower,
     overlaps,
 )
+from mpicoll.notation.contract import Collective, Place
 
 COLLECTIVES = "allreduce", "allgather", "reduce_scatter", "alltoall"
 _MOST_STEPS, _MOST_CHUNKS, _MOST_PEERS = 256, 71, 32

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes
+from mpicoll.lowering.messages import cut
 from mpicoll.notation.schedule import Block, Copy, Fold, Op, Receive, Send, Temp
-from mpicoll.programs.messages import cut
 
 SIGNAL = 1
 """Bytes of a message without blocks: simulators know no empty one."""

@@ -1,6 +1,6 @@
 """Print the state of the job, as `mpicoll.postmortem` does, on ``kill -USR1`` of a rank.
 
-The handler (``execution/signals.c``) wakes a thread, so that a rank which waits in a library
+The handler (``flight/signals.c``) wakes a thread, so that a rank which waits in a library
 prints, too.
 """
 

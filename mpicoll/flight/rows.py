@@ -1,4 +1,4 @@
-"""What writes the rows of the flight recorder: ``execution/flight.c``."""
+"""What writes the rows of the flight recorder: ``flight/flight.c``."""
 
 from __future__ import annotations
 

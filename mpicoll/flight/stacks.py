@@ -1,7 +1,7 @@
 """Have SIGUSR1 write the stacks of a rank's threads beside its flight file.
 
 The handler is `faulthandler`'s: it runs in C, so it writes, too, where a rank waits in a library or
-keeps the interpreter; in a copy of the process (``execution/signals.c``), as threads that end
+keeps the interpreter; in a copy of the process (``flight/signals.c``), as threads that end
 meanwhile can make it fail. A program's own handler is left alone.
 """
 

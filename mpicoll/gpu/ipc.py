@@ -28,11 +28,11 @@ from mpicoll.backend import (
     WordOperation,
 )
 from mpicoll.errors import CollectiveError, Unavailable, brief, first_error
+from mpicoll.lowering.instructions import Reach
+from mpicoll.lowering.messages import SCRATCH, Buffer
 from mpicoll.memory.allocator import LINE, FirstFit
 from mpicoll.memory.segments import FIRST
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs.instructions import Reach
-from mpicoll.programs.messages import SCRATCH, Buffer
 from mpicoll.tuning import GPU_TILE, ZERO_COPY
 
 SWITCH, ORDER, TILE = "MPICOLL_IPC", "MPICOLL_STREAM_ORDER", "MPICOLL_IPC_TILE"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from mpicoll.backend import DIRECT, STAGED, Array, Arrays, Native, NativeCall, Request, Thunk
-from mpicoll.execution.runs import Followed
+from mpicoll.engine.runs import Followed
 from mpicoll.gpu.staging import Copies, HostStaging
 from mpicoll.gpu.streams import PlanStream, StreamRequest
 

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from mpicoll.backend import Array, Arrays, Request, Stream
+from mpicoll.engine.stream_watch import StreamWatch
 from mpicoll.errors import Unsupported
-from mpicoll.execution.stream_watch import StreamWatch
 
 
 class PlanStream:

@@ -20,7 +20,7 @@ from uuid import uuid4
 from msgspec import convert
 from msgspec.structs import asdict
 
-from mpicoll.execution.extension import executor
+from mpicoll.engine.extension import executor
 from mpicoll.gpu.nccl import version, version_text
 from mpicoll.machine.processes import Process
 from mpicoll.machine.variables import relevant_variables, thread_level

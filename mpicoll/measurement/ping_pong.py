@@ -23,7 +23,7 @@ import numpy as np
 
 from mpicoll.backend import Array, Arrays, Thunk
 from mpicoll.collectives import Collectives
-from mpicoll.execution.plan import Plan
+from mpicoll.engine.plan import Plan
 from mpicoll.measurement import clock
 from mpicoll.measurement.checking import Wrong, compare
 from mpicoll.measurement.huge_pages import huge_pages

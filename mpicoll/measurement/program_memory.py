@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 from mpicoll.algorithms.registry import find
 from mpicoll.backend import CMA, DIRECT, STAGED
+from mpicoll.calls.arguments import Arguments
+from mpicoll.calls.routes import NEVER
 from mpicoll.collectives import Collectives
 from mpicoll.errors import CollectiveError
+from mpicoll.lowering import windows
+from mpicoll.lowering.instructions import MESSAGES, Reach, SharedProgram
+from mpicoll.lowering.messages import INPUT, OUTPUT, SCRATCH, Buffer, Combine
+from mpicoll.lowering.shared_memory import share
 from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Group
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize, reduce_op
-from mpicoll.programs import windows
-from mpicoll.programs.instructions import MESSAGES, Reach, SharedProgram
-from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer, Combine
-from mpicoll.programs.shared_memory import share
-from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.routes import NEVER
 from mpicoll.selection.auto import CHOOSERS
 from mpicoll.tuning import WINDOW_SLOTS, ZERO_COPY
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mpicoll.backend import Array, Thunk
 from mpicoll.collectives import Collectives
-from mpicoll.execution.plan import Plan
+from mpicoll.engine.plan import Plan
 from mpicoll.measurement.candidate import Call, Runnable
 from mpicoll.measurement.cases import BASELINES, CUDA, NEW_ARRAYS, PLAN, Case, Group
 from mpicoll.measurement.checking import Check

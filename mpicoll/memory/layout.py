@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from mpicoll.backend import Array, SharedMemory, Store
 from mpicoll.errors import Unavailable, first_error
+from mpicoll.lowering import windows
+from mpicoll.lowering.instructions import SharedProgram
+from mpicoll.lowering.messages import Buffer, Kind, Piece
 from mpicoll.memory.slots import Layout, LayoutTable, Published, SharedResources, match
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs import windows
-from mpicoll.programs.instructions import SharedProgram
-from mpicoll.programs.messages import Buffer, Kind, Piece
 
 
 class LaidOut(NamedTuple):

@@ -15,8 +15,8 @@ import numpy as np
 
 from mpicoll.backend import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
+from mpicoll.lowering.fusing import Steps
 from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
-from mpicoll.programs.fusing import Steps
 
 UFUNCS = {
     "sum": "add",

@@ -27,6 +27,8 @@ from mpicoll.backend import (
     WaitPolicy,
 )
 from mpicoll.errors import CollectiveError, Unavailable, first_error, on_all
+from mpicoll.lowering.instructions import Reach
+from mpicoll.lowering.messages import INPUT, OUTPUT, SCRATCH, Buffer
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.forks import FORKED
 from mpicoll.memory import cma
@@ -37,8 +39,6 @@ from mpicoll.memory.notes import Notes
 from mpicoll.memory.slots import SharedResources
 from mpicoll.memory.waiting import SpinYieldSleep, default_deadline
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs.instructions import Reach
-from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer
 from mpicoll.tuning import FETCHED_TILE, TILE, ZERO_COPY
 
 FIRST = 15 << 16

@@ -30,10 +30,10 @@ from mpicoll.backend import (
     Thunk,
 )
 from mpicoll.errors import ScheduleError, Unavailable
+from mpicoll.lowering.instructions import Post, Publication, SharedProgram
+from mpicoll.lowering.messages import Buffer, view
 from mpicoll.memory.allocator import LINE, Area, FirstFit, whole_lines
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs.instructions import Post, Publication, SharedProgram
-from mpicoll.programs.messages import Buffer, view
 from mpicoll.tuning import FEW_SLOTS, RING_BYTES, RING_MESSAGE
 
 _SMALL_DATA = 16

@@ -17,9 +17,9 @@ import numpy as np
 from mpicoll.backend import Array, Stopwatch, Stream, Thunk
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.gpu.current import uses_gpu
+from mpicoll.lowering.fusing import Steps, formula
 from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp
-from mpicoll.programs.fusing import Steps, formula
 
 _NOT_FUSED = ("bool", "bfloat16")
 """Their C types do not fold as the library's own calls do."""

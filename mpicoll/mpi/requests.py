@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from mpi4py import MPI
 
 from mpicoll.backend import Poll, Stage, Thunk
+from mpicoll.engine.background import Background
 from mpicoll.errors import RankLost
-from mpicoll.execution.background import Background
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import Patience, in_thread, wait_polling
 from mpicoll.peers.watch import guarded

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from mpicoll.errors import RankLost
 
 BEGUN, ENDED, PLAN = range(3)
-"""The places of the numbers in `Calls.numbers`; ``execution/plan_table.c`` has them, too."""
+"""The places of the numbers in `Calls.numbers`; ``calls/plan_table.c`` has them, too."""
 
 
 class Apart(Protocol):

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mpicoll.backend import Nodes, Stage, WaitContext
+from mpicoll.engine.extension import _compiled
 from mpicoll.errors import CollectiveError, RankLost
-from mpicoll.execution.extension import _compiled
 from mpicoll.machine import forks
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
 from mpicoll.memory.notes import GROUP, described

@@ -17,8 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from mpicoll.backend import Stage
+from mpicoll.engine.extension import _compiled
 from mpicoll.errors import CollectiveError, RankLost
-from mpicoll.execution.extension import _compiled
 from mpicoll.flight.groups import end_by
 from mpicoll.flight.job import look
 from mpicoll.flight.words import sentences

@@ -9,7 +9,7 @@ from math import prod
 from mpicoll import defaults
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.backend import CMA, IPC, STAGED, SYMMETRIC, Array, Nodes, Transport
-from mpicoll.runtime.arguments import Arguments
+from mpicoll.calls.arguments import Arguments
 from mpicoll.selection import shipped, tables
 from mpicoll.tuning import FETCHED_ROW
 

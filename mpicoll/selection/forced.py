@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from mpicoll import defaults
 from mpicoll.algorithms.registry import find
 from mpicoll.backend import TRANSPORTS
+from mpicoll.calls.natives import COMPOSITIONS
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, brief
 from mpicoll.notation.contract import collective
 from mpicoll.notation.sweep import outside_brackets
-from mpicoll.runtime.natives import COMPOSITIONS
 from mpicoll.selection.tables import OPEN
 
 _COMMON_NAMES = (*OPEN, *defaults.NAMES, "native", "native_persistent")

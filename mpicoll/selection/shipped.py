@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-from mpicoll.runtime.natives import FOLDED
+from mpicoll.calls.natives import FOLDED
 
 ANY = inf
 KIB, MIB = 1 << 10, 1 << 20

@@ -24,15 +24,15 @@ from mpicoll.backend import SharedMemory
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import Whole, option
 from mpicoll.collectives import Collectives
+from mpicoll.engine.compiled import AWAIT, NOWHERE, RAISE
+from mpicoll.engine.row_waits import Operand
 from mpicoll.errors import RankLost
-from mpicoll.execution.compiled import AWAIT, NOWHERE, RAISE
-from mpicoll.execution.row_waits import Operand
 from mpicoll.machine.waited import Waited
 from mpicoll.measurement.worlds import ALL_BACKENDS, Worlds
 from mpicoll.threads import threads
 
 if TYPE_CHECKING:
-    from mpicoll.execution._compiled import Program
+    from mpicoll.engine._compiled import Program
 
 _SAMPLES, _ROUND_TRIPS, _SECONDS = 21, 500, 0.005
 """How many samples; the round trips in one; how long one of a replay lasts at least."""
@@ -138,7 +138,7 @@ def trips(c: Collectives, round_trips: int = _ROUND_TRIPS) -> Callable[[], float
 
 def _program(rows: array[int], addresses: list[int]) -> Program:
     """Return the program of a table without folds; RankLost where a flag does not come in time."""
-    from mpicoll.execution import _compiled
+    from mpicoll.engine import _compiled
 
     row_of, waited = -1, Waited()
 

@@ -18,11 +18,11 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from mpicoll.backend import TRANSPORTS
+from mpicoll.calls.natives import COMPOSITIONS
 from mpicoll.errors import ArgumentError, brief
 from mpicoll.measurement.cases import BASELINES, CALLS, is_known
 from mpicoll.notation.contract import collective
 from mpicoll.notation.elements import check_op, kind_of, reduce_op
-from mpicoll.runtime.natives import COMPOSITIONS
 from mpicoll.text.files import content_of
 from mpicoll.text.names import swept_names
 from mpicoll.text.sizes import parse_size

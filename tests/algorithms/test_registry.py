@@ -13,13 +13,13 @@ from hypothesis import strategies as some
 
 from mpicoll.algorithms import registry
 from mpicoll.algorithms.registry import MAX_BLOCKS, algorithm, aliases, find, parse
+from mpicoll.calls.arguments import check_dtype
 from mpicoll.cli.options import transport_names
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, Unsupported
 from mpicoll.notation.contract import COLLECTIVES, collective
 from mpicoll.notation.elements import reduce_op
 from mpicoll.notation.schedule import send
 from mpicoll.notation.sweep import DEEPEST, LONGEST
-from mpicoll.runtime.arguments import check_dtype
 from mpicoll.selection.forced import forced
 from mpicoll.text.sizes import parse_sizes
 

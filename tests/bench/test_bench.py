@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from launcher import LIMIT, python, ranks
 
-from mpicoll.execution.extension import executor
+from mpicoll.engine.extension import executor
 from mpicoll.machine.variables import THREAD_LEVELS
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.records.lines import AARecord, CaseRecord, RunRecord, json_schema

@@ -15,7 +15,7 @@ from reporting import case, write
 
 from mpicoll.compare.__main__ import main as compare
 from mpicoll.doctor.__main__ import main as doctor
-from mpicoll.execution import _compiled
+from mpicoll.engine import _compiled
 from mpicoll.explain.__main__ import main as explain
 from mpicoll.flight.recorder import Recorder
 from mpicoll.postmortem.__main__ import main as postmortem

@@ -16,8 +16,8 @@ from browsing import Opened
 from click.testing import CliRunner
 from issuing import issue
 
+from mpicoll.engine import _compiled
 from mpicoll.errors import RankLost
-from mpicoll.execution import _compiled
 from mpicoll.flight import groups, listing
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import STATE, STATE_AT, State

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from launcher import LIMIT, python
 
+from mpicoll.engine import _compiled
 from mpicoll.errors import ArgumentError
-from mpicoll.execution import _compiled
 from mpicoll.flight import records
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import (

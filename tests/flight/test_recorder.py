@@ -15,8 +15,8 @@ import pytest
 from launcher import LIMIT, python
 
 import mpicoll
+from mpicoll.engine import _compiled
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.execution import _compiled
 from mpicoll.flight import asked, directory, groups, recorder, stacks
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import SUFFIX, Outcome
@@ -273,7 +273,7 @@ def test_a_users_own_handler_stays(tmp_path: Path) -> None:
 HANDLED = """
 import ctypes, faulthandler, os, signal, sys
 from pathlib import Path
-from mpicoll.execution import _compiled
+from mpicoll.engine import _compiled
 from mpicoll.flight import asked
 
 folder, owner, moment = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -321,7 +321,7 @@ def test_a_handler_that_others_install_stays(tmp_path: Path, owner: str, moment:
 INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
-from mpicoll.execution import _compiled
+from mpicoll.engine import _compiled
 from mpicoll.flight import asked
 
 signal.signal(signal.SIGTERM, lambda *given: os.write(end, b"x"))
@@ -357,7 +357,7 @@ def test_only_a_process_that_catches_the_signal_gets_it() -> None:
 
 REQUESTED_STACKS = """
 import ctypes, os, pathlib, signal, sys, threading, time
-from mpicoll.execution import _compiled
+from mpicoll.engine import _compiled
 from mpicoll.flight import asked
 
 path = pathlib.Path(sys.argv[1])

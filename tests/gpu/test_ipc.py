@@ -12,8 +12,8 @@ import pytest
 from mpicoll import Unavailable
 from mpicoll.backend import Exported
 from mpicoll.gpu.ipc import GpuMemory
+from mpicoll.lowering.messages import INPUT, OUTPUT, SCRATCH, Buffer
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.programs.messages import INPUT, OUTPUT, SCRATCH, Buffer
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def faulty_algorithms(
     faults = harmful(kind, c.size)
     if not faults:
         pytest.skip(f"no such mutant on {c.size} ranks")
-    monkeypatch.setattr("mpicoll.runtime.planner.find", lambda _, name: faults[name][0])
+    monkeypatch.setattr("mpicoll.calls.planner.find", lambda _, name: faults[name][0])
     return faults
 
 

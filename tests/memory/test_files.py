@@ -14,8 +14,8 @@ import pytest
 from launcher import ranks
 
 from mpicoll import Collectives, Unavailable
+from mpicoll.lowering import windows
 from mpicoll.memory import files, slots
-from mpicoll.programs import windows
 
 pytestmark = [pytest.mark.ranks(2, 3), pytest.mark.threads_only]
 LARGE = 1 << 20

@@ -103,7 +103,7 @@ KILLED = """
 import os, signal, time
 import torch, torchcoll
 from mpicoll import RankLost
-from mpicoll.execution import extension
+from mpicoll.engine import extension
 
 world = torchcoll.world()
 c = world.split(world.rank // 2)

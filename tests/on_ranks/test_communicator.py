@@ -15,6 +15,7 @@ import pytest
 
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm  # noqa: E402
+from mpicoll.calls.order import REPRODUCIBLE  # noqa: E402
 from mpicoll.errors import ArgumentError  # noqa: E402
 from mpicoll.flight import reader  # noqa: E402
 from mpicoll.flight.layout import Outcome  # noqa: E402
@@ -22,7 +23,6 @@ from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 from mpicoll.mpi.communicator import dispatcher, state  # noqa: E402
 from mpicoll.mpi.communicator.dispatcher import Signature  # noqa: E402
 from mpicoll.mpi.communicator.state import FORCED, WARMUP  # noqa: E402
-from mpicoll.runtime.order import REPRODUCIBLE  # noqa: E402
 
 Call = Callable[[Any], Any]
 """Makes a call on a communicator; returns what this rank has then."""

@@ -37,6 +37,7 @@ from mpicoll import ArgumentError, Collectives, RankLost, Unavailable, Unsupport
 from mpicoll.algorithms.registry import algorithms, find
 from mpicoll.backend import DIRECT, IPC, STAGED
 from mpicoll.bench.record import case_records
+from mpicoll.calls import method_calls
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.gpu import ipc as device
 from mpicoll.measurement.candidate import Settings
@@ -46,7 +47,6 @@ from mpicoll.measurement.measure import Bench
 from mpicoll.memory import slots
 from mpicoll.notation.elements import DTYPES
 from mpicoll.records.description import Run
-from mpicoll.runtime import method_calls
 from mpicoll.selection import tables
 from mpicoll.selection.auto import layout
 from mpicoll.tune import run as tuning

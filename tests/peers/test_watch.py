@@ -16,7 +16,7 @@ from launcher import LIMIT, mpirun, ranks
 
 from mpicoll import RankLost
 from mpicoll.backend import Stage
-from mpicoll.execution._compiled import Counted
+from mpicoll.engine._compiled import Counted
 from mpicoll.machine import waited
 from mpicoll.machine.background import background
 from mpicoll.peers import watch

@@ -12,8 +12,8 @@ from run_collective import device
 
 from mpicoll import Collectives
 from mpicoll.algorithms.registry import find
+from mpicoll.calls.natives import FOLDED
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.runtime.natives import FOLDED
 from mpicoll.selection import shipped
 from mpicoll.selection.shipped import Place, Rows
 from mpicoll.simulator import prove

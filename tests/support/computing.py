@@ -10,7 +10,7 @@ import numpy as np
 from run_collective import compare
 
 from mpicoll import Collectives
-from mpicoll.execution.plan import Plan
+from mpicoll.engine.plan import Plan
 
 LONG = 60
 """Seconds that a computation takes where it is in vain."""

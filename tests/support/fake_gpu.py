@@ -27,7 +27,7 @@ import numpy as np
 
 from mpicoll import ArgumentError, Collectives, Unavailable
 from mpicoll.backend import Exported, WordOperation
-from mpicoll.execution import extension
+from mpicoll.engine import extension
 from mpicoll.memory.allocator import Area, FirstFit
 from mpicoll.notation.elements import itemsize
 

@@ -22,7 +22,7 @@ import numpy as np
 
 import mpicoll
 from mpicoll import Collectives, RankLost
-from mpicoll.execution import extension
+from mpicoll.engine import extension
 
 PROGRAMS = [
     ("allreduce", "one_shot@symmetric", 4), ("allreduce", "two_shot@symmetric", 80_000),

@@ -55,8 +55,8 @@ import mpicoll.tune.exports.command
 from mpicoll.bench.resume import unlike
 from mpicoll.costs.ranking import candidates as every
 from mpicoll.doctor.mpi_probes import MPI_PROBES
+from mpicoll.engine import _compiled
 from mpicoll.errors import ArgumentError
-from mpicoll.execution import _compiled
 from mpicoll.flight.layout import STACKS, SUFFIX
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group

@@ -30,21 +30,21 @@ class Fault(NamedTuple):
     tests: str
 
 
-SHARED, EVERY = "tests/execution/test_shared_memory.py", "tests/test_collectives.py"
-BINDING, PLANS = "tests/execution/test_binding.py", "tests/execution/test_plan.py"
-SLOTS, CALLBACKS = "mpicoll/memory/slots.py", "tests/execution/test_callbacks.py"
-SANITIZED = "tests/execution/test_sanitizers.py"
-COMPILED = "mpicoll/execution/compiled.py"
-KEYS, TYPES = "mpicoll/execution/call_key.c", "tests/execution/test_compiled.py"
-LEAVING, DIFFERENT = "tests/execution/test_leaving.py", "tests/runtime/test_different_calls.py"
-MESSAGES, LOWERED = "mpicoll/programs/messages.py", "mpicoll/programs/shared_memory.py"
-METHODS, MAILBOX = "mpicoll/runtime/method_calls.py", "mpicoll/memory/mailbox.py"
+SHARED, EVERY = "tests/engine/test_shared_memory.py", "tests/test_collectives.py"
+BINDING, PLANS = "tests/engine/test_binding.py", "tests/engine/test_plan.py"
+SLOTS, CALLBACKS = "mpicoll/memory/slots.py", "tests/engine/test_callbacks.py"
+SANITIZED = "tests/engine/test_sanitizers.py"
+COMPILED = "mpicoll/engine/compiled.py"
+KEYS, TYPES = "mpicoll/calls/call_key.c", "tests/engine/test_compiled.py"
+LEAVING, DIFFERENT = "tests/engine/test_leaving.py", "tests/calls/test_different_calls.py"
+MESSAGES, LOWERED = "mpicoll/lowering/messages.py", "mpicoll/lowering/shared_memory.py"
+METHODS, MAILBOX = "mpicoll/calls/method_calls.py", "mpicoll/memory/mailbox.py"
 
 FAULTS = {
-    # -- execution ---------------------------------------------------------------------------
+    # -- engine ------------------------------------------------------------------------------
     "nobody waits for readers": Fault(
         LOWERED, "        wait_for_readers(program)\n", "",
-        "tests/programs/test_shared_memory.py -k any_order",
+        "tests/lowering/test_shared_memory.py -k any_order",
     ),
     "all slots are one": Fault(
         COMPILED, "offset, stride), publication, tile)", "offset, 0), publication, tile)", BINDING,
@@ -58,28 +58,28 @@ FAULTS = {
         f"{EVERY} -k started_plans_overlap",
     ),
     "a started plan is not busy": Fault(
-        "mpicoll/execution/runs.py", "resources.under_way = True",
+        "mpicoll/engine/runs.py", "resources.under_way = True",
         "resources.under_way = False", f"{PLANS} -k kept_run",
     ),
     # -- the compiled executor ---------------------------------------------------------------
     "compiled: a poll is complete at once": Fault(
-        "mpicoll/execution/program_type.c", "row->code == CALL ? 1 : PyObject_IsTrue(result)",
+        "mpicoll/engine/program_type.c", "row->code == CALL ? 1 : PyObject_IsTrue(result)",
         "1", CALLBACKS,
     ),
     "compiled: a callback gets the first of the slots": Fault(
-        "mpicoll/execution/program.c", "    return address(program, operand);",
+        "mpicoll/engine/program.c", "    return address(program, operand);",
         "    return program->registers[operand->reg] + operand->offset;", CALLBACKS,
     ),
     "compiled: a callback may run a call of its group": Fault(
-        "mpicoll/execution/active.c", "(call->program && call->program->calling))", "0)",
+        "mpicoll/engine/active.c", "(call->program && call->program->calling))", "0)",
         CALLBACKS,
     ),
     "compiled: messages are not waited for": Fault(
         COMPILED, "self._row(POLL, NOWHERE, count=len(self.callbacks), extra=end.looks)",
-        "pass", "tests/execution/test_background.py",
+        "pass", "tests/engine/test_background.py",
     ),
     "compiled: a digest is not compared": Fault(
-        "mpicoll/execution/digests.h", "line[DIGEST] != comparison->digest", "0", DIFFERENT,
+        "mpicoll/calls/digests.h", "line[DIGEST] != comparison->digest", "0", DIFFERENT,
     ),
     "compiled: any dtype is one": Fault(
         KEYS, "argument->kind = 1 + (int32_t)kind;", "argument->kind = 1;", TYPES,
@@ -95,7 +95,7 @@ FAULTS = {
         KEYS, "key->overlap = 1 + (key->out.address - key->x.address);", "key->overlap = 0;", TYPES,
     ),
     "compiled: a chain of folds loses its last": Fault(
-        "mpicoll/execution/program.c", "many = (size_t)row->extra + 2;",
+        "mpicoll/engine/program.c", "many = (size_t)row->extra + 2;",
         "many = (size_t)row->extra + 1;", f"{SHARED} -k random",
     ),
     "compiled: folds are joined whatever they write": Fault(
@@ -119,8 +119,8 @@ FAULTS = {
         f"{LEAVING} -k taken_back",
     ),
     "compiled: a call in a wait begins before the call that waits ends": Fault(
-        "mpicoll/execution/active.c", "if (*under_way == NO_CALL)", "if (1)",
-        "tests/execution/test_queue.py",
+        "mpicoll/engine/active.c", "if (*under_way == NO_CALL)", "if (1)",
+        "tests/engine/test_queue.py",
     ),
     "compiled: a slot is written a run too early": Fault(
         COMPILED, "(instruction.tile, publication.depth)",
@@ -131,11 +131,11 @@ FAULTS = {
         DIFFERENT,
     ),
     "compiled: a flag must be exact": Fault(
-        "mpicoll/execution/program.c", "__ATOMIC_ACQUIRE) >= least;",
+        "mpicoll/engine/program.c", "__ATOMIC_ACQUIRE) >= least;",
         "__ATOMIC_ACQUIRE) == least;", f"{SHARED} {BINDING}",
     ),
     "compiled: a program that failed runs again": Fault(
-        "mpicoll/execution/program_type.c",
+        "mpicoll/engine/program_type.c",
         "if (self->program.position < self->program.length) {", "if (0) {", TYPES,
     ),
     "nobody is told that a rank has left": Fault(
@@ -182,7 +182,7 @@ FAULTS = {
     ),
     "a receive overwrites what is being sent": Fault(
         MESSAGES, "and len(runs) == 1 and not overlaps(runs[0], busy)", "and len(runs) == 1",
-        "tests/programs/test_messages.py -k lands_in_memory",
+        "tests/lowering/test_messages.py -k lands_in_memory",
     ),
     "in place is out of place": Fault(
         MESSAGES, "        if in_place:\n", "        if False:\n", f"{SHARED} -k in_place",
@@ -193,34 +193,34 @@ FAULTS = {
     ),
     "what is written in a round is read in place": Fault(
         LOWERED, "            and not overlaps(runs[0], self.busy)\n", "",
-        "tests/programs/test_shared_memory.py -k 'zero_copy or copied_out'",
+        "tests/lowering/test_shared_memory.py -k 'zero_copy or copied_out'",
     ),
     "fused folds change sides": Fault(
-        "mpicoll/programs/fusing.py", "(last, index) if combine.left == previous.target",
-        "(last, index) if combine.right == previous.target", "tests/programs",
+        "mpicoll/lowering/fusing.py", "(last, index) if combine.left == previous.target",
+        "(last, index) if combine.right == previous.target", "tests/lowering",
     ),
     # -- runtime -----------------------------------------------------------------------------
     "ranks do not agree on a call": Fault(
         METHODS, "if is_new or differs or not self.matches(digest, plan):",
-        "if False:", "tests/runtime/test_arguments.py -k deviating",
+        "if False:", "tests/calls/test_arguments.py -k deviating",
     ),
     "a cached plan serves any dtype": Fault(
-        "mpicoll/runtime/arguments.py", "return (*self.signature.values(), self.in_place",
+        "mpicoll/calls/arguments.py", "return (*self.signature.values(), self.in_place",
         'return (*(v for k, v in self.signature.items() if k != "dtype"), self.in_place',
-        "tests/runtime/test_planner.py",
+        "tests/calls/test_planner.py",
     ),
     "ranks run different plans for one call": Fault(
-        "mpicoll/runtime/arguments.py", "repr((plan, *self", "repr((None, *self",
+        "mpicoll/calls/arguments.py", "repr((plan, *self", "repr((None, *self",
         f"{PLANS} -k twins",
     ),
     "a broken plan is kept": Fault(
-        "mpicoll/runtime/plan_cache.py", "self._take(key)\n            plan.fail(error)\n",
+        "mpicoll/calls/plan_cache.py", "self._take(key)\n            plan.fail(error)\n",
         "self._plans[key]\n            return\n",
         f"{PLANS} -k may_be_made_again",
     ),
     "a tag in use is given again": Fault(
-        "mpicoll/runtime/tags.py", "for number in self.every if number not in held",
-        "for number in self.every", "tests/runtime",
+        "mpicoll/calls/tags.py", "for number in self.every if number not in held",
+        "for number in self.every", "tests/calls",
     ),
     # -- arrays, natives and transports ------------------------------------------------------
     "an operator is another": Fault(
@@ -276,17 +276,21 @@ def plant(fault: Fault, tree: Path) -> None:
         raise SystemExit(f"{fault.file} has no {fault.right!r} any more: mend this list")
     (tree / fault.file).write_text(text.replace(fault.right, fault.wrong))
     if fault.file.endswith(".c"):
-        compile_in(tree / "mpicoll" / "execution")
+        compile_in(tree)
 
 
-def compile_in(folder: Path) -> None:
+def compile_in(tree: Path) -> None:
     """Compile the extension of a tree, as quickly as possible."""
-    for old in folder.glob("_compiled.*.so"):
-        old.unlink()
+    engine = tree / "mpicoll" / "engine"
+    for library in engine.glob("_compiled.*.so"):
+        library.unlink()
     suffix, include = sysconfig.get_config_var("EXT_SUFFIX"), sysconfig.get_paths()["include"]
-    flags = ("-std=gnu11", "-O1", "-ffp-contract=off", "-fPIC", "-shared", f"-I{include}")
-    sources = map(str, sorted(folder.glob("*.c")))
-    subprocess.run(["cc", *flags, *sources, "-o", f"{folder}/_compiled{suffix}"], check=True)
+    sources = sorted((*tree.glob("mpicoll/**/*.c"), *tree.glob("torchcoll/**/*.c")))
+    folders = {f"-I{path.parent}" for path in (tree / "mpicoll").rglob("*.h")}
+    flags = ("-std=gnu11", "-O1", "-ffp-contract=off", "-fPIC", "-shared", f"-I{include}", *folders)
+    subprocess.run(
+        ["cc", *flags, *map(str, sources), "-o", f"{engine}/_compiled{suffix}"], check=True
+    )
 
 
 def caught(fault: Fault) -> str | None:

@@ -27,7 +27,7 @@ from run_collective import ROWS, UNEVEN, buffers, device, serves
 
 from mpicoll import Collectives, Unavailable, Unsupported
 from mpicoll.algorithms.registry import algorithms
-from mpicoll.execution.plan import Plan
+from mpicoll.engine.plan import Plan
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of
 

@@ -11,9 +11,9 @@ from expect import affine, case, input_shape
 
 from mpicoll import Collectives, Unavailable, Unsupported
 from mpicoll.algorithms.registry import Algorithm, algorithms
+from mpicoll.calls.natives import COMPOSITIONS
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import OPS
-from mpicoll.runtime.natives import COMPOSITIONS
 
 ROWS = ("gather", "allgather", "scatter", "reduce_scatter")
 UNEVEN = (*ROWS, "alltoall")

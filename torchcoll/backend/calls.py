@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from mpicoll.calls.arguments import digest_of
 from mpicoll.errors import ArgumentError
-from mpicoll.runtime.arguments import digest_of
 from torchcoll.arrays import HOST
 from torchcoll.backend.tensors import Room, Tensor, flat, give_back, hand_out
 

@@ -10,8 +10,8 @@ import torch
 
 import mpicoll
 from mpicoll.collectives import Collectives
+from mpicoll.engine import extension
 from mpicoll.errors import LaunchError, RankLost
-from mpicoll.execution import extension
 from torchcoll.arrays import TorchArrays
 from torchcoll.backend.tensors import as_numpy
 from torchcoll.groups import world_ranks

@@ -19,7 +19,7 @@ from mpicoll.tuning import FIRST_NAP, LAST_NAP
 from torchcoll.finalizing import outliving
 
 if TYPE_CHECKING:
-    from mpicoll.execution._compiled import Queue
+    from mpicoll.engine._compiled import Queue
 
 Call = tuple[Any, ...]
 """A function, and its arguments."""

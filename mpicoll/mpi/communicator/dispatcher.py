@@ -14,9 +14,14 @@ from typing import Any
 
 from mpi4py import MPI
 
+from mpicoll.calls.arguments import Arguments, check_arguments
+from mpicoll.calls.plan_cache import PlanCache
+from mpicoll.calls.planner import Planner
+from mpicoll.calls.recording import Recording, call_of
+from mpicoll.calls.routes import Routes
+from mpicoll.engine import extension, tallies
+from mpicoll.engine.plan import Plan
 from mpicoll.errors import CollectiveError
-from mpicoll.execution import extension, tallies
-from mpicoll.execution.plan import Plan
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.waiting import DEADLINE
 from mpicoll.mpi.communicator.buffers import Refused
@@ -26,11 +31,6 @@ from mpicoll.mpi.communicator.reading import OPS, Call, Place, lies_in
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, TRACING, kind_of
 from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete, read
 from mpicoll.mpi.transport import MpiTransport
-from mpicoll.runtime.arguments import Arguments, check_arguments
-from mpicoll.runtime.plan_cache import PlanCache
-from mpicoll.runtime.planner import Planner
-from mpicoll.runtime.recording import Recording, call_of
-from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
 
 _MOST_COUNTS = 64

@@ -10,9 +10,9 @@ import sys
 
 from mpi4py import MPI
 
+from mpicoll.calls.order import is_asked_for
 from mpicoll.machine.launchers import ranks_of_host
 from mpicoll.machine.marks import is_marked, must_be_marked
-from mpicoll.runtime.order import is_asked_for
 from mpicoll.text.numbers import ranges
 
 _warned: list[MPI.Comm] = []

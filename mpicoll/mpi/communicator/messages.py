@@ -1,9 +1,9 @@
 """Objects of Python as messages, and the rooms in which a method exchanges them.
 
-A message is a head, and behind it the object, in a room that has one length on all ranks; what
-does not fit there is the payload, which travels by itself. Numbers, texts, NumPy arrays, and
-tuples, lists and dictionaries of these are written by ``execution/objects.c``; the data of long
-arrays go as they lie in memory. Any other object is pickled, as mpi4py does.
+A message is a head and the object behind it, in a buffer that has the same length on all ranks.
+What does not fit there is the payload, which travels as a second message. ``objects.c`` writes
+numbers, texts, NumPy arrays, and tuples, lists and dictionaries of these; the data of long arrays
+are sent from where they lie. Any other object is pickled, as mpi4py does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.execution.extension import _compiled
+from mpicoll.engine.extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat
 
 ROOMS = 256, 1024 + 256, 4096 + 256

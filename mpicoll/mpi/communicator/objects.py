@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.execution.extension import _compiled
+from mpicoll.engine.extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat
 from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
 from mpicoll.mpi.communicator.dispatcher import MPI_CALL

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
+from mpicoll.calls.agreement import raise_any
+from mpicoll.calls.order import is_asked_for
+from mpicoll.engine.extension import _compiled
 from mpicoll.errors import ArgumentError, Disagreement, brief
-from mpicoll.execution.extension import _compiled
 from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.mpi.communicator.dispatcher import Dispatcher
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
 from mpicoll.mpi.transport import exchange
-from mpicoll.runtime.agreement import raise_any
-from mpicoll.runtime.order import is_asked_for
 from mpicoll.selection.forced import forced
 from mpicoll.text.numbers import whole
 

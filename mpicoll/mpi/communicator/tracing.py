@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from mpicoll.execution import tallies
-from mpicoll.execution.plan import Plan
+from mpicoll.calls.arguments import Arguments
+from mpicoll.engine import tallies
+from mpicoll.engine.plan import Plan
 from mpicoll.mpi.communicator.reading import Call
-from mpicoll.runtime.arguments import Arguments
 from mpicoll.text.lines import Lines
 from mpicoll.text.printable import printable
 from mpicoll.text.traces import OPENING, SCHEMA, VARIABLE, traced

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
+from mpicoll.calls.arguments import digest_of
 from mpicoll.mpi.communicator.buffers import (
     Flat,
     Refused,
@@ -33,7 +34,6 @@ from mpicoll.mpi.communicator.reading import (
     word,
     words,
 )
-from mpicoll.runtime.arguments import digest_of
 
 
 class Part(NamedTuple):

@@ -1,0 +1,245 @@
+"""Run the methods of a group: by the plan table, and by Python where that has no plan."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mpicoll.backend import Array, Transport
+from mpicoll.calls.agreement import compare, reconcile
+from mpicoll.calls.arguments import Arguments, Signature
+from mpicoll.calls.cached_plan import CachedPlan, PlanMaker, gpu_bytes
+from mpicoll.calls.plan_cache import PlanCache
+from mpicoll.calls.planner import Planner
+from mpicoll.calls.recording import call_of
+from mpicoll.engine import extension
+from mpicoll.engine.plan import Plan
+from mpicoll.errors import CollectiveError
+from mpicoll.peers.calls import BEGUN, ENDED, PLAN, OtherCall
+
+if TYPE_CHECKING:
+    from mpicoll.flight.groups import GroupFlight
+
+ADAPTIVE = "adaptive"
+"""The algorithm that `mpicoll.calls.adaptive` chooses by measuring."""
+_MOST_GPU_BYTES = 1 << 30
+"""Of the copies of GPU arrays that cached plans hold together; a larger call runs on its own."""
+_UNCACHED = 0
+_NO_DIGEST = int.from_bytes(b"unsettle", "little")
+"""Instead of a digest, from a rank that needs the other ranks' arguments first."""
+
+
+RawArguments = tuple[Any, ...]
+"""The arguments of a method as they came: name, x, out, op, root, counts, algorithm."""
+_COUNTS = 5
+
+
+class MethodCalls(PlanCache[CachedPlan]):
+    """The calls of the methods of one group of ranks, and their plans.
+
+    Args:
+        slow: runs a call that the plan table does not know, given the arguments as they came; with
+            a last argument that is true where the ranks have found that they call different things.
+
+    Attributes:
+        table: runs a call, given the arguments as they came.
+    """
+
+    def __init__(
+        self, transport: Transport, planner: Planner, slow: Any, flight: GroupFlight | None = None
+    ) -> None:
+        super().__init__()
+        self.transport, self.planner, self.flight = transport, planner, flight
+        self.maker = PlanMaker(transport, planner)
+        self.calls = transport.calls
+        if self.calls is not None:
+            self.calls.drop = self.set_aside
+        self.table = extension.plan_table(transport, slow, self._give_up, log=flight and flight.log)
+
+    def agree(
+        self, checked: Arguments | CollectiveError, action: str = "calls a method"
+    ) -> Arguments:
+        """Return this rank's arguments, completed from the other ranks'; collective."""
+        return self.settle(checked, action, _UNCACHED)[0]
+
+    def settle(
+        self, checked: Arguments | CollectiveError, action: str = "calls a method",
+        number: int | None = None,
+    ) -> tuple[Arguments, bool]:  # fmt: skip
+        """Return the arguments as `agree` does, and whether no rank has a plan yet; collective.
+
+        Args:
+            number: of the plan that this rank has; None where it has none yet.
+        """
+        text = str(checked) if isinstance(checked, CollectiveError) else checked.signature
+        item = action, text, number
+        everyone = self.transport.exchange(item, tuple[str, Signature | str, int | None])
+        arguments = reconcile(checked, [signature for _, signature, _ in everyone])
+        compare([rank_action for rank_action, _, _ in everyone])
+        return arguments, all(number is None for _, _, number in everyone)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Use the group no more where this rank alone leaves what all do within this context."""
+        return self.transport.together()
+
+    def build(self, arguments: Arguments) -> Plan:
+        """Make a plan; collective."""
+        with self.together():
+            return self.planner.build(arguments)
+
+    def run(
+        self, checked: Arguments | CollectiveError, raw_arguments: RawArguments = (), *,
+        differs: bool = False,
+    ) -> Array | None:  # fmt: skip
+        """Run a call once, and return its result; collective.
+
+        Args:
+            raw_arguments: the arguments as they came, by which the plan table knows such a call
+                again.
+            differs: the ranks have found already that they call different things.
+        """
+        if isinstance(checked, CollectiveError) or not checked.is_complete:
+            if not differs and self.calls is None:
+                self.matches(_NO_DIGEST)
+            return self.run_uncached(checked)
+        key = checked.key
+        plan = self.get(key)
+        digest = checked.digest(plan and plan.number)
+        try:
+            is_new = plan is None and self.calls is not None
+            if is_new or differs or not self.matches(digest, plan):
+                self.drop([key])
+                return self.run_uncached(checked, plan.number if plan else None, raw_arguments)
+            if plan is None and gpu_bytes(checked) > _MOST_GPU_BYTES:
+                return self.run_uncached(checked)
+            if plan is None:
+                plan = self.make(key, checked)
+                digest = checked.digest(plan.number)
+            return self.run_cached(plan, checked, digest, raw_arguments)
+        except OtherCall as error:
+            self.fail(key, error)
+            return self.run_uncached(checked)
+        except BaseException as error:
+            self.fail(key, error)
+            raise
+
+    def matches(self, digest: int, plan: CachedPlan | None = None) -> bool:
+        """Whether all ranks gave the same digest; a cached plan only runs then.
+
+        Between nodes, ranks that run a cached plan find out as they wait.
+        """
+        if plan is not None and self.calls is not None:
+            return True
+        with nullcontext() if plan else self.together():
+            return bool(self.table.agree(digest, None))
+
+    def run_uncached(
+        self, checked: Arguments | CollectiveError, number: int | None = _UNCACHED,
+        raw_arguments: RawArguments = (),
+    ) -> Array | None:  # fmt: skip
+        """Run a call by a plan of its own, after all ranks have checked it; collective.
+
+        Args:
+            number: of the plan that this rank had; where it is None on all ranks, and they are on
+                several nodes, they cache this one.
+        """
+        arguments, is_new = self.settle(checked, number=number)
+        if is_new and self.calls is not None and gpu_bytes(arguments) <= _MOST_GPU_BYTES:
+            plan = self.make(arguments.key, arguments)
+            return self.run_cached(plan, arguments, arguments.digest(plan.number), raw_arguments)
+        return self.run_once(arguments)
+
+    def run_once(self, arguments: Arguments) -> Array | None:
+        """Run a call that all ranks have agreed on by a plan of its own; collective."""
+        if arguments.algorithm == ADAPTIVE:
+            arguments = replace(arguments, algorithm="auto")
+        with self.build(arguments) as plan:
+            plan.run()
+            return plan.out
+
+    def _give_up(self, target: object, error: BaseException | None) -> bool:
+        """Remove a plan that has failed in the middle of a run.
+
+        Without an error the ranks have found that they call different things.
+
+        Returns:
+            Whether the table leaves the call to Python, as the ranks are in different calls.
+        """
+        is_other = isinstance(error, OtherCall)
+        if self.calls is not None and not is_other:
+            self.calls.numbers[ENDED] = self.calls.numbers[BEGUN]
+        if error is None:
+            self.drop_target(target)
+        else:
+            self.fail_target(target, error)
+        return is_other
+
+    def make(self, key: Any, arguments: Arguments) -> CachedPlan:
+        """Make a plan, and cache it: the same one on all ranks."""
+        while self._has_little_room(arguments):
+            self.drop_oldest()
+        plan = self.add(key, partial(self.maker.make, arguments=arguments))
+        if self.flight is not None and plan.plan.program is not None:
+            plan.plan.record(self.flight.log, call_of(self.flight, arguments, plan.plan))
+        return plan
+
+    def _has_little_room(self, arguments: Arguments) -> bool:
+        """Whether a plan on copies of GPU arrays must take the place of others."""
+        new, used = gpu_bytes(arguments), sum(plan.gpu_bytes for plan in self.plans)
+        return min(new, used) > 0 and new + used > _MOST_GPU_BYTES
+
+    def run_cached(
+        self, plan: CachedPlan, arguments: Arguments, digest: int, raw_arguments: RawArguments
+    ) -> Array | None:
+        """Run a cached plan for a caller's arrays, and enter it into the plan table.
+
+        Args:
+            digest: what all ranks publish of such a call.
+            raw_arguments: the arguments as they came, by which the table finds the plan; empty
+                where it is not to.
+        """
+        if plan.function is not None:
+            return self._run_function(plan, arguments, digest, raw_arguments)
+        out, make = arguments.out, None
+        if arguments.has_output and out is None:
+            assert arguments.dtype is not None
+            shape = arguments.shape("output")
+            make = partial(self.transport.arrays.empty, shape, arguments.dtype)
+            out = make()
+        program = plan.plan.program
+        assert program is not None
+        program.run_on(self._address(arguments.x), self._address(out))
+        if raw_arguments and _is_constant(raw_arguments[_COUNTS]):
+            self.table.add_program(raw_arguments, program, digest, arguments.has_output, make)
+        return out
+
+    def _run_function(
+        self, plan: CachedPlan, arguments: Arguments, digest: int, raw_arguments: RawArguments
+    ) -> Array | None:
+        assert plan.function is not None
+        if (calls := self.calls) is not None:
+            calls.numbers[PLAN] = digest = plan.number
+            calls.numbers[BEGUN] += 1
+        try:
+            out = plan.function(arguments.x, arguments.out)
+        except BaseException as error:
+            self._give_up(plan.function, error)
+            raise
+        if calls is not None:
+            calls.numbers[ENDED] = calls.numbers[BEGUN]
+        if raw_arguments and _is_constant(raw_arguments[_COUNTS]):
+            place = 0 if self.flight is None else call_of(self.flight, arguments, plan.plan)
+            self.table.add_function(raw_arguments, plan.function, digest, place)
+        return out
+
+    def _address(self, array: Array | None) -> int:
+        return 0 if array is None else self.transport.arrays.span(array)[0]
+
+
+def _is_constant(counts: Any) -> bool:
+    """Whether counts that are the same object are the same numbers."""
+    if isinstance(counts, tuple):
+        return all(map(_is_constant, counts))
+    return counts is None or isinstance(counts, int)

@@ -1,0 +1,649 @@
+/* The type PlanTable: from the arguments of a call to the plan that serves it, and its run.
+
+   A call finds its plan by its arguments: names, root, and the dtype, shape and overlap of the arrays.
+   The ranks compare the digests of their calls before any rank reads data of another, so a call
+   exchanges nothing in advance. Calls without a plan, and calls that differ among the ranks, are left to
+   Python. */
+
+#include "plan_table.h"
+
+#include "active.h"
+#include "tally.h"
+
+#include <structmember.h>
+
+enum { PLACES = 512, PROBES = 8 };
+
+/* A method of this package calls the table, one frame of Python above the user's. */
+enum { BELOW_LIBRARY = 1 };
+
+/* The places in `Calls.numbers`, as mpicoll/peers/calls.py has them. */
+enum { CALLS_BEGUN, CALL_ENDED, CALL_PLAN, CALL_NUMBERS };
+
+Entry *find_plan(const PlanTableObject *self, const CallKey *key)
+{
+    const size_t place = key_hash(key);
+    for (size_t probe = 0; probe < PROBES; probe++) {
+        Entry *entry = self->entries + (place + probe) % PLACES;
+        if (entry->kind && key_equals(&entry->key, key))
+            return entry;
+    }
+    return NULL;
+}
+
+static void empty_entry(Entry *entry)
+{
+    Entry old = *entry; /* releasing an object may run Python code, which may fill the entry */
+    memset(entry, 0, sizeof *entry);
+    if (!old.kind)
+        return;
+    for (int index = 0; index < OBJECTS; index++)
+        Py_DECREF(old.key.objects[index]);
+    Py_XDECREF(old.make_output);
+    Py_XDECREF(old.function);
+    Py_DECREF(old.anchors);
+    if (old.tally.obj)
+        PyBuffer_Release(&old.tally);
+    Py_XDECREF(old.program);
+}
+
+/* -- agreement --------------------------------------------------------------------------------- */
+
+static int64_t *under_way(const PlanTableObject *self)
+{
+    return (int64_t *)self->numbers.buf + UNDER_WAY;
+}
+
+/* Compare a call with all ranks; -1 where Python has raised. Code of Python that runs in a wait may end
+   the call: its state says so. */
+static int compare(
+    PlanTableObject *self, Comparison *comparison, PyObject *name, const ActiveCall *call)
+{
+    enum state state = digest_compare(&self->digests, comparison, self->spins, 0);
+    while (state != DONE) {
+        Py_BEGIN_ALLOW_THREADS
+        state = digest_compare(&self->digests, comparison, self->spins, YIELD_NS);
+        Py_END_ALLOW_THREADS
+        if (state == DONE)
+            break;
+        PyObject *done = PyObject_CallFunction(self->wait, "LLO", (long long)comparison->peer,
+                                               (long long)comparison->number, name);
+        if (!done)
+            return -1;
+        Py_DECREF(done);
+        if (call->state != RUNNING)
+            break;
+    }
+    return 0;
+}
+
+/* A call that the ranks compare. */
+typedef struct {
+    ActiveCall call; /* its program is NULL where Python or the library runs it */
+    PlanTableObject *table;
+    PyObject *name;
+    Comparison comparison;
+    int is_compared;
+} ComparedCall;
+
+static enum call_state advance_compared(ActiveCall *call)
+{
+    ComparedCall *const self = (ComparedCall *)call;
+    ProgramObject *const program = call->program;
+    if (!self->is_compared) {
+        if (program && program_drive(call, program->check) < 0)
+            return FAILED_CALL;
+        if (call->state != RUNNING)
+            return call->state;
+        if (compare(self->table, &self->comparison, self->name, call) < 0)
+            return FAILED_CALL;
+        if (call->state != RUNNING)
+            return call->state;
+        self->is_compared = 1;
+    }
+    if (self->comparison.differs || !program)
+        return UNSERVED;
+    return program_drive(call, program->program.length) < 0 ? FAILED_CALL : COMPLETE;
+}
+
+int plan_give_up(PlanTableObject *self, PyObject *plan)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace)
+        PyException_SetTraceback(value, trace);
+    PyObject *done = PyObject_CallFunctionObjArgs(self->give_up, plan, value, NULL);
+    if (!done)
+        PyErr_WriteUnraisable(self->give_up);
+    const int goes_on = done == Py_True;
+    Py_XDECREF(done);
+    if (!goes_on) {
+        if (PyObject_TypeCheck(plan, &ProgramType))
+            program_leave((ProgramObject *)plan);
+        PyErr_Restore(type, value, trace);
+        return 0;
+    }
+    Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
+    return 1;
+}
+
+int plan_run(PlanTableObject *self, ProgramObject *program, int64_t digest, PyObject *name)
+{
+    ComparedCall compared = {
+        .call = {.under_way = under_way(self), .program = program, .advance = advance_compared},
+        .table = self, .name = name};
+    compared.comparison = digest_publish(&self->digests, digest);
+    if (program)
+        program_begin(&program->program);
+    while (active_run(&compared.call) != COMPLETE && PyErr_Occurred())
+        if (!plan_give_up(self, program ? (PyObject *)program : Py_None))
+            break;
+    return PyErr_Occurred() ? -1 : !compared.comparison.differs;
+}
+
+/* Compare a call that Python runs with all ranks, as `plan_run` does. */
+static int agree(PlanTableObject *self, int64_t digest, PyObject *name)
+{
+    if (self->digests.size)
+        return plan_run(self, NULL, digest, name);
+    PyObject *const same = PyObject_CallFunction(self->agree, "LO", (long long)digest, name);
+    const int truth = same ? PyObject_IsTrue(same) : -1;
+    Py_XDECREF(same);
+    return truth;
+}
+
+/* -- a call ------------------------------------------------------------------------------------ */
+
+/* Call a function of Python's that runs a call of the group. */
+static PyObject *call_python(
+    PlanTableObject *self, PyObject *function, PyObject *const *args, size_t count)
+{
+    int64_t *const active = under_way(self), outer = *active;
+    *active = PYTHON_CALL;
+    PyObject *result = PyObject_Vectorcall(function, args, count, NULL);
+    *active = outer;
+    return result;
+}
+
+/* Let Python serve a call on which the ranks differ, though this one has begun its plan. */
+static PyObject *serve_difference(PlanTableObject *self, PyObject *const *args, PyObject *plan)
+{
+    PyObject *all[] = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], plan};
+    return call_python(self, self->slow, all, 8);
+}
+
+/* Return the array of a result, which is made where none is given; NULL where Python has raised. */
+static PyObject *take_output(PlanTableObject *self, Entry *entry, PyObject *out, char **address)
+{
+    if (!entry->has_output)
+        Py_RETURN_NONE;
+    if (out != Py_None || !entry->make_output)
+        return Py_NewRef(out);
+    ArrayArgument argument;
+    PyObject *const make = Py_NewRef(entry->make_output);
+    PyObject *result = PyObject_CallNoArgs(make);
+    Py_DECREF(make);
+    if (result && !read_array(&self->reader, result, &argument, 1)) {
+        PyErr_SetString(PyExc_RuntimeError, "the new array cannot be read");
+        Py_CLEAR(result);
+    }
+    *address = argument.address;
+    return result;
+}
+
+static PyObject *run_program(
+    PlanTableObject *self, Entry *entry, const CallKey *key, PyObject *const *args)
+{
+    /* Making an array may run Python code, which may empty the entry. */
+    ProgramObject *const program = (ProgramObject *)Py_NewRef(entry->program);
+    const int64_t digest = entry->digest;
+    char *const input = (entry->x_in_out ? key->out.address : key->x.address) + entry->x_shift;
+    char *address = key->out.address;
+    const Py_ssize_t out_shift = entry->out_shift;
+    PyObject *out = take_output(self, entry, args[2], &address);
+    if (!out) {
+        Py_DECREF(program);
+        if (!PyErr_ExceptionMatches(PyExc_Exception))
+            return NULL; /* an interrupt, before the call has begun */
+        /* Python tells the other ranks if there is no memory then, either. */
+        PyErr_Clear();
+        return call_python(self, self->slow, args, 7);
+    }
+    program->program.registers[INPUT] = input;
+    program->program.registers[OUTPUT] = address + out_shift;
+    const uint64_t row = log_begin_below(program->log, program->call, BELOW_LIBRARY);
+    const int same = plan_run(self, program, digest, args[0]);
+    if (same < 0)
+        Py_CLEAR(out);
+    else if (!same)
+        Py_SETREF(out, serve_difference(self, args, (PyObject *)program));
+    log_end(program->log, row, !out);
+    Py_DECREF(program);
+    return out;
+}
+
+/* The same, and add it to the tally of such calls. */
+static PyObject *run_tallied(
+    PlanTableObject *self, Entry *entry, const CallKey *key, PyObject *const *args)
+{
+    int64_t *const tally = entry->tally.buf;
+    if (tally[TALLY_CALLS] + 1 < tally[TALLY_NEXT]) {
+        tally[TALLY_CALLS]++;
+        return run_program(self, entry, key, args);
+    }
+    PyObject *const owner = Py_NewRef(entry->tally.obj); /* the entry may go meanwhile */
+    const int64_t began = ticks();
+    PyObject *const done = run_program(self, entry, key, args);
+    if (done == Py_None) {
+        tally_add(tally, ticks() - began);
+        tally[TALLY_CALLS]++;
+        tally_choose(tally);
+    }
+    Py_DECREF(owner);
+    return done;
+}
+
+/* Compare a call, and return True for its caller to make the library's own call. */
+static PyObject *run_library(PlanTableObject *self, const Entry *entry, PyObject *const *args)
+{
+    const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
+    const int same = agree(self, entry->digest, args[0]);
+    PyObject *const result = same < 0 ? NULL : same ? Py_NewRef(Py_True)
+                                                    : serve_difference(self, args, Py_True);
+    log_end(self->log, row, !result);
+    return result;
+}
+
+/* Say in which call this rank is, or compare it with the other ranks: 1; 0 where they differ, -1 where
+   Python has raised. Between nodes the plan itself finds out as it waits. */
+static int begin_function(PlanTableObject *self, int64_t digest, PyObject *name)
+{
+    int64_t *const calls = self->calls.buf;
+    if (!calls)
+        return agree(self, digest, name);
+    calls[CALL_PLAN] = digest; /* in this order, as another thread reads them between any two */
+    calls[CALLS_BEGUN]++;
+    return 1;
+}
+
+static PyObject *run_function(PlanTableObject *self, const Entry *entry, PyObject *const *args)
+{
+    PyObject *const function = Py_NewRef(entry->function); /* the entry may go meanwhile */
+    const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
+    int64_t *const calls = self->calls.buf;
+    int same = begin_function(self, entry->digest, args[0]);
+    PyObject *result = same > 0 ? call_python(self, function, args + 1, 2) : NULL;
+    if (result && calls)
+        calls[CALL_ENDED] = calls[CALLS_BEGUN];
+    if (!result && same && plan_give_up(self, function))
+        same = 0;
+    if (!result && !same)
+        result = serve_difference(self, args, Py_True);
+    log_end(self->log, row, !result);
+    Py_DECREF(function);
+    return result;
+}
+
+static PyObject *find_and_run(PlanTableObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 7) {
+        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
+        return NULL;
+    }
+    CallKey key;
+    const int ended = ((int64_t *)self->numbers.buf)[HAS_ENDED] != 0;
+    Entry *const entry = !ended && read_key(&self->reader, args, &key) ? find_plan(self, &key) : NULL;
+    if (entry && entry->kind == PROGRAM)
+        return entry->tally.buf ? run_tallied(self, entry, &key, args)
+                                : run_program(self, entry, &key, args);
+    if (entry && entry->kind == FUNCTION)
+        return run_function(self, entry, args);
+    if (entry && entry->kind == LIBRARY)
+        return run_library(self, entry, args);
+    return call_python(self, self->slow, args, 7);
+}
+
+/* table(name, x, out, op, root, counts, algorithm) */
+static PyObject *table_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+{
+    PlanTableObject *const self = (PlanTableObject *)object;
+    if (*under_way(self) && active_complete(under_way(self)) < 0)
+        return NULL;
+    const int is_named = names && PyTuple_GET_SIZE(names);
+    return find_and_run(self, args, is_named ? -1 : PyVectorcall_NARGS(flags));
+}
+
+/* within(name, x, out, op, root, counts, algorithm): the same within a call that Python runs. */
+static PyObject *table_within(PlanTableObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    return find_and_run(self, args, count);
+}
+
+/* agree(digest, name): whether all ranks make the same call, which Python runs. */
+static PyObject *table_agree(PlanTableObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    const int64_t digest = count == 2 ? PyLong_AsLongLong(args[0]) : 0;
+    if (count != 2)
+        PyErr_SetString(PyExc_TypeError, "a digest, and the name of the call");
+    if (PyErr_Occurred())
+        return NULL;
+    const int64_t *const numbers = self->numbers.buf;
+    if (numbers[HAS_ENDED]) /* as this raises */
+        return PyObject_CallFunction(self->wait, "LLO", (long long)self->digests.rank,
+                                     (long long)numbers[LAST_STATED], args[1]);
+    if (numbers[UNDER_WAY] > PYTHON_CALL && active_complete(numbers + UNDER_WAY) < 0)
+        return NULL;
+    const int same = agree(self, digest, args[1]);
+    return same < 0 ? NULL : PyBool_FromLong(same);
+}
+
+/* hold(): begin a call that Python runs, and return what `release` takes. Until then no other call of
+   the group begins, but for those of `within`. */
+static PyObject *table_hold(PlanTableObject *self, PyObject *Py_UNUSED(ignored))
+{
+    int64_t *const active = under_way(self), outer = *active;
+    if (outer && active_complete(active) < 0)
+        return NULL;
+    *active = PYTHON_CALL;
+    return PyLong_FromLongLong(outer);
+}
+
+static PyObject *table_release(PlanTableObject *self, PyObject *outer)
+{
+    *under_way(self) = PyLong_AsLongLong(outer);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* complete(): complete the calls of the group that are under way, so that another may begin. */
+static PyObject *table_complete(PlanTableObject *self, PyObject *Py_UNUSED(ignored))
+{
+    if (active_complete(under_way(self)) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* -- the entries ------------------------------------------------------------------------------- */
+
+/* Return the objects beside the arrays of a call, which its key has by address. */
+static PyObject *anchors_of(PyObject *given)
+{
+    PyObject *anchors = PyTuple_New(2);
+    for (int side = 0; anchors && side < 2; side++) {
+        PyObject *array = PyTuple_GET_ITEM(given, 1 + side);
+        PyObject *rest = PyList_CheckExact(array) || PyTuple_CheckExact(array)
+                             ? PySequence_GetSlice(array, 1, PySequence_Fast_GET_SIZE(array))
+                             : Py_NewRef(Py_None);
+        if (!rest)
+            Py_CLEAR(anchors);
+        else
+            PyTuple_SET_ITEM(anchors, side, rest);
+    }
+    return anchors;
+}
+
+/* Return the entry for such calls, without a plan; NULL where only Python understands them, or it has
+   raised. */
+static Entry *new_entry(PlanTableObject *self, PyObject *given)
+{
+    CallKey key;
+    if (PyTuple_GET_SIZE(given) != 7) {
+        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
+        return NULL;
+    }
+    if (!read_key(&self->reader, ((PyTupleObject *)given)->ob_item, &key))
+        return NULL;
+    PyObject *const anchors = anchors_of(given);
+    if (!anchors)
+        return NULL;
+    Entry *entry = find_plan(self, &key);
+    const size_t place = key_hash(&key);
+    for (size_t probe = 0; !entry; probe++)
+        if (probe == PROBES - 1 || !self->entries[(place + probe) % PLACES].kind)
+            entry = self->entries + (place + probe) % PLACES;
+    empty_entry(entry);
+    for (int index = 0; index < OBJECTS; index++)
+        Py_INCREF(key.objects[index]);
+    entry->key = key, entry->anchors = anchors;
+    return entry;
+}
+
+/* add_program(arguments, program, digest, has_output, make_output, x_in_out, x_shift, out_shift, tally):
+   serve such calls by a program. */
+static PyObject *table_add_program(PlanTableObject *self, PyObject *args)
+{
+    PyObject *given, *program, *make_output, *tally = Py_None;
+    long long digest;
+    int has_output, x_in_out = 0;
+    Py_ssize_t x_shift = 0, out_shift = 0;
+    if (!PyArg_ParseTuple(args, "O!O!LpO|pnnO", &PyTuple_Type, &given, &ProgramType, &program,
+                          &digest, &has_output, &make_output, &x_in_out, &x_shift, &out_shift,
+                          &tally))
+        return NULL;
+    Entry *entry = new_entry(self, given);
+    if (!entry)
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    entry->kind = PROGRAM;
+    entry->program = (ProgramObject *)Py_NewRef(program);
+    if (tally != Py_None && tally_open(tally, &entry->tally) < 0) {
+        empty_entry(entry);
+        return NULL;
+    }
+    entry->x_in_out = x_in_out, entry->x_shift = x_shift, entry->out_shift = out_shift;
+    entry->digest = digest, entry->has_output = has_output;
+    entry->make_output = make_output == Py_None ? NULL : Py_NewRef(make_output);
+    Py_RETURN_NONE;
+}
+
+/* add_function(arguments, function, digest, place): serve such calls by a function of x and out; by the
+   library where it is None. */
+static PyObject *table_add_function(PlanTableObject *self, PyObject *args)
+{
+    PyObject *given, *function;
+    long long digest;
+    unsigned int place;
+    if (!PyArg_ParseTuple(args, "O!OLI", &PyTuple_Type, &given, &function, &digest, &place))
+        return NULL;
+    Entry *entry = new_entry(self, given);
+    if (!entry)
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    entry->kind = function == Py_None ? LIBRARY : FUNCTION;
+    entry->function = function == Py_None ? NULL : Py_NewRef(function);
+    entry->digest = digest, entry->place = place;
+    Py_RETURN_NONE;
+}
+
+/* reads(arguments): whether such calls can be found here. */
+static PyObject *table_reads(PlanTableObject *self, PyObject *given)
+{
+    CallKey key;
+    if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != 7) {
+        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
+        return NULL;
+    }
+    return PyBool_FromLong(read_key(&self->reader, ((PyTupleObject *)given)->ob_item, &key));
+}
+
+/* forget(plan): serve no call by a program any more, not even an issued one; by a function; or by the
+   library, for None. */
+static PyObject *table_forget(PlanTableObject *self, PyObject *plan)
+{
+    if (PyObject_TypeCheck(plan, &ProgramType))
+        ((ProgramObject *)plan)->program.retired = 1;
+    for (int place = 0; self->entries && place < PLACES; place++) {
+        Entry *const entry = self->entries + place;
+        if ((PyObject *)entry->program == plan || entry->function == plan ||
+            (plan == Py_None && entry->kind == LIBRARY))
+            empty_entry(entry);
+    }
+    Py_RETURN_NONE;
+}
+
+/* lend(probe, exchange): beside NumPy's arrays, read those of another library as if they were NumPy's. */
+static PyObject *table_lend(PlanTableObject *self, PyObject *args)
+{
+    PyObject *probe, *capsule;
+    if (!PyArg_ParseTuple(args, "OO", &probe, &capsule) ||
+        reader_lend(&self->reader, probe, capsule) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* -- the type ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    PlanTableObject table;
+    vectorcallfunc vectorcall;
+} CallablePlanTable;
+
+/* Read the addresses of the ranks' lines; -1 where Python has raised. */
+static int open_digests(Digests *digests, PyObject *lines, long long stride, long long rank)
+{
+    PyObject *const items = PySequence_Fast(lines, "lines is a list of addresses");
+    if (!items)
+        return -1;
+    digests->size = PySequence_Fast_GET_SIZE(items), digests->rank = rank;
+    digests->stride = stride;
+    digests->lines = PyMem_Calloc((size_t)digests->size + 1, sizeof(int64_t *));
+    for (Py_ssize_t peer = 0; digests->lines && peer < digests->size; peer++)
+        digests->lines[peer] = PyLong_AsVoidPtr(PySequence_Fast_GET_ITEM(items, peer));
+    Py_DECREF(items);
+    if (!digests->lines)
+        PyErr_NoMemory();
+    else if (digests->size && (rank < 0 || rank >= digests->size))
+        PyErr_SetString(PyExc_ValueError, "a rank has one of the lines");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Open the numbers by which other nodes learn the call of this rank; -1 where Python has raised. */
+static int open_calls(Py_buffer *view, PyObject *calls)
+{
+    if (calls == Py_None)
+        return 0;
+    if (PyObject_GetBuffer(calls, view, PyBUF_WRITABLE) < 0)
+        return -1;
+    if (view->len == CALL_NUMBERS * sizeof(int64_t))
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "three numbers of 64 bits");
+    return -1;
+}
+
+static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"probe", "exchange", "numbers", "slow", "give_up", "lines",
+                            "stride", "rank", "spins", "wait", "keep", "calls", "agree",
+                            "describe", "log", "in_place", "datatype", NULL};
+    PyObject *probe, *exchange, *numbers, *slow, *give_up, *lines, *wait = Py_None;
+    PyObject *keep = Py_None, *calls = Py_None, *agree = Py_None, *describe = Py_None;
+    PyObject *log = Py_None, *in_place = NULL, *datatype = NULL;
+    long long stride = 1, rank = 0, spins = 0;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "OOOOO|$OLLLOOOOOOOO", names, &probe, &exchange, &numbers, &slow,
+            &give_up, &lines, &stride, &rank, &spins, &wait, &keep, &calls, &agree, &describe, &log,
+            &in_place, &datatype))
+        return -1;
+    if (self->entries) {
+        PyErr_SetString(PyExc_TypeError, "it is made once");
+        return -1;
+    }
+    if (log != Py_None && !PyObject_TypeCheck(log, &LogType)) {
+        PyErr_SetString(PyExc_TypeError, "a compiled log, or None");
+        return -1;
+    }
+    if ((exchange != Py_None && reader_open(&self->reader, probe, exchange) < 0) ||
+        open_digests(&self->digests, lines, stride, rank) < 0 ||
+        open_calls(&self->calls, calls) < 0 || active_open(numbers, &self->numbers) < 0)
+        return -1;
+    self->entries = PyMem_Calloc(PLACES, sizeof(Entry));
+    if (!self->entries) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->digests.number = self->numbers.buf;
+    self->spins = spins;
+    self->slow = Py_NewRef(slow), self->give_up = Py_NewRef(give_up);
+    self->wait = Py_NewRef(wait), self->keep = Py_NewRef(keep), self->agree = Py_NewRef(agree);
+    self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
+    ArgumentReader *const reader = &self->reader;
+    reader->describe = describe == Py_None ? NULL : Py_NewRef(describe);
+    if (reader->dtypes)
+        reader->in_place = Py_XNewRef(in_place), reader->datatype = Py_XNewRef(datatype);
+    ((CallablePlanTable *)self)->vectorcall = table_call;
+    return 0;
+}
+
+static int table_traverse(PlanTableObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->slow);
+    Py_VISIT(self->wait);
+    Py_VISIT(self->give_up);
+    Py_VISIT(self->agree);
+    Py_VISIT(self->keep);
+    Py_VISIT(self->reader.describe);
+    for (int place = 0; self->entries && place < PLACES; place++) {
+        Py_VISIT(self->entries[place].program);
+        Py_VISIT(self->entries[place].make_output);
+        Py_VISIT(self->entries[place].function);
+        Py_VISIT(self->entries[place].anchors);
+    }
+    return 0;
+}
+
+static int table_clear(PlanTableObject *self)
+{
+    for (int place = 0; self->entries && place < PLACES; place++)
+        empty_entry(self->entries + place);
+    Py_CLEAR(self->slow);
+    Py_CLEAR(self->wait);
+    Py_CLEAR(self->give_up);
+    Py_CLEAR(self->agree);
+    Py_CLEAR(self->keep);
+    Py_CLEAR(self->reader.describe);
+    return 0;
+}
+
+static void table_dealloc(PlanTableObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    table_clear(self);
+    if (self->numbers.buf)
+        PyBuffer_Release(&self->numbers);
+    if (self->calls.buf)
+        PyBuffer_Release(&self->calls);
+    Py_XDECREF(self->log);
+    reader_close(&self->reader);
+    PyMem_Free(self->entries);
+    PyMem_Free(self->digests.lines);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMethodDef table_methods[] = {
+    {"lend", (PyCFunction)table_lend, METH_VARARGS, NULL},
+    {"add_program", (PyCFunction)table_add_program, METH_VARARGS, NULL},
+    {"add_function", (PyCFunction)table_add_function, METH_VARARGS, NULL},
+    {"agree", (PyCFunction)(void (*)(void))table_agree, METH_FASTCALL, NULL},
+    {"complete", (PyCFunction)table_complete, METH_NOARGS, NULL},
+    {"hold", (PyCFunction)table_hold, METH_NOARGS, NULL},
+    {"release", (PyCFunction)table_release, METH_O, NULL},
+    {"within", (PyCFunction)(void (*)(void))table_within, METH_FASTCALL, NULL},
+    {"reads", (PyCFunction)table_reads, METH_O, NULL},
+    {"forget", (PyCFunction)table_forget, METH_O, NULL},
+    {NULL},
+};
+
+PyTypeObject PlanTableType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "mpicoll.engine._compiled.PlanTable",
+    .tp_basicsize = sizeof(CallablePlanTable),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(CallablePlanTable, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)table_init,
+    .tp_traverse = (traverseproc)table_traverse,
+    .tp_clear = (inquiry)table_clear,
+    .tp_dealloc = (destructor)table_dealloc,
+    .tp_methods = table_methods,
+};

@@ -1,0 +1,389 @@
+"""What runs programs over host memory, compiled; absent where no compiler was at install.
+
+Buffers are C-contiguous; dtypes and operators are named as in `mpicoll.notation.elements`.
+"""
+
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any
+
+from typing_extensions import Buffer
+
+COLUMNS: int
+"""How many 64-bit integers make a row of a program's table: `Instruction` in ``program.h``."""
+
+class Program:
+    """A table of instructions over registers, and the loop that runs it: ``program.c``.
+
+    Args:
+        table: rows of `COLUMNS` 64-bit integers.
+        registers: the addresses of the input, the output, and whatever else the rows name.
+        op, dtype: of its folds; None where there are none.
+        check: the row before which the ranks of a call compare what they call.
+        spins: looks at a word before the core is yielded.
+        light: it moves so little that it need not give Python's interpreter to other threads.
+        heavy: it moves so much that a start leaves all of it to the progress thread.
+        wait: ``wait(program, row, errno)`` returns when what the row waits for has come, or raises.
+        look: ``look(program, row)`` raises where it will never come.
+        keep: kept alive.
+        numbers: of its group, as `Mailbox.number` has them: a run first completes the call of the
+            group that is under way.
+        what: the collective and its algorithm, for errors.
+        callbacks: of the rows `CALL`, which take the addresses of operands, and `POLL`, which
+            return whether they are complete.
+        fail: ``fail(program, row, error)`` takes the error of a callback, and may raise another.
+
+    A run that an error has ended in its middle is the last: `run` raises RuntimeError from then on.
+
+    Attributes:
+        busy: `run` raises RuntimeError, as a run that was started has not been waited for.
+        given: the progress thread runs it; or has, and nobody has asked since.
+        sequence: the number of the run that is under way, or was the last.
+        position: the next row; `length` between runs.
+
+    Raises:
+        ValueError: a row has no such code, register or callback, or no kernel serves it.
+    """
+
+    busy: bool
+    given: bool
+    sequence: int
+    position: int
+    length: int
+
+    def __init__(
+        self, table: Buffer, registers: Sequence[int], op: str | None, dtype: str | None, *,
+        check: int, spins: int, light: bool, heavy: bool,
+        wait: Callable[[Program, int, int], object], look: Callable[[Program, int], object],
+        keep: object, numbers: Buffer | None = None, what: str | None = None,
+        callbacks: tuple[Callable[..., object], ...] = (),
+        fail: Callable[[Program, int, BaseException], object] | None = None,
+    ) -> None: ...  # fmt: skip
+    def run(self) -> None:
+        """Run once."""
+
+    def run_on(self, x: int, out: int, /) -> None:
+        """Run once, with these addresses as the input and the output."""
+
+    def free(self) -> None:
+        """Run no more, and drop what it keeps alive, unless a run has failed in its middle."""
+
+    def record(self, log: Any, call: int, /) -> None:
+        """Record the runs from now on, but not those of `run_on`."""
+
+    def start(self) -> bool:
+        """Begin a run, and give it to the progress thread; whether it is complete already."""
+
+    def test(self) -> bool:
+        """Advance as far as is possible without waiting; whether the run is complete."""
+
+    def wait(self) -> None:
+        """Complete the run."""
+
+    def stop(self) -> None:
+        """Leave the run as it is: the progress thread must not go on with it."""
+
+class Ring:
+    """The rows of one rank: `mpicoll.flight.rows.Ring`."""
+
+    def __init__(
+        self, memory: Buffer, clock: Buffer, locate: Callable[[CodeType, int], int],
+        describe: Callable[[BaseException], int], by_processor: bool = ...,
+    ) -> None: ...  # fmt: skip
+    def close(self) -> None:
+        """Write no more."""
+
+class Log:
+    """One group's calls in these rows: `mpicoll.flight.rows.Log`."""
+
+    sequence: int
+
+    def __init__(self, ring: Ring, group: int) -> None: ...
+    def begin(self, call: int, /) -> int:
+        """Begin the row of a call, and return its number; 0 within another call on this group."""
+
+    def start(self, call: int, /) -> int:
+        """The same of a call that goes on while its thread makes others."""
+
+    def end(self, number: int, error: BaseException | None = ..., /) -> None:
+        """End a row."""
+
+    def recorded(
+        self, call: int, function: Callable[..., Any], is_issued: bool = ..., /
+    ) -> Callable[..., Any]:
+        """Return a function whose calls are recorded; with `is_issued` their beginnings alone."""
+
+def write_objects(
+    room: bytearray, stride: int, items: tuple[Any, ...],
+    stock: tuple[Any, Any, Any, frozenset[type]], left: list[bytes], /
+) -> int:  # fmt: skip
+    """Write the messages of all items, each `stride` bytes behind the one before.
+
+    An object is pickled unless it consists of numbers, texts, bytes, None, and tuples, lists and
+    dictionaries of these, and has none of the lists and dictionaries twice.
+
+    Args:
+        stock: a serializer, the two functions of an unchanged one, which alone is left out for
+            such objects, and the types of others that are not pickled.
+        left: a pickle that does not fit is appended to it.
+
+    Returns:
+        The bytes of the longest message; 0 where an item does not fit, or is of those types.
+    """
+
+def read_objects(
+    room: bytearray, stride: int, count: int, least: int, wanted: bool,
+    stock: tuple[Any, Any, Any, frozenset[type]], /
+) -> list[Any] | None:  # fmt: skip
+    """Return the objects of so many messages, none where they are not `wanted`.
+
+    None where a message is of another kind, its sender sends a payload to any rank, or all need at
+    most `least` bytes.
+
+    Raises:
+        ValueError: it is no message of an object, or cut short.
+    """
+
+def read_object(data: Buffer, /) -> Any:
+    """Return the object of a message without its head; raises as `read_objects`."""
+
+def is_stock(stock: tuple[Any, Any, Any, frozenset[type]], /) -> bool:
+    """Return whether a serializer, the first object, refers to two functions, the next ones."""
+
+def save_handler() -> None:
+    """Save SIGUSR1's present handler, which the handler of `watch_signals` then calls, too."""
+
+def watch_signals(memory: Buffer, descriptor: int, /) -> None:
+    """Have signals that end this process leave their number and sender in memory.
+
+    Args:
+        memory: as `mpicoll.flight.layout.ENDING`, writable.
+        descriptor: an eventfd that SIGUSR1 wakes, unless `sigqueue` has sent it; -1 for none.
+    """
+
+def unwatch_signals() -> None:
+    """Leave signals as they were."""
+
+def sleep_when_finalizing() -> None:
+    """Have this thread sleep where C++ would end the process as the interpreter ends.
+
+    To be called once the C++ library is loaded, before this thread calls it.
+    """
+
+class Counted:
+    """A call that is counted: `mpicoll.engine.extension.PythonCounted`."""
+
+    oldest: int
+
+    def __init__(self, function: Callable[[], Any], /) -> None: ...
+    def __call__(self) -> Any: ...
+    def comes(self, test: Callable[[], bool], yields: int, /) -> bool: ...
+    def through(
+        self, start: Callable[[], Any], test: Callable[[], bool], yields: int, /
+    ) -> bool: ...
+
+class PlanTable:
+    """Finds the plan of a call by its arguments, and runs it; other calls are left to `slow`.
+
+    Called with name, x, out, op, root, counts and algorithm.
+
+    Args:
+        probe: an array; arrays of its type, exactly, are read.
+        exchange: DLPack's exchange table; for NumPy its dtypes, each with its itemsize and
+            DLPack's code. None where no array is read.
+        numbers: of the group, as `Mailbox.number` has them.
+        slow: takes the seven arguments; where the ranks have found that they differ, also the
+            program that this rank has begun, or True.
+        give_up: takes a plan that has failed in the middle of a run, and the error; whether the
+            call goes on. The plan is a program, a function, or None where the ranks only compare
+            a call.
+            The error is None where a `Queue` has found that the ranks differ.
+        lines: for each rank the address of the line in which it publishes its digests; none where
+            the ranks share no memory.
+        stride: 64-bit words from that line to the one of the next call.
+        wait: ``wait(rank, number, name)`` returns when a rank has published a digest, or raises.
+        calls: `mpicoll.peers.calls.Calls.numbers`, which say in which call this rank is; None where
+            the ranks compare their calls before a function runs.
+        agree: ``agree(digest, name)`` compares calls among ranks that share no memory.
+        describe: `mpicoll.backend.Arrays.describe`, for other arrays.
+        log: of the flight recorder; without one nothing is recorded.
+        in_place, datatype: with these an array may stand in a list or tuple, beside counts and
+            objects of the type `datatype`, and `in_place` instead of an input.
+
+    Raises:
+        ValueError: this version of NumPy or of DLPack is not known.
+    """
+
+    def __init__(
+        self, probe: Any, exchange: object, numbers: Buffer, slow: Callable[..., Any],
+        give_up: Callable[[Any, BaseException | None], object], *, lines: Sequence[int],
+        stride: int = ..., rank: int = ..., spins: int = ...,
+        wait: Callable[[int, int, str | None], object] | None = ..., keep: object = ...,
+        calls: Buffer | None = ..., agree: Callable[[int, str | None], bool] | None = ...,
+        describe: Callable[[Any], tuple[int, int, int, tuple[int, ...]] | None] | None = ...,
+        log: Log | None = ..., in_place: object = ..., datatype: object = ...,
+    ) -> None: ...  # fmt: skip
+    def __call__(
+        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
+    ) -> Any:
+        """Run a call, after the one that is under way; collective.
+
+        Code that runs in the wait of a call makes calls, too: a handler of a signal, for example.
+
+        Raises:
+            RuntimeError: the call that is under way cannot be completed first.
+        """
+
+    def within(
+        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
+    ) -> Any:
+        """Run a part of a call that Python runs."""
+
+    def agree(self, digest: int, name: str | None, /) -> bool:
+        """Whether all ranks make the same call, which Python runs; collective."""
+
+    def complete(self) -> None:
+        """Complete the call that is under way; raises as a call does."""
+
+    def hold(self) -> int:
+        """Begin a call that Python runs, of whose parts `within` is called; raises as a call does.
+
+        Returns:
+            What `release` takes when the call has ended.
+        """
+
+    def release(self, outer: int, /) -> None:
+        """End a call that Python runs."""
+
+    def lend(self, probe: Any, exchange: object, /) -> None:
+        """Beside NumPy's arrays read those of another library as if they were NumPy's; once."""
+
+    def add_program(
+        self, given: tuple[Any, ...], program: Program, digest: int, has_output: bool,
+        make_output: Callable[[], Any] | None, x_in_out: bool = ...,
+        x_shift: int = ..., out_shift: int = ..., tally: Buffer | None = ..., /,
+    ) -> None:  # fmt: skip
+        """Serve such calls by a program from now on.
+
+        Args:
+            digest: what the other ranks publish of the same call.
+            has_output: this rank gets an array; `make_output` makes it where none was given.
+            x_in_out: the input lies in the array that is given as output.
+            x_shift, out_shift: bytes from the arrays to where input and output begin.
+            tally: to which their times are added, where they return None.
+        """
+
+    def add_function(
+        self, given: tuple[Any, ...], function: Callable[[Any, Any], Any] | None, digest: int,
+        place: int, /,
+    ) -> None:  # fmt: skip
+        """Serve such calls by a function of x and out from now on; the ranks compare them before.
+
+        Args:
+            function: None where the library serves such calls, which then return True.
+            digest: as for `add_program`; the number of the plan where there are `calls`.
+            place: in the table of the flight recorder.
+        """
+
+    def reads(self, given: tuple[Any, ...], /) -> bool:
+        """Whether such calls can be found here, once they are added."""
+
+    def forget(self, plan: object, /) -> None:
+        """Serve no call by a program, or a function, any more; None for the library's calls."""
+
+class Queue:
+    """Calls of a group that were issued; the progress thread runs them in order: ``queue.c``.
+
+    The ranks compare each as its turn comes, like a call of `PlanTable`. A call is given as
+    `PlanTable` takes it, and which of its arrays are rows, one for each rank: 1 the input, 2 the
+    output, 3 both. These may be a list or tuple of equal arrays, too. Of other shapes only the
+    number of elements counts. All arrays stay alive and untouched until the call is complete.
+
+    Args:
+        table: has the programs. It runs no call, and Python none, while one is issued.
+
+    Attributes:
+        held: no call is taken, as Python is running one.
+        issued, completed: how many calls; they complete in the order of issue.
+        failed: the number of the last call that an error has ended; 0 before the first.
+    """
+
+    held: bool
+    issued: int
+    completed: int
+    failed: int
+
+    def __init__(self, table: PlanTable, /) -> None: ...
+    def run(
+        self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
+        rows: int, /,
+    ) -> bool:  # fmt: skip
+        """Run a call; False where Python has to: it is not known, or others are under way."""
+
+    def issue(
+        self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
+        rows: int, /,
+    ) -> int:  # fmt: skip
+        """Begin a call, and return its number; 0 where Python has to run it."""
+
+    def complete(self, number: int, /) -> bool:
+        """Return once so many calls are complete; False where Python has to run the next one.
+
+        What it raises has ended the call that was completed last.
+        """
+
+    def look(self) -> bool:
+        """Advance without waiting; whether Python has to run the next call.
+
+        What it raises has ended the call that was completed last: its rank will never come.
+        """
+
+    def skip(self) -> None:
+        """Count the next call as complete, which Python has run."""
+
+def ticks() -> int:
+    """Return the processor's own counter, or nanoseconds where it has none."""
+
+def count(tally: Buffer, began: int, /) -> None:
+    """Add a call that ends now to a tally: ``tally.h``.
+
+    Raises:
+        ValueError: it has not as many numbers as a tally.
+    """
+
+def fold(op: str, dtype: str, out: Buffer, left: Buffer, right: Buffer, /) -> None:
+    """Write left op right to `out`, which may be one of them.
+
+    Raises:
+        ValueError: the operator is not defined on the dtype, or the sizes differ.
+    """
+
+def fold_many(op: str, dtype: str, out: Buffer, operands: tuple[Buffer, ...], /) -> None:
+    """Fold 1 to 64 operands in their order into `out`, which may be one of them.
+
+    Raises:
+        ValueError: the operator is not defined on the dtype, or the sizes differ.
+    """
+
+def divide(dtype: str, x: Buffer, divisor: float, /) -> None:
+    """Divide in place.
+
+    Raises:
+        ValueError: the dtype is neither a float nor complex.
+    """
+
+def copy(target: Buffer, source: Buffer, streams: bool = ..., /) -> None:
+    """Copy between areas that do not overlap.
+
+    `streams` says that the target will not be read soon: a large one is written past the caches.
+
+    Raises:
+        ValueError: the sizes differ.
+    """
+
+def target(name: str = ..., /) -> str:
+    """Return which instructions run: avx512, avx2, neon or baseline; change them by name.
+
+    Raises:
+        ValueError: the processor lacks them.
+    """

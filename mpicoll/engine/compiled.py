@@ -1,0 +1,457 @@
+"""Make the table by which the compiled loop (`program.c`) runs a program.
+
+Every instruction becomes rows of 64-bit integers over registers, so that a program runs on any
+arrays of its signature. Messages of a library and folds by a user's function become callbacks, of
+which those with messages are bound to their arrays.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import c_char
+from errno import ECANCELED
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from mpicoll import tuning
+from mpicoll.backend import (
+    Array,
+    Arrays,
+    Message,
+    Poll,
+    SharedMemory,
+    Stage,
+    Thunk,
+    Transport,
+    WaitContext,
+)
+from mpicoll.engine import extension
+from mpicoll.engine.row_waits import AwaitedWord, Operand, PolledMessages, RowWaits
+from mpicoll.errors import RankLost
+from mpicoll.lowering import messages
+from mpicoll.lowering.instructions import (
+    Acknowledge,
+    Await,
+    Instruction,
+    Post,
+    Publish,
+    SharedProgram,
+    WaitForReaders,
+    WaitForSlot,
+)
+from mpicoll.lowering.messages import Buffer, Combine, Kind, Move, Piece, Transfer, view
+from mpicoll.memory.layout import LaidOut
+from mpicoll.memory.notes import withdrawn
+from mpicoll.memory.slots import Published, SharedResources
+from mpicoll.notation.elements import ReduceOp, itemsize
+
+if TYPE_CHECKING:
+    from mpicoll.engine._compiled import Program
+
+COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH, VERIFY, CALL, POLL = range(9)
+CACHED, STREAMED, ADAPTIVE = range(3)
+INPUT, OUTPUT = range(2)
+
+
+NOWHERE = Operand(INPUT, 0)
+_COLUMNS, _EXTRA = 3 + 3 * len(NOWHERE), 2
+_MOST_JOINED = 32
+"""Folds that one row does at most: fewer than a program of C takes."""
+
+
+def _numbered(place: Operand, publication: Published, tile: int) -> Operand:
+    """Return the place of a tile, whose slot and number follow from those of the run.
+
+    Numbers count from 1: the tiles of a run, up to a whole number of windows.
+    """
+    return place._replace(
+        mask=publication.depth - 1, tiles=publication.tiles, tile=tile + 1 - publication.tiles
+    )
+
+
+class Table:
+    """The rows, registers and callbacks of one program.
+
+    Args:
+        buffers: the flat arrays that the program names, but input and output where a run gives
+            them.
+        tag: of its messages.
+        laid_out: its publications in the memory of all ranks; None for messages alone.
+    """
+
+    def __init__(
+        self, transport: Transport, program: SharedProgram, buffers: dict[Buffer, Array],
+        resources: SharedResources, dtype: str, op: ReduceOp, label: str, *, tag: int = 0,
+        laid_out: LaidOut | None = None,
+    ) -> None:  # fmt: skip
+        self.transport, self.arrays, self.tag = transport, transport.arrays, tag
+        self.program, self.buffers, self.resources = program, buffers, resources
+        self.instructions: Sequence[Any] = program.instructions
+        self.rounds: Sequence[int] = program.rounds
+        self.laid_out, self.memory = laid_out, transport.shared
+        self.published = laid_out.layout.published if laid_out else []
+        self.incoming = laid_out.incoming if laid_out else []
+        self.dtype, self.op, self.label, self.width = dtype, op, label, itemsize(dtype)
+        self.rows = array("q")
+        self.callbacks: list[Callable[..., object]] = []
+        self.registers: dict[object, int] = {messages.INPUT: INPUT, messages.OUTPUT: OUTPUT}
+        self.addresses = [0, 0]
+        policy = None if self.memory is None else self.memory.wait_policy
+        self.sources: dict[int, int] = {}
+        # Not of `self`, which would live until a collection of garbage.
+        unreadable = partial(_unreadable, self.memory, resources, label, self.sources)
+        self.waits = RowWaits(resources, policy, unreadable)
+        self.unverified: set[int] = set()
+        self.check = -1
+        self.nbytes = self.moves = 0
+        self.keep: list[object] = [self.resources]
+        for name, buffer in buffers.items():
+            self._bind(name, buffer)
+
+    def _bind(self, name: Buffer, buffer: Array) -> None:
+        if name in (messages.INPUT, messages.OUTPUT):
+            self.addresses[self.registers[name]] = self.arrays.span(buffer)[0]
+        else:
+            self._buffer(name, buffer)
+
+    @property
+    def shared(self) -> SharedMemory:
+        """The memory of a program with publications or receipts."""
+        assert self.memory is not None
+        return self.memory
+
+    # -- registers --------------------------------------------------------------------------
+
+    def _register(self, key: object, address: int, owner: object) -> int:
+        if key not in self.registers:
+            self.registers[key] = len(self.addresses)
+            self.addresses.append(address)
+            self.keep.append(owner)
+        return self.registers[key]
+
+    def _buffer(self, key: object, buffer: Array) -> int:
+        return self._register(key, self.arrays.span(buffer)[0], buffer)
+
+    def _segment(self, rank: int, segment: int) -> int:
+        if (rank, segment) in self.registers:
+            return self.registers[rank, segment]
+        return self._register((rank, segment), *self.shared.address(rank, segment))
+
+    def _operand(self, piece: Piece) -> Operand:
+        if self.laid_out and (place := self.laid_out.slot_of(piece)):
+            return self._slot(*place, piece)
+        return Operand(self.registers[piece.buffer], piece.start * self.width)
+
+    def _slot(self, rank: int, publication: Published, piece: Piece) -> Operand:
+        assert publication.data is not None
+        segment, start, stride = publication.data
+        tile = piece.start // publication.window if publication.window else 0
+        offset = start + (piece.start - tile * publication.window) * self.width
+        return _numbered(Operand(self._segment(rank, segment), offset, stride), publication, tile)
+
+    # -- rows -------------------------------------------------------------------------------
+
+    def _row(
+        self, code: int, target: Operand, lhs: Operand = NOWHERE, rhs: Operand = NOWHERE, *,
+        count: int = 0, extra: int = 0,
+    ) -> None:  # fmt: skip
+        self.rows.extend((code, count, extra, *target, *lhs, *rhs))
+
+    @property
+    def length(self) -> int:
+        """How many rows there are."""
+        return len(self.rows) // _COLUMNS
+
+    def copy_input(self, copy: Array) -> None:
+        """Read a copy of the input, which the output overwrites."""
+        start, stop = self.arrays.span(copy)
+        del self.registers[messages.INPUT]
+        self.registers[messages.INPUT] = self._buffer("copy", copy)
+        self._row(
+            COPY, Operand(self.registers[messages.INPUT], 0), Operand(OUTPUT, 0), count=stop - start
+        )
+
+    def fill(self) -> None:
+        """Make the rows of all instructions."""
+        total = max(self.rounds, default=1)
+        moves = (move for move in self.program.instructions if isinstance(move, Move))
+        self.moves = sum(move.target.length for move in moves) * self.width
+        for instruction, number in zip(self.instructions, self.rounds, strict=True):
+            self._add(instruction, number, total)
+        if self.check < 0:
+            self.check = self.length
+        self._join_folds()
+
+    def _join_folds(self) -> None:
+        """Let the first of the folds that stand together onto one target do all of them."""
+        rows, width, length = self.rows, _COLUMNS, self.length
+        position = 0
+        while position < length:
+            following = position + 1
+            while following < length and self._continues(position, following):
+                following += 1
+            rows[position * width + _EXTRA] += following - position - 1
+            position = following
+
+    def _continues(self, first: int, following: int) -> bool:
+        """Whether a row folds one operand more onto the target of a row before."""
+        rows = (self.rows[row * _COLUMNS : (row + 1) * _COLUMNS] for row in (first, following))
+        (code, count, _, *first_operands), (code_too, count_too, _, *next_operands) = rows
+        target = first_operands[: len(NOWHERE)]
+        return (
+            code == code_too == FOLD
+            and count == count_too
+            and following - first < _MOST_JOINED
+            and next_operands[: 2 * len(NOWHERE)] == target * 2
+            and next_operands[2 * len(NOWHERE) :] != target
+        )
+
+    def _add(self, instruction: Instruction, number: int, total: int) -> None:
+        if isinstance(instruction, Move | Combine):
+            self.unverified.update(e.buffer.number for e in instruction if e.buffer.is_remote)
+        if isinstance(instruction, Move):
+            self._move(instruction)
+        elif isinstance(instruction, Combine):
+            self._combine(instruction)
+        elif isinstance(instruction, Publish):
+            self._publish(instruction)
+        elif isinstance(instruction, Await):
+            peer, publication = self._sender(instruction.receipt)
+            if instruction.tile and publication.private is not None and not publication.flags:
+                return  # one flag announces all of it
+            context = self._context(number, total, peer)
+            flag = self._flag(peer, publication, instruction)
+            self._wait(peer, publication, flag, 0, context)
+        elif isinstance(instruction, Acknowledge):
+            self._acknowledge(instruction)
+        elif isinstance(instruction, WaitForSlot | WaitForReaders):
+            publication = self.published[instruction.publication]
+            tile, behind = (
+                (instruction.tile, publication.depth)
+                if isinstance(instruction, WaitForSlot)
+                else (0, 0)
+            )
+            for reader, word in publication.acknowledge.items():
+                place = Operand(self._segment(self.shared.rank, publication.segment), word)
+                context = self._context(number, total, reader)
+                place = _numbered(place, publication, tile)
+                self._wait(self.shared.rank, publication, place, behind, context)
+        elif isinstance(instruction, Post):
+            self._post(instruction, Stage(self.label, number, total, self.resources.number))
+        else:
+            self._complete()
+
+    def _sender(self, receipt: int) -> tuple[int, Published]:
+        """Return the sender of a message, and where it publishes that message."""
+        return self.program.receipts[receipt].peer, self.incoming[receipt]
+
+    def _context(self, number: int, total: int, peer: int) -> WaitContext:
+        reason = partial(self.shared.notes.why, peer, self.resources.number)
+        return WaitContext(self.label, number, total, peer, reason, self.resources.number)
+
+    # -- callbacks --------------------------------------------------------------------------
+
+    def call(self, callback: Callable[..., object], *operands: Operand) -> None:
+        """Call a function, with the addresses of operands."""
+        places = *operands, *[NOWHERE] * (3 - len(operands))
+        self._row(CALL, *places, count=len(self.callbacks), extra=len(operands))
+        self.callbacks.append(callback)
+
+    def _post(self, post: Post, stage: Stage) -> None:
+        if self.check < 0:
+            self.check = self.length
+        sends, receives = map(self._messages, post)
+        self.messages = self.transport.messages(sends, receives, self.tag, stage)
+        self.resources.inter_node.append(self.messages)
+        for start in self.messages.starts:
+            self.call(start)
+
+    def _messages(self, transfers: Iterable[Transfer]) -> list[Message]:
+        return [Message(peer, piece and view(self.buffers, piece)) for peer, piece in transfers]
+
+    def _complete(self) -> None:
+        for end in self.messages.ends:
+            if not isinstance(end, Poll):
+                self.call(end)
+                continue
+            self.waits.rows[self.length] = PolledMessages(end, self.messages)
+            self._row(POLL, NOWHERE, count=len(self.callbacks), extra=end.looks)
+            self.callbacks.append(end.test)
+
+    def _combine(self, combine: Combine) -> None:
+        target, length = self._operand(combine.target), combine.target.length
+        operands = self._fetched("left", combine.left), self._fetched("right", combine.right)
+        if self.op.function is not None:
+            fold = _folder(self.arrays, self.op, self.dtype, length, self.keep)
+            self.call(fold, target, *operands)
+            return
+        self._row(FOLD, target, *operands, count=length)
+        self.nbytes += 2 * length * self.width
+
+    # -- memory -----------------------------------------------------------------------------
+
+    def _move(self, move: Move) -> None:
+        target, count = self._operand(move.target), move.target.length * self.width
+        receipt = self._private(move.source)
+        if receipt is not None:
+            self._fetch(target, receipt, move.source, count)
+        elif count:
+            how = self._how(move.target, count)
+            self._row(COPY, target, self._operand(move.source), count=count, extra=how)
+        self.nbytes += count
+
+    def _how(self, target: Piece, count: int) -> int:
+        """Return how a copy of so many bytes is written."""
+        if target.buffer == messages.OUTPUT:
+            return STREAMED if self.moves >= tuning.STREAMED_RESULTS else CACHED
+        is_slot = target.buffer.kind is Kind.SLOT
+        return ADAPTIVE if is_slot and count >= tuning.ADAPTIVE_COPY else CACHED
+
+    def _publish(self, instruction: Publish) -> None:
+        """Raise a flag; beside that of a zero-copy message stands its address in this run."""
+        self._verify()
+        publication = self.published[instruction.publication]
+        flag = self._flag(self.shared.rank, publication, instruction)
+        if not publication.is_zero_copy:
+            self._row(RAISE, flag)
+            return
+        piece = self.program.publications[instruction.publication].piece
+        assert piece is not None
+        self._row(RAISE, flag, self._operand(piece), count=1)
+
+    def _verify(self) -> None:
+        """Fail where a rank has left the call whose array was read since the last flag."""
+        for receipt in sorted(self.unverified):
+            peer, publication = self._sender(receipt)
+            if publication.is_zero_copy:
+                self.sources[self.length] = peer
+                self._row(
+                    VERIFY, Operand(self._segment(peer, publication.segment), publication.start)
+                )
+        self.unverified.clear()
+
+    def _private(self, piece: Piece) -> int | None:
+        """Return the receipt whose message must be fetched, None for other memory."""
+        if not piece.buffer.is_remote:
+            return None
+        receipt = piece.buffer.number
+        return None if self.incoming[receipt].private is None else receipt
+
+    def _fetch(self, target: Operand, receipt: int, piece: Piece, count: int) -> None:
+        peer, publication = self._sender(receipt)
+        assert publication.private is not None
+        process = publication.private[0]
+        assert isinstance(process, int), "GPU memory is not fetched"
+        flag = Operand(self._segment(peer, publication.segment), publication.start)
+        start = Operand(INPUT, piece.start * self.width)
+        remote_process = 0 if process == os.getpid() else process
+        code, length, _, *operands = self.rows[-_COLUMNS:] or [AWAIT, 0, 0]
+        ended = [*target._replace(offset=target.offset - length), *flag,
+                 *start._replace(offset=start.offset - length)]  # fmt: skip
+        if code == FETCH and operands == ended:
+            self.rows[1 - _COLUMNS] += count  # each call of the system takes microseconds
+            return
+        self.sources[self.length] = peer
+        self._row(FETCH, target, flag, start, count=count, extra=remote_process)
+
+    def _fetched(self, name: str, piece: Piece) -> Operand:
+        """Return an operand; private memory of others is first read into a buffer of this rank."""
+        receipt = self._private(piece)
+        if receipt is None:
+            return self._operand(piece)
+        key = (name, piece.length)
+        if key not in self.registers:
+            self._buffer(key, self.arrays.empty((piece.length,), self.dtype))
+        target = Operand(self.registers[key], 0)
+        self._fetch(target, receipt, piece, piece.length * self.width)
+        return target
+
+    def _flag(self, rank: int, publication: Published, instruction: Publish | Await) -> Operand:
+        offset = publication.start + instruction.tile * publication.flags
+        place = Operand(self._segment(rank, publication.segment), offset, publication.stride)
+        return _numbered(place, publication, instruction.tile if publication.window else 0)
+
+    def _acknowledge(self, instruction: Acknowledge) -> None:
+        peer, publication = self._sender(instruction.receipt)
+        word = publication.acknowledge.get(self.shared.rank)
+        if word is not None:
+            self._verify()
+            place = Operand(self._segment(peer, publication.segment), word)
+            # The last tile stands for those that are missing in the last window, too.
+            last = not publication.window or instruction.tile == publication.last_tile
+            self._row(
+                RAISE,
+                _numbered(place, publication, publication.tiles - 1 if last else instruction.tile),
+            )
+
+    def _wait(
+        self, rank: int, publication: Published, place: Operand, behind: int, context: WaitContext
+    ) -> None:
+        # A slot of this run's own window is free when others have read what this run wrote there.
+        if self.check < 0 and (not behind or publication.window):
+            self.check = self.length
+        words = self.shared.words[rank][publication.segment]
+        self.waits.rows[self.length] = AwaitedWord(words, place, behind, context)
+        self._row(AWAIT, place, extra=behind)
+
+    def divide(self, out: Array, divisor: int) -> None:
+        """Divide the output in the end."""
+        self._row(DIVIDE, Operand(OUTPUT, 0), count=prod(out.shape), extra=divisor)
+
+    def compile_program(self) -> Program:
+        """Return the program, compiled."""
+        mailbox = None if self.memory is None else self.memory.mailbox
+        spins = 0 if self.memory is None else extension.spins(self.memory)
+        waits, calls = self.waits, bool(self.callbacks)
+        program: Program = extension._compiled.Program(
+            self.rows, self.addresses, self.op.name, self.dtype, check=self.check, spins=spins,
+            light=self.nbytes <= tuning.LIGHT_RUN,
+            heavy=self.nbytes >= tuning.HEAVY_RUN and not calls,
+            wait=waits.wait, look=waits.test, keep=self.keep,
+            numbers=None if mailbox is None else mailbox.number, what=self.label,
+            callbacks=tuple(self.callbacks), fail=waits.fail,
+        )  # fmt: skip
+        return program
+
+
+def _unreadable(
+    memory: SharedMemory | None, resources: SharedResources, label: str, sources: dict[int, int],
+    position: int, error: int,
+) -> RankLost:  # fmt: skip
+    """Return the error of a row that could not read another rank's array."""
+    peer = sources[position]
+    if error == ECANCELED:
+        assert memory is not None
+        return withdrawn(memory, resources.number, label, peer)
+    return RankLost(f"{label}: reading memory of rank {peer}: {os.strerror(error)}", rank=peer)
+
+
+def _folder(
+    arrays: Arrays, op: ReduceOp, dtype: str, length: int, owners: list[object]
+) -> Callable[[int, int, int], None]:
+    """Return a fold by a user's function, given the addresses of its target and operands.
+
+    The operands lie in slots, whose number bounds that of the folds that are bound.
+
+    Args:
+        owners: of that memory, which a user's function may keep.
+    """
+    folds: dict[tuple[int, int, int], Thunk] = {}
+    nbytes = length * itemsize(dtype)
+
+    def array_at(address: int) -> Array:
+        memory = (c_char * nbytes).from_address(address)
+        memory.owners = owners  # type: ignore[attr-defined]
+        return arrays.over(memoryview(memory).cast("B"), dtype, (length,))
+
+    def fold(target: int, lhs: int, rhs: int) -> None:
+        place = target, lhs, rhs
+        if place not in folds:
+            result, *operands = map(array_at, place)
+            folds[place] = arrays.folder(op, operands[0], operands[1], result)
+        folds[place]()
+
+    return fold

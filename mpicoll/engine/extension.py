@@ -1,0 +1,95 @@
+"""The extension module, and its objects for calls."""
+
+from __future__ import annotations
+
+from array import array
+from functools import partial
+from typing import Any
+
+from mpicoll import tuning
+from mpicoll.backend import Array, SharedMemory, Transport
+from mpicoll.memory.allocator import LINE
+from mpicoll.memory.mailbox import CAPACITY
+from mpicoll.memory.waiting import set_call
+
+
+def _load() -> Any:
+    try:
+        from mpicoll.engine import _compiled
+    except ImportError as error:
+        raise ImportError(
+            f"mpicoll's C extension cannot be loaded ({error}): install a C compiler and the "
+            "headers of this Python, then run pip install mpicoll, or in a source tree "
+            "python -c 'from setuptools import setup; setup()' build_ext --inplace"
+        ) from error
+    return _compiled
+
+
+_compiled = _load()
+
+
+def executor() -> str:
+    """Return the executor and its instructions, such as ``compiled (avx512)``."""
+    return f"compiled ({_compiled.target()})"
+
+
+def plan_table(
+    transport: Transport, slow: Any, give_up: Any, *, log: Any = None, **options: object
+) -> Any:
+    """Return the table that finds and runs the plans of a group: `_compiled.PlanTable`.
+
+    Args:
+        slow: runs the calls that the table does not know.
+        give_up: takes a plan that has failed in the middle of a run.
+        log: of the flight recorder; None where nothing is recorded.
+        options: `in_place` and `datatype`, as `_compiled.PlanTable` takes them.
+    """
+    arrays, shared = transport.arrays, transport.shared
+    layout = arrays.layout() or (None, None)
+    mailbox = None if shared is None else shared.mailbox
+    options |= {"describe": arrays.describe, "log": log}
+    if shared is None or mailbox is None:
+        return _compiled.PlanTable(
+            *layout, array("q", [0, 0, 0]), slow, give_up, lines=(), calls=_numbers(transport),
+            agree=partial(_agree, transport), **options,
+        )  # fmt: skip
+    segments = [shared.address(rank, 0) for rank in shared.intra_node]
+    table = _compiled.PlanTable(
+        *layout, mailbox.number, slow, give_up,
+        lines=[address + mailbox.start for address, _ in segments], keep=segments,
+        stride=(LINE + CAPACITY) // 8, rank=shared.rank, spins=spins(shared), wait=mailbox.wait,
+        **options,
+    )  # fmt: skip
+    mailbox.complete = table.complete
+    return table
+
+
+def _numbers(transport: Transport) -> array[int] | None:
+    return None if transport.calls is None else transport.calls.numbers
+
+
+def _agree(transport: Transport, digest: int, name: str | None) -> bool:
+    """Whether all ranks gave the same digest of a call."""
+    if name is None:
+        return transport.agree(digest)
+    previous_name = set_call(name)
+    try:
+        return transport.agree(digest)
+    finally:
+        set_call(previous_name)
+
+
+def queue(table: Any, layout: tuple[Array, object] | None = None) -> Any:
+    """Return a queue that runs issued calls by the plans of a table: `_compiled.Queue`.
+
+    Args:
+        layout: how arrays that are lent to NumPy are read, as `Arrays.layout` has it.
+    """
+    if layout is not None:
+        table.lend(*layout)
+    return _compiled.Queue(table)
+
+
+def spins(memory: SharedMemory) -> int:
+    """Return how often a program looks at a word before it gives its core away."""
+    return 0 if memory.wait_policy.oversubscribed else tuning.SPINS

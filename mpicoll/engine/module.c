@@ -1,0 +1,74 @@
+/* mpicoll.engine._compiled: what runs programs over host memory, as a module of Python. */
+
+#include "call_key.h"
+#include "items.h"
+#include "kernels_module.h"
+#include "module.h"
+#include "signals.h"
+#include "tally.h"
+
+static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    finalizing_begin();
+    Py_BEGIN_ALLOW_THREADS
+    progress_stop();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef stop_method = {"stop", stop, METH_NOARGS, NULL};
+
+/* Have the progress thread stop before the interpreter frees what it works on. */
+static int stop_at_exit(void)
+{
+    PyObject *function = PyCFunction_New(&stop_method, NULL);
+    PyObject *atexit = function ? PyImport_ImportModule("atexit") : NULL;
+    PyObject *done = atexit ? PyObject_CallMethod(atexit, "register", "O", function) : NULL;
+    Py_XDECREF(function);
+    Py_XDECREF(atexit);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+static int execute(PyObject *module)
+{
+    count_forks();
+    if (call_key_import() < 0 || objects_import() < 0 || flight_import() < 0 || stop_at_exit() < 0 ||
+        PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &PlanTableType) < 0 ||
+        PyModule_AddType(module, &QueueType) < 0 || PyModule_AddType(module, &RingType) < 0 ||
+        PyModule_AddType(module, &LogType) < 0 || PyModule_AddType(module, &CountedType) < 0 ||
+        PyModule_AddIntConstant(module, "COLUMNS", sizeof(Instruction) / sizeof(int64_t)) < 0)
+        return -1;
+    if (PyModule_AddFunctions(module, tally_methods) < 0 ||
+        PyModule_AddFunctions(module, object_methods) < 0 ||
+        PyModule_AddFunctions(module, item_methods) < 0 ||
+        PyModule_AddFunctions(module, signal_methods) < 0 ||
+        PyModule_AddFunctions(module, finalizing_methods) < 0)
+        return -1;
+    return PyModule_AddFunctions(module, kernel_methods);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, execute},
+#ifdef Py_mod_multiple_interpreters /* Python 3.12 */
+    /* There is one progress thread in a process, and the types are static. */
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil /* Python 3.13 */
+    /* The GIL is the lock of the types' fields. A free-threaded Python turns it on. */
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "mpicoll.engine._compiled",
+    .m_doc = "Run programs over host memory.",
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__compiled(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,69 @@
+/* What the files of mpicoll.engine._compiled share. */
+
+#ifndef MPICOLL_MODULE_H
+#define MPICOLL_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "flight.h"
+#include "program.h"
+#include "tuning.h"
+
+typedef struct {
+    PyObject_HEAD
+    Program program;
+    Instruction *rows;
+    int64_t check; /* the position before which the ranks must have agreed on a call */
+    int64_t spins;
+    int forks;      /* of this process, as it was made */
+    char busy;      /* may not run: a run that was started has not been waited for */
+    char driven;    /* a thread that runs Python advances it */
+    char calls;     /* has rows that are callbacks */
+    char calling;   /* it is inside of a callback, in which nobody can complete it */
+    int light;      /* moves so little that it need not leave the interpreter to others */
+    int heavy;      /* moves so much that a start leaves all of it to the progress thread */
+    PyObject *wait; /* wait(program, position, error): completes what a row waits for, or raises */
+    PyObject *look; /* look(program, position): raises where that will never come */
+    PyObject *callbacks; /* of the rows CALL and POLL */
+    PyObject *fail; /* fail(program, position, error): takes the error of a callback; may raise another */
+    PyObject *keep;
+    PyObject *what; /* the collective and its algorithm, in words; None where there is none */
+    LogObject *log; /* records its runs; NULL where nothing does */
+    uint32_t call;  /* what they are, for the log */
+    uint64_t row;   /* of the run that was started */
+    Py_buffer numbers; /* of its group: active.h; empty for a program of no group */
+} ProgramObject;
+
+struct ActiveCall;
+
+extern PyTypeObject ProgramType, PlanTableType, QueueType, CountedType;
+
+/* Run the program of a call up to the position `until`; -1 where Python has raised. Code of Python
+   that runs in a wait may end the call: its state says so. */
+int program_drive(const struct ActiveCall *call, int64_t until);
+
+/* Call `wait` or `look` for the next row; NULL where Python has raised. */
+PyObject *program_wait_in_python(ProgramObject *self, int error);
+PyObject *program_look(ProgramObject *self);
+
+/* How often this process is a fork of the one that has loaded this: program_type.c. */
+extern int forks;
+void count_forks(void);
+
+/* Say to the other ranks that this one leaves a run in its middle; before its user goes on. */
+void program_leave(ProgramObject *self);
+
+/* Of threads that are inside a C++ library while the interpreter ends: finalizing.c. */
+extern PyMethodDef finalizing_methods[];
+
+/* Say that the interpreter exits, before it ends other threads. */
+void finalizing_begin(void);
+
+/* Objects as messages: objects.c. */
+extern PyMethodDef object_methods[];
+
+/* Make the names that are looked up; -1 where Python has raised. */
+int objects_import(void);
+
+#endif

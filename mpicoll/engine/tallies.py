@@ -1,0 +1,60 @@
+"""Tallies: how many calls of one kind there were, and a histogram of how long they took.
+
+A tally is an array of 64-bit integers, which the compiled executor fills in for the calls that it
+runs (``tally.h``): the calls; how many of them were timed, their ticks, the fewest and the most of
+one; and the timed calls of each bucket, of which there are four for each power of two. Of calls
+shorter than a microsecond or two about one in eight is timed, by chance.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+from mpicoll.engine.extension import _compiled
+
+_LENGTH = 256
+_CALLS, _TIMED, _TICKS, _MIN_TICKS, _MAX_TICKS, _, _BUCKETS = range(7)
+
+
+class Times(NamedTuple):
+    """The times of a tally, in the unit of a tick that `read` was given.
+
+    Attributes:
+        mean: of the timed calls.
+        histogram: for each bucket with calls where it begins, and the calls.
+    """
+
+    calls: int
+    timed: int
+    mean: float
+    least: float
+    most: float
+    histogram: list[tuple[float, int]]
+
+
+def new() -> array[int]:
+    """Return a tally without a call."""
+    return array("q", bytes(8 * _LENGTH))
+
+
+def read(tally: array[int], tick: float) -> Times:
+    """Return the times of a tally; `tick` is how long one takes."""
+    timed = tally[_TIMED]
+    return Times(
+        tally[_CALLS], timed, tally[_TICKS] * tick / max(timed, 1), tally[_MIN_TICKS] * tick,
+        tally[_MAX_TICKS] * tick,
+        [(_begin(bucket) * tick, calls) for bucket, calls in enumerate(tally[_BUCKETS:]) if calls],
+    )  # fmt: skip
+
+
+def _begin(bucket: int) -> int:
+    """Return the ticks from which on a bucket counts.
+
+    >>> [_begin(bucket) for bucket in range(11)]
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12]
+    """
+    return bucket if bucket < 4 else (4 + bucket % 4) << (bucket // 4 - 1)
+
+
+ticks, count = _compiled.ticks, _compiled.count

@@ -1,0 +1,465 @@
+/* The types Ring and Log: rows of the flight recorder (mpicoll/flight/layout.py) from C.
+
+   Ring is the memory of one rank's file, Log one group's calls in it. All is called by threads that
+   hold Python's interpreter. */
+
+#include "flight.h"
+
+#include <pthread.h>
+#include <structmember.h>
+#include <time.h>
+
+#include "where.h"
+
+typedef struct {
+    uint64_t number, sequence;
+    int64_t start, end;
+    uint32_t group, call, where, thread, outcome, text;
+    uint64_t check;
+} Row;
+
+/* The same moment by both clocks, when the file was made and lately. */
+typedef struct {
+    int64_t first_ticks, first_ns, ticks, ns;
+} Clock;
+
+_Static_assert(sizeof(Row) == 64, "a row as layout.py has it");
+
+enum { UNDER_WAY, DONE, RAISED, ISSUED };
+
+/* Rows between two readings of both clocks. */
+enum { OFTEN = 128 };
+
+typedef struct {
+    PyObject_HEAD
+    Py_buffer view, clock_view;
+    Row *rows; /* NULL once it is closed */
+    Clock *clock;
+    uint64_t mask, written;
+    int by_processor; /* ticks are the processor's; else nanoseconds */
+    Sites sites;
+    PyObject *describe; /* describe(error): the place of its text in the table */
+} RingObject;
+
+struct LogObject {
+    PyObject_HEAD
+    RingObject *ring;
+    uint32_t group;
+    long long sequence;
+    const PyThreadState *inside; /* the thread that is in a call, and its row */
+    uint64_t row;
+};
+
+/* -- rows -------------------------------------------------------------------------------------- */
+
+static int64_t nanoseconds_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* The processor's own counter takes half the time of the system's clock, which is read from it. */
+static int64_t now(const RingObject *ring)
+{
+#if defined(__x86_64__)
+    if (ring->by_processor)
+        return (int64_t)__builtin_ia32_rdtsc();
+#endif
+    (void)ring;
+    return nanoseconds_now();
+}
+
+static void set_clock(RingObject *ring)
+{
+    ring->clock->ticks = now(ring);
+    ring->clock->ns = nanoseconds_now();
+}
+
+static uint64_t check_of(const Row *row, uint64_t number)
+{
+    uint64_t sum = number * 0x9e3779b97f4a7c15u + row->sequence * 0xc2b2ae3d27d4eb4fu +
+                   (uint64_t)row->start * 0x165667b19e3779f9u +
+                   (row->group | (uint64_t)row->call << 32) * 0x27d4eb2f165667c5u +
+                   (row->where | (uint64_t)row->thread << 32) * 0x85ebca77c2b2ae63u;
+    return sum ^ sum >> 29;
+}
+
+/* The system's number of this thread, 0 until it is asked for. */
+static _Thread_local uint32_t thread_number;
+
+/* The thread of a forked child has another number. */
+static void reset_thread_number(void)
+{
+    thread_number = 0;
+}
+
+int flight_import(void)
+{
+    if (pthread_atfork(NULL, NULL, reset_thread_number) == 0)
+        return sites_import();
+    PyErr_NoMemory();
+    return -1;
+}
+
+static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below_library)
+{
+    RingObject *ring = log->ring;
+    if (!ring->rows)
+        return 0;
+    uint32_t where = sites_find(&ring->sites, below_library);
+    if (!ring->rows)
+        return 0;
+    if (!thread_number)
+        thread_number = (uint32_t)PyThread_get_thread_native_id();
+    uint64_t number = ++ring->written;
+    Row *row = ring->rows + ((number - 1) & ring->mask);
+    if (number % OFTEN == 2)
+        set_clock(ring);
+    /* A reader, or a kill, finds a row whole or without a number. */
+    __atomic_store_n(&row->number, 0, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    row->sequence = (uint64_t)++log->sequence;
+    row->start = now(ring);
+    row->end = 0;
+    row->group = log->group, row->call = call;
+    row->where = where, row->thread = thread_number;
+    row->outcome = outcome, row->text = 0;
+    row->check = check_of(row, number);
+    __atomic_store_n(&row->number, number, __ATOMIC_RELEASE);
+    return number;
+}
+
+uint64_t log_start(LogObject *log, uint32_t call)
+{
+    return log ? begin(log, call, UNDER_WAY, 0) : 0;
+}
+
+uint64_t log_begin(LogObject *log, uint32_t call)
+{
+    return log_begin_below(log, call, 0);
+}
+
+uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library)
+{
+    if (!log)
+        return 0;
+    const PyThreadState *state = PyThreadState_Get();
+    if (log->inside == state)
+        return 0;
+    uint64_t number = begin(log, call, UNDER_WAY, below_library);
+    if (number)
+        log->inside = state, log->row = number;
+    return number;
+}
+
+static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t text)
+{
+    if (log->row == number)
+        log->inside = NULL;
+    RingObject *ring = log->ring;
+    if (!ring->rows)
+        return;
+    __builtin_prefetch(ring->rows + (ring->written & ring->mask), 1);
+    Row *row = ring->rows + ((number - 1) & ring->mask);
+    if (row->number != number)
+        return;
+    row->end = now(ring);
+    row->text = text;
+    __atomic_store_n(&row->outcome, outcome, __ATOMIC_RELEASE);
+}
+
+void log_done(LogObject *log, uint64_t number)
+{
+    if (number)
+        finish(log, number, DONE, 0);
+}
+
+void log_withdraw(LogObject *log, uint64_t number)
+{
+    RingObject *ring = number ? log->ring : NULL;
+    Row *row = ring && ring->rows ? ring->rows + ((number - 1) & ring->mask) : NULL;
+    if (!row || row->number != number)
+        return;
+    if (row->sequence == (uint64_t)log->sequence)
+        log->sequence--;
+    memset(row, 0, sizeof *row);
+}
+
+/* Return the place of an error's text, 0 where it has none. */
+static uint32_t described(RingObject *ring, PyObject *error)
+{
+    PyObject *found = PyObject_CallOneArg(ring->describe, error);
+    unsigned long text = found ? PyLong_AsUnsignedLong(found) : 0;
+    if (PyErr_Occurred()) {
+        PyErr_WriteUnraisable(ring->describe);
+        text = 0;
+    }
+    Py_XDECREF(found);
+    return (uint32_t)text;
+}
+
+void log_end(LogObject *log, uint64_t number, int failed)
+{
+    if (!number)
+        return;
+    if (!failed) {
+        finish(log, number, DONE, 0);
+        return;
+    }
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    finish(log, number, RAISED, value ? described(log->ring, value) : 0);
+    PyErr_Restore(type, value, trace);
+}
+
+/* -- Ring -------------------------------------------------------------------------------------- */
+
+static int ring_init(RingObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"memory", "clock", "locate", "describe", "by_processor", NULL};
+    PyObject *memory, *clock, *locate, *describe;
+    int by_processor = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|p", names, &memory, &clock, &locate,
+                                     &describe, &by_processor))
+        return -1;
+    if (self->rows || self->describe) {
+        PyErr_SetString(PyExc_TypeError, "it is made once");
+        return -1;
+    }
+    if (PyObject_GetBuffer(memory, &self->view, PyBUF_WRITABLE) < 0 ||
+        PyObject_GetBuffer(clock, &self->clock_view, PyBUF_WRITABLE) < 0)
+        return -1;
+    uint64_t many = (uint64_t)self->view.len / sizeof(Row);
+    if (!many || many & (many - 1) || (uintptr_t)self->view.buf % sizeof(Row) ||
+        self->clock_view.len != sizeof(Clock) ||
+        (uintptr_t)self->clock_view.buf % sizeof(uint64_t)) {
+        PyErr_SetString(PyExc_ValueError, "a power of two of rows of 64 bytes, and a clock");
+        return -1;
+    }
+    self->mask = many - 1;
+    self->clock = self->clock_view.buf;
+#if defined(__x86_64__)
+    self->by_processor = by_processor;
+#endif
+    if (sites_make(&self->sites, locate) < 0)
+        return -1;
+    self->describe = Py_NewRef(describe);
+    self->rows = self->view.buf;
+    set_clock(self);
+    self->clock->first_ticks = self->clock->ticks, self->clock->first_ns = self->clock->ns;
+    return 0;
+}
+
+/* Write no more, and keep the file of the rows open no longer. */
+static void release_memory(RingObject *self)
+{
+    self->rows = NULL;
+    if (self->view.obj)
+        PyBuffer_Release(&self->view);
+    if (self->clock_view.obj)
+        PyBuffer_Release(&self->clock_view);
+}
+
+static PyObject *ring_close(RingObject *self, PyObject *Py_UNUSED(ignored))
+{
+    release_memory(self);
+    Py_RETURN_NONE;
+}
+
+static int ring_traverse(RingObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->describe);
+    Py_VISIT(self->sites.locate);
+    return 0;
+}
+
+static int ring_clear(RingObject *self)
+{
+    self->rows = NULL;
+    Py_CLEAR(self->describe);
+    sites_free(&self->sites);
+    return 0;
+}
+
+static void ring_dealloc(RingObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    ring_clear(self);
+    release_memory(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMethodDef ring_methods[] = {
+    {"close", (PyCFunction)ring_close, METH_NOARGS, NULL},
+    {NULL},
+};
+
+PyTypeObject RingType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "mpicoll.engine._compiled.Ring",
+    .tp_basicsize = sizeof(RingObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)ring_init,
+    .tp_traverse = (traverseproc)ring_traverse,
+    .tp_clear = (inquiry)ring_clear,
+    .tp_dealloc = (destructor)ring_dealloc,
+    .tp_methods = ring_methods,
+};
+
+/* -- Log --------------------------------------------------------------------------------------- */
+
+static int log_init(LogObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"ring", "group", NULL};
+    PyObject *ring;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!I", names, &RingType, &ring, &self->group))
+        return -1;
+    if (self->ring) {
+        PyErr_SetString(PyExc_TypeError, "it is made once");
+        return -1;
+    }
+    self->ring = (RingObject *)Py_NewRef(ring);
+    return 0;
+}
+
+static void log_dealloc(LogObject *self)
+{
+    Py_XDECREF(self->ring);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyObject *log_begin_method(LogObject *self, PyObject *call)
+{
+    unsigned long place = PyLong_AsUnsignedLong(call);
+    if (PyErr_Occurred())
+        return NULL;
+    return PyLong_FromUnsignedLongLong(log_begin(self, (uint32_t)place));
+}
+
+static PyObject *log_start_method(LogObject *self, PyObject *call)
+{
+    unsigned long place = PyLong_AsUnsignedLong(call);
+    if (PyErr_Occurred())
+        return NULL;
+    return PyLong_FromUnsignedLongLong(log_start(self, (uint32_t)place));
+}
+
+static PyObject *log_end_method(LogObject *self, PyObject *args)
+{
+    unsigned long long number;
+    PyObject *error = Py_None;
+    if (!PyArg_ParseTuple(args, "K|O", &number, &error))
+        return NULL;
+    if (number)
+        finish(self, number, error == Py_None ? DONE : RAISED,
+               error == Py_None ? 0 : described(self->ring, error));
+    Py_RETURN_NONE;
+}
+
+/* -- a function that is recorded --------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    LogObject *log;
+    uint32_t call;
+    PyObject *function;
+    int is_issued; /* the call goes on in a request of MPI's */
+} RecordedObject;
+
+static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t flags,
+                               PyObject *names)
+{
+    RecordedObject *self = (RecordedObject *)object;
+    const uint64_t number = self->is_issued ? begin(self->log, self->call, ISSUED, 0)
+                                            : log_begin(self->log, self->call);
+    PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
+    if (!self->is_issued)
+        log_end(self->log, number, !result);
+    else if (!result)
+        log_withdraw(self->log, number);
+    return result;
+}
+
+static int recorded_traverse(RecordedObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->function);
+    return 0;
+}
+
+static int recorded_clear(RecordedObject *self)
+{
+    Py_CLEAR(self->function);
+    return 0;
+}
+
+static void recorded_dealloc(RecordedObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    recorded_clear(self);
+    Py_XDECREF(self->log);
+    PyObject_GC_Del(self);
+}
+
+static PyTypeObject RecordedType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "mpicoll.engine._compiled.Recorded",
+    .tp_basicsize = sizeof(RecordedObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_vectorcall_offset = offsetof(RecordedObject, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_traverse = (traverseproc)recorded_traverse,
+    .tp_clear = (inquiry)recorded_clear,
+    .tp_dealloc = (destructor)recorded_dealloc,
+};
+
+/* recorded(call, function, is_issued): the function, whose calls are recorded; of issued calls the
+   beginning alone. */
+static PyObject *log_recorded(LogObject *self, PyObject *args)
+{
+    unsigned int call;
+    PyObject *function;
+    int is_issued = 0;
+    if (!PyArg_ParseTuple(args, "IO|p", &call, &function, &is_issued) ||
+        PyType_Ready(&RecordedType) < 0)
+        return NULL;
+    RecordedObject *made = PyObject_GC_New(RecordedObject, &RecordedType);
+    if (!made)
+        return NULL;
+    made->vectorcall = recorded_call;
+    made->log = (LogObject *)Py_NewRef(self);
+    made->call = call;
+    made->function = Py_NewRef(function);
+    made->is_issued = is_issued;
+    PyObject_GC_Track(made);
+    return (PyObject *)made;
+}
+
+static PyMethodDef log_methods[] = {
+    {"begin", (PyCFunction)log_begin_method, METH_O, NULL},
+    {"start", (PyCFunction)log_start_method, METH_O, NULL},
+    {"end", (PyCFunction)log_end_method, METH_VARARGS, NULL},
+    {"recorded", (PyCFunction)log_recorded, METH_VARARGS, NULL},
+    {NULL},
+};
+
+static PyMemberDef log_members[] = {
+    {"sequence", T_LONGLONG, offsetof(LogObject, sequence), READONLY, NULL},
+    {NULL},
+};
+
+PyTypeObject LogType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "mpicoll.engine._compiled.Log",
+    .tp_basicsize = sizeof(LogObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)log_init,
+    .tp_dealloc = (destructor)log_dealloc,
+    .tp_methods = log_methods,
+    .tp_members = log_members,
+};

@@ -1,0 +1,244 @@
+"""Lower a schedule to instructions over shared memory.
+
+Large steps run tile by tile (`mpicoll.lowering.tiling`), and memory is written again when its
+readers have read it (`mpicoll.lowering.reuse`). On GPUs of their own, ranks learn of each tile of
+what they read where it lies (`mpicoll.lowering.announcing`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from mpicoll.lowering.announcing import announce
+from mpicoll.lowering.instructions import (
+    Await,
+    Complete,
+    Post,
+    Publication,
+    Publish,
+    Reach,
+    Receipt,
+    SharedProgram,
+    WaitForSlot,
+)
+from mpicoll.lowering.messages import (
+    SCRATCH,
+    STAGING,
+    Buffer,
+    Combine,
+    Kind,
+    Lowering,
+    Move,
+    Piece,
+    Step,
+    like,
+    overlappable,
+    overlaps,
+)
+from mpicoll.lowering.reuse import acknowledge, wait_for_readers
+from mpicoll.lowering.tiling import Passes, conflicts, divide
+from mpicoll.notation.schedule import Block, Receive, Round, Send
+
+
+def share(
+    rounds: Sequence[Round], sizes: Mapping[Block, int], inputs: Sequence[Block],
+    outputs: Sequence[Block], reach: Reach, *, in_place: bool = False,
+) -> SharedProgram:  # fmt: skip
+    """Lower a rank's schedule to shared memory; the arguments are those of `messages.lower`."""
+    return _SharedLowering(rounds, sizes, inputs, outputs, in_place, reach).shared()
+
+
+def _used(program: SharedProgram, buffer: Buffer) -> int:
+    """Return how many elements of a buffer a program uses: many blocks stay where they are read."""
+    pieces = [publication.piece for publication in program.publications]
+    for instruction in program.instructions:
+        if isinstance(instruction, Move | Combine):
+            pieces += instruction
+        elif isinstance(instruction, Post):
+            pieces += [transfer.piece for transfer in chain.from_iterable(instruction)]
+    used = (piece for piece in pieces if piece is not None and piece.buffer == buffer)
+    return max((piece.start + piece.length for piece in used), default=0)
+
+
+@dataclass
+class _SharedStep(Step):
+    """One round: messages between nodes, and publications and receipts within the node."""
+
+    copied: list[Move] = field(default_factory=list)
+    published: list[int] = field(default_factory=list)
+    awaited: list[int] = field(default_factory=list)
+
+
+class _SharedLowering(Lowering):
+    def __init__(
+        self, rounds: Sequence[Round], sizes: Mapping[Block, int], inputs: Sequence[Block],
+        outputs: Sequence[Block], in_place: bool, reach: Reach,
+    ) -> None:  # fmt: skip
+        super().__init__(rounds, sizes, inputs, outputs, in_place)
+        self.reach = reach
+        self.shared_program = SharedProgram()
+        self.round = 0
+        self.received: Counter[int] = Counter()
+        self.last_use = {
+            block: index for index, ops in enumerate(self.rounds) for op in ops
+            for block in (op.blocks if isinstance(op, Send | Receive) else (op.target, op.source))
+        }  # fmt: skip
+        self.last_use |= dict.fromkeys(self.results, len(self.rounds))
+
+    def shared(self) -> SharedProgram:
+        program = self.shared_program
+        for index, ops in enumerate(self.rounds):
+            self.round = index
+            self._emit(self._step(ops))
+        last = _SharedStep()
+        self._bring_home(self.results, last.actions_after)
+        self._emit(last)
+        program.scratch = {name: _used(program, name) for name in (SCRATCH, STAGING)}
+        acknowledge(program)
+        wait_for_readers(program)
+        if self.reach.announces:
+            announce(program, self.reach.tile)
+        return program
+
+    # -- one round --------------------------------------------------------------------
+
+    def _step(self, ops: Round) -> _SharedStep:
+        step, self.staged = _SharedStep(), 0
+        self.away: list[Block] = []
+        receives = [op for op in ops if isinstance(op, Receive)]
+        local = [op for op in ops if not isinstance(op, Send | Receive)]
+        written = [block for op in receives for block in op.blocks]
+        written += [op.target for op in local]
+        self.busy = [self.home[block] for block in written]
+        self._send([op for op in ops if isinstance(op, Send)], step)
+        self._receive(receives, step)
+        self._work(local, step)
+        self._settle(step)
+        self.most_staged = max(self.most_staged, self.staged)
+        return step
+
+    def _send(self, ops: Sequence[Send], step: Step) -> None:
+        assert isinstance(step, _SharedStep)
+        intra_node = [op for op in ops if op.peer in self.reach.intra_node]
+        super()._send([op for op in ops if op not in intra_node], step)
+        published: dict[tuple[Block, ...], int] = {}
+        for op in intra_node:
+            if op.blocks not in published:
+                published[op.blocks] = self._publish(op.blocks, step)
+            number = published[op.blocks]
+            self.shared_program.publications[number].readers.append(op.peer)
+            self.shared_program.sent.setdefault(op.peer, []).append(number)
+
+    def _publish(self, blocks: tuple[Block, ...], step: _SharedStep) -> int:
+        number = len(self.shared_program.publications)
+        step.published.append(number)
+        runs = self._runs(self.place[block] for block in blocks)
+        length = sum(run.length for run in runs)
+        zero_copy = (
+            len(runs) == 1
+            and runs[0].buffer in self.reach.readable
+            and length >= self.reach.min_zero_copy
+            and not overlaps(runs[0], self.busy)
+        )
+        if runs and not zero_copy:
+            whole = Piece(Buffer(Kind.SLOT, number), 0, length)
+            step.copied += (Move(*pair) for pair in zip(like(whole, runs), runs, strict=True))
+            runs = [whole]
+        piece = runs[0] if runs else None
+        self.shared_program.publications.append(
+            Publication(piece, [], zero_copy, self._tiles(length))
+        )
+        return number
+
+    def _tiles(self, length: int) -> int:
+        return max(1, -(-length // self.reach.tile))
+
+    def _incoming(
+        self, op: Receive, sent: list[Piece], step: Step, landed: list[tuple[Block, Piece]]
+    ) -> tuple[Piece | None, list[tuple[Block, Piece]]]:
+        if op.peer not in self.reach.intra_node:
+            return super()._incoming(op, sent, step, landed)
+        assert isinstance(step, _SharedStep)
+        receipts = self.shared_program.receipts
+        number = len(receipts)
+        order = self.received[op.peer]
+        self.received[op.peer] += 1
+        homes = [self.home[block] for block in op.blocks]
+        length = sum(home.length for home in homes)
+        receipts.append(Receipt(op.peer, order, length, self._tiles(length)))
+        step.awaited.append(number)
+        parts = like(Piece(Buffer(Kind.RECEIPT, number), 0, length), homes)
+        if op.side is None:
+            # It is copied only when it is needed here: a fold reads it at its sender.
+            self.place |= dict(zip(op.blocks, parts, strict=True))
+            self.away += op.blocks
+        else:
+            self._fold(op.blocks, parts, op.side, step)
+        return None, []
+
+    def _receive(self, ops: Sequence[Receive], step: Step) -> None:
+        super()._receive(ops, step)
+        step.receives = [
+            transfer for transfer in step.receives if transfer.peer not in self.reach.intra_node
+        ]
+
+    def _settle(self, step: _SharedStep) -> None:
+        """Copy the blocks of this round that were left at their senders and are used again."""
+        away = [block for block in dict.fromkeys(self.away) if self.place[block].buffer.is_remote]
+        for block in away:
+            if self.last_use[block] <= self.round:
+                del self.place[block]
+        self._bring_home([block for block in away if block in self.place], step.actions_after)
+
+    # -- instructions -----------------------------------------------------------------
+
+    def _emit(self, step: _SharedStep) -> None:
+        program, at = self.shared_program, len(self.shared_program.instructions)
+        into, away = program.instructions, bool(step.sends or step.receives)
+        into += step.moves_before
+        eager = (number for number in step.published if not program.publications[number].zero_copy)
+        into += map(WaitForSlot, eager)
+        passes = Passes(1, [], step.actions_after, []) if away else self._passes(step)
+        into += passes.prologue
+        # A tile's flag is on its way while the next tile is written, where that may come first.
+        ahead = int(
+            passes.count > 1
+            and not any(conflicts(move, passes.tile_actions) for move in step.copied)
+        )
+        for index in range(passes.count + ahead):
+            if index < passes.count:
+                self._publish_tile(step, passes, index)
+            if index >= ahead:
+                self._receive_tile(step, passes, index - ahead)
+        into += passes.epilogue
+        program.rounds += [self.round + 1] * (len(into) - at)
+
+    def _publish_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
+        program, into = self.shared_program, self.shared_program.instructions
+        into += passes.part(step.copied, index)
+        if step.sends or step.receives:
+            into.append(Post(tuple(step.sends), tuple(step.receives)))
+        for number in step.published:
+            publication = program.publications[number]
+            flags = passes.flags(1 if publication.zero_copy else publication.tiles, index)
+            into += (Publish(number, flag) for flag in flags)
+
+    def _receive_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
+        program, into = self.shared_program, self.shared_program.instructions
+        for number in step.awaited:
+            flags = passes.flags(program.receipts[number].tiles, index)
+            into += (Await(number, flag) for flag in flags)
+        if step.sends or step.receives:
+            during, later = overlappable(step)
+            into += [*during, Complete(), *later]
+        else:
+            into += passes.part(passes.tile_actions, index)
+
+    def _passes(self, step: _SharedStep) -> Passes:
+        tiles = [self.shared_program.publications[number].tiles for number in step.published]
+        tiles += [self.shared_program.receipts[number].tiles for number in step.awaited]
+        count = max(tiles, default=1)
+        return divide(self.shared_program, self.reach.tile, count, step.copied, step.actions_after)
