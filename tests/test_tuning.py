@@ -13,13 +13,18 @@ ROOT = Path(__file__).parent.parent
 PYTHON = ROOT / "mpicoll" / "tuning.py"
 HEADER = ROOT / "mpicoll" / "engine" / "tuning.h"
 MOST, INDEX = 40, 3
-FOLDERS = tuple(
-    f"mpicoll/{each}" for each in ("lowering", "memory", "engine", "threads", "gpu", "peers")
-)
+FOLDERS = (
+    *(f"mpicoll/{name}" for name in ("lowering", "memory", "engine", "threads", "gpu", "peers")),
+    *(f"mpicoll/{name}" for name in ("calls", "selection", "mpi", "mpi/communicator")),
+    "torchcoll", "torchcoll/backend", "torchcoll/rendezvous",
+)  # fmt: skip
 """All numbers of these folders that are bound to a name stand in the two files."""
 LAYOUT = "bytes and words of a format, numbers of another interface"
 LIMIT = "memory that is reserved or held, entries that are kept"
+MEASURE = "how often and how precisely a choice is measured"
 PATIENCE = "seconds until an error, or until a rank asks what has become of another"
+TABLE = "the table that `auto` reads"
+VARIABLE = "the default of an environment variable that the documentation lists"
 EXCEPTIONS = {
     "engine/background.py": {"_END": PATIENCE},
     "engine/compiled.py": {"_COLUMNS": LAYOUT, "_MOST_JOINED": LIMIT},
@@ -46,6 +51,51 @@ EXCEPTIONS = {
     "peers/watch.py": dict.fromkeys(("_SHARE", "_MAX_PAUSE", "_MIN_PAUSE", "GRACE"), PATIENCE),
     "lowering/fusing.py": {"MAX_OPERANDS": LIMIT},
     "threads/world.py": {"_LOOK": PATIENCE},
+    "calls/adaptive.py": {
+        **dict.fromkeys(("PASSES", "SMALL", "PASSES_OF_SMALL", "_HOPELESS"), MEASURE),
+        "_FEWEST": MEASURE, "_TIE": MEASURE, "_MAX_SIGNATURES": LIMIT,
+    },
+    "calls/method_calls.py": {"_MOST_GPU_BYTES": LIMIT, "_COUNTS": LAYOUT},
+    "calls/plan_cache.py": {"_MOST_PLANS": LIMIT},
+    "calls/planner.py": {"_MOST_SCHEDULES": LIMIT},
+    "calls/point_to_point.py": {"_MOST_MESSAGES": LIMIT},
+    "calls/recording.py": {"_MAX_PLACES": LIMIT},
+    "calls/routes.py": {"NEVER": LAYOUT},
+    "calls/tags.py": {"MOST_TAGS": LAYOUT},
+    "selection/shipped.py": {
+        "KIB": LAYOUT, "MIB": LAYOUT,
+        **dict.fromkeys(
+            ("BY_MESSAGES", "SEVERAL_NODES", "SHARED_CORES", "OWN_CORES", "ON_GPU"), TABLE
+        ),
+    },
+    "mpi/gpu_trial.py": {"_SECONDS": PATIENCE},
+    "mpi/nccl.py": {"_OPS": LAYOUT, "_TYPES": LAYOUT},
+    "mpi/serving.py": {"_PAUSE": PATIENCE, "_END": PATIENCE},
+    "mpi/transport.py": {"_NUMBER": LAYOUT},
+    "communicator/dispatcher.py": {"_MOST_COUNTS": LIMIT},
+    "communicator/messages.py": {"_WRITTEN": LIMIT},
+    "communicator/reading.py": {"_WORD": LAYOUT},
+    "communicator/state.py": {
+        "_WARMUP_CALLS": VARIABLE, "_REPEATS": VARIABLE, "_MAX_COUNT": LAYOUT,
+        "_MOST_SERVED": LIMIT, "_MOST_IDLE": LIMIT, "_NAP": PATIENCE,
+    },
+    "torchcoll/kernels.py": {"_PACK_BYTES": LAYOUT, "_MAX_ELEMENTS": LAYOUT},
+    "torchcoll/launch.py": {"_LATER": PATIENCE},
+    "torchcoll/messages.py": {"PLANS": LAYOUT},
+    "torchcoll/requests.py": {"_MOST_SECONDS": LAYOUT},
+    "torchcoll/symmetric.py": {"_ALIGNMENT": LAYOUT, "_UNROLLED": LAYOUT},
+    "torchcoll/transport.py": {"_TORCH_MARGIN": PATIENCE},
+    "backend/meeting.py": {"_SECONDS": PATIENCE},
+    "backend/opening.py": {"_TAGS": LAYOUT, "_NAP": PATIENCE},
+    "backend/order.py": {"_STUCK": PATIENCE},
+    "backend/tensors.py": {"_MAX_BYTES": LIMIT},
+    "backend/works.py": {"_PATIENCE": PATIENCE},
+    "rendezvous/connecting.py": {"_LOOKS": PATIENCE},
+    "rendezvous/meeting.py": {"_MAX_BYTES": LIMIT},
+    "rendezvous/mpi.py": {"_PAUSE": PATIENCE},
+    "rendezvous/sealed.py": {"_HEARD_WITHIN": PATIENCE},
+    "rendezvous/secret.py": {"_TAG": LAYOUT, "_MIN_CHARACTERS": LIMIT},
+    "rendezvous/store.py": {"_ANSWERS_WITHIN": PATIENCE},
 }  # fmt: skip
 
 

@@ -22,8 +22,10 @@ from mpicoll.tuning import FETCHED_ROW
 
 NEVER = 1 << 62
 """More bytes than any message has."""
-_FETCHED = ("alltoall", "scatter")
-"""The collectives of which each rank reads rows that no other rank reads."""
+_ONE_READER = ("alltoall", "scatter")
+"""The collectives in which each rank reads rows that no other rank reads."""
+_TWO_RANKS = (*_ONE_READER, "allgather", "broadcast")
+"""Those of two ranks: the other rank is the only reader."""
 
 
 class Routes:
@@ -44,8 +46,8 @@ class Routes:
         shared = self.transport.shared
         if shared is None or shared.no_cma:
             return NEVER
-        is_fetched = arguments.collective.name in _FETCHED
-        return FETCHED_ROW[shared.wait_policy.oversubscribed] if is_fetched else NEVER
+        fetched = _TWO_RANKS if self.transport.size == 2 else _ONE_READER
+        return FETCHED_ROW if arguments.collective.name in fetched else NEVER
 
     def names(self) -> list[str]:
         """Return the transports of schedules on the host."""

@@ -132,7 +132,7 @@ class AutoChooser:
         if not place.shares_memory:
             return list(dict.fromkeys((*measured, *usual, "native", *between(name))))
         assert self.transport.shared is not None
-        fetches = arguments.nbytes >= FETCHED_ROW[False] and not self.transport.shared.no_cma
+        fetches = arguments.nbytes >= FETCHED_ROW and not self.transport.shared.no_cma
         transports = (SYMMETRIC, CMA) if fetches else (SYMMETRIC,)
         schedules = dict.fromkeys((*usual, *CANDIDATES[name]))
         placed = (f"{text}@{route}" for text in schedules for route in transports)

@@ -41,7 +41,7 @@ def candidates(
         transports = [
             transport for transport in world.transports if transport != world.transport.name
         ]
-        transports = transports if nbytes >= FETCHED_ROW[False] else transports[:1]
+        transports = transports if nbytes >= FETCHED_ROW else transports[:1]
     usual = [f"{algorithm}@{way}" for algorithm in auto.CANDIDATES[name] for way in transports]
     known_names = world.algorithms(name)
     extra = (

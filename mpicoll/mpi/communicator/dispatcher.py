@@ -32,10 +32,9 @@ from mpicoll.mpi.communicator.tracing import AS_OBJECT, TRACING, kind_of
 from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete, read
 from mpicoll.mpi.transport import MpiTransport
 from mpicoll.selection.auto import AutoChooser
+from mpicoll.tuning import UNKNOWN_COUNTS
 
 _MOST_COUNTS = 64
-_MISSES, _ROUNDS = 64, 64
-"""After so many misses, none of them so many comparisons behind another, a method is MPI's."""
 MPI_CALL = int.from_bytes(b"is MPI's", "little")
 """Instead of a digest, from a rank that leaves a call to MPI."""
 _READ = "read"
@@ -92,11 +91,11 @@ class UnknownCounts:
         Args:
             number: of the ranks' comparisons.
         """
-        if number - self.last > _ROUNDS:
+        if number - self.last > UNKNOWN_COUNTS:
             self.misses.clear()
         self.last = number
         self.misses[name] = self.misses.get(name, 0) + 1
-        if self.misses[name] > _MISSES:
+        if self.misses[name] > UNKNOWN_COUNTS:
             self.mpi_methods.add(name)
         return name in self.mpi_methods
 

@@ -19,8 +19,6 @@ from mpicoll.mpi.communicator.buffers import Flat, block, datatype
 from mpicoll.mpi.communicator.reading import READERS, Call, Place, is_in_place
 
 Method = Callable[..., Any]
-_WHOLE = 4096
-"""The most bytes of an array that one rank folds alone: it takes a message less."""
 _PREFIXES = {"scan": 1, "exscan": 0}
 """Of how many ranks beyond those before it a rank gets the fold, where not of all."""
 
@@ -172,11 +170,11 @@ def _blocks(call: Call, source: Flat, size: int) -> list[int]:
 
 
 def _shares(source: Flat, op: MPI.Op, root: int, size: int) -> list[int]:
-    """Return how many elements each rank folds: one all of a short array, or for a user's operator.
+    """Return how many elements each rank folds: equal shares; the root folds all for a user's operator.
 
-    Some of these fold a buffer as a whole.
+    A user's operator may fold a buffer as a whole.
     """
-    if source.nbytes <= _WHOLE or not op.is_predefined:
+    if not op.is_predefined:
         return [source.size if rank == root else 0 for rank in range(size)]
     share, more = divmod(source.size, size)
     return [share + (rank < more) for rank in range(size)]

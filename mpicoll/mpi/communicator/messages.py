@@ -22,14 +22,10 @@ from mpi4py import MPI
 
 from mpicoll.engine.extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat
+from mpicoll.tuning import MESSAGE_ROOMS, SHORT_MESSAGES
 
-ROOMS = 256, 1024 + 256, 4096 + 256
-"""The bytes of a room, as many as the messages before have needed: a power of two, and what
-describes an array of so many bytes."""
 _WRITTEN = 1 << 16
 """The most bytes of a message that is written without pickle."""
-_CALM = 32
-"""After so many calls that would have done with a shorter room, the next ones have it."""
 _HEAD = struct.Struct("=BBxxIqqq")
 _LAST = struct.Struct("=qq")
 _BYTE = np.dtype("uint8")
@@ -93,8 +89,8 @@ class Rooms:
         self._take(0)
 
     def _take(self, need: int) -> None:
-        place = sum(size < need for size in ROOMS[:-1])
-        self.room, self.lower_room = ROOMS[place], ROOMS[place - 1] if place else 0
+        place = sum(size < need for size in MESSAGE_ROOMS[:-1])
+        self.room, self.lower_room = MESSAGE_ROOMS[place], MESSAGE_ROOMS[place - 1] if place else 0
         self.view = self.flat[: self.room]
         self.all, self.sent = (bytearray(self.size * self.room) for _ in range(2))
         self.whole, self.sending = (
@@ -120,7 +116,7 @@ class Rooms:
             self._take(need)
         elif need <= self.lower_room:
             self.shorter, self.longest = self.shorter + 1, max(self.longest, need)
-            if self.shorter == _CALM:
+            if self.shorter == SHORT_MESSAGES:
                 self._take(self.longest)
 
     def put(self, written: int) -> int:
@@ -142,7 +138,7 @@ class Rooms:
         if more:
             parts.insert(0, text)
         self.payload = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        need, nbytes = end if end <= ROOMS[-1] else _HEAD.size, len(self.payload)
+        need, nbytes = end if end <= MESSAGE_ROOMS[-1] else _HEAD.size, len(self.payload)
         _HEAD.pack_into(self.message, 0, kind, more, written and len(text), nbytes, nbytes, need)
         return need
 

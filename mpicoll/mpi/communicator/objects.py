@@ -21,7 +21,6 @@ from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
 from mpicoll.mpi.communicator.messages import (
     NOTHING,
     PICKLE,
-    ROOMS,
     STOCK,
     Rooms,
     decode,
@@ -30,10 +29,9 @@ from mpicoll.mpi.communicator.messages import (
 )
 from mpicoll.mpi.communicator.reading import is_extreme
 from mpicoll.mpi.communicator.tracing import AS_OBJECT
+from mpicoll.tuning import GATHERED_RANKS, MESSAGE_ROOMS
 
 Method = Callable[..., Any]
-_MAX_GATHER_RANKS = 3
-"""The most ranks on which a tree folds as often, one behind another, as a rank that has all."""
 
 
 def _taken(rooms: Rooms) -> Flat:
@@ -297,7 +295,7 @@ def folding(name: str) -> Callable[[Any], Method]:
 
     def make(made_for: Any) -> Method:
         mpi_method = getattr(made_for.mpi, name)
-        is_few = made_for.size <= _MAX_GATHER_RANKS
+        is_few = made_for.size <= GATHERED_RANKS
         fold = _folding(made_for, name, mpi_method, is_few=is_few)
 
         def reduction(comm: Any, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
@@ -329,7 +327,7 @@ def _is_long(item: Any) -> bool:
     """Whether an object is none of those that may be short."""
     if type(item) not in _SHORT:
         return True
-    return type(item) in (str, bytes, tuple, list) and len(item) >= ROOMS[0]
+    return type(item) in (str, bytes, tuple, list) and len(item) >= MESSAGE_ROOMS[0]
 
 
 def _folding(made_for: Any, name: str, mpi_method: Method, *, is_few: bool) -> Method:
