@@ -170,9 +170,9 @@ def _blocks(call: Call, source: Flat, size: int) -> list[int]:
 
 
 def _shares(source: Flat, op: MPI.Op, root: int, size: int) -> list[int]:
-    """Return how many elements each rank folds: equal shares; the root folds all for a user's operator.
+    """Return how many elements each rank folds: equal shares, or all on the root.
 
-    A user's operator may fold a buffer as a whole.
+    The root folds all by a user's operator, which may fold a buffer as a whole.
     """
     if not op.is_predefined:
         return [source.size if rank == root else 0 for rank in range(size)]
