@@ -32,10 +32,10 @@ class Fault(NamedTuple):
 
 SHARED, EVERY = "tests/engine/test_shared_memory.py", "tests/test_collectives.py"
 BINDING, PLANS = "tests/engine/test_binding.py", "tests/engine/test_plan.py"
-SLOTS, CALLBACKS = "mpicoll/memory/slots.py", "tests/engine/test_callbacks.py"
+SLOTS, CALLBACKS = "mpicoll/memory/slots.py", "tests/engine/test_program.py"
 SANITIZED = "tests/engine/test_sanitizers.py"
 COMPILED = "mpicoll/engine/compiled.py"
-KEYS, TYPES = "mpicoll/calls/call_key.c", "tests/engine/test_compiled.py"
+KEYS, KEY_TESTS = "mpicoll/calls/call_key.c", "tests/calls/test_call_key.py"
 LEAVING, DIFFERENT = "tests/engine/test_leaving.py", "tests/calls/test_different_calls.py"
 MESSAGES, LOWERED = "mpicoll/lowering/messages.py", "mpicoll/lowering/shared_memory.py"
 METHODS, MAILBOX = "mpicoll/calls/method_calls.py", "mpicoll/memory/mailbox.py"
@@ -82,17 +82,18 @@ FAULTS = {
         "mpicoll/engine/digests.h", "line[DIGEST] != comparison->digest", "0", DIFFERENT,
     ),
     "compiled: any dtype is one": Fault(
-        KEYS, "argument->kind = 1 + (int32_t)kind;", "argument->kind = 1;", TYPES,
+        KEYS, "argument->kind = 1 + (int32_t)kind;", "argument->kind = 1;", KEY_TESTS,
     ),
     "compiled: any length is one": Fault(
-        KEYS, "if (argument->shape[axis] != other->shape[axis])", "if (0)", TYPES,
+        KEYS, "if (argument->shape[axis] != other->shape[axis])", "if (0)", KEY_TESTS,
     ),
     "compiled: any root is one": Fault(
         KEYS, "key->root = PyLong_AsLong(args[4]);", "key->root = 0 * PyLong_AsLong(args[4]);",
-        TYPES,
+        KEY_TESTS,
     ),
     "compiled: overlaps are not looked at": Fault(
-        KEYS, "key->overlap = 1 + (key->out.address - key->x.address);", "key->overlap = 0;", TYPES,
+        KEYS, "key->overlap = 1 + (key->out.address - key->x.address);", "key->overlap = 0;",
+        KEY_TESTS,
     ),
     "compiled: a chain of folds loses its last": Fault(
         "mpicoll/engine/program.c", "many = (size_t)row->extra + 2;",
@@ -136,7 +137,8 @@ FAULTS = {
     ),
     "compiled: a program that failed runs again": Fault(
         "mpicoll/engine/program_type.c",
-        "if (self->program.position < self->program.length) {", "if (0) {", TYPES,
+        "if (self->program.position < self->program.length) {", "if (0) {",
+        "tests/engine/test_program_type.py",
     ),
     "nobody is told that a rank has left": Fault(
         "mpicoll/memory/notes.py", "words[self.first] = count + 1", "pass", LEAVING,

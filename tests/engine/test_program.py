@@ -6,42 +6,18 @@ import gc
 import time
 from array import array
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 from weakref import ref
 
 import numpy as np
 import pytest
+from program_rows import address, place, program, row
 
 from mpicoll import Collectives, threads
-from mpicoll.engine import extension
 from mpicoll.engine.compiled import AWAIT, CALL, COPY, POLL, RAISE
 
 LIMIT = 30
 """Seconds until an event that must come."""
-
-
-def row(code: int, *operands: list[int], count: int = 0, extra: int = 0) -> list[int]:
-    places = [*operands, *[[0, 0, 0, 0, 1, 0]] * (3 - len(operands))]
-    return [code, count, extra, *places[0], *places[1], *places[2]]
-
-
-def program(rows: list[list[int]], *callbacks: Callable[..., object], **changes: Any) -> Any:
-    options = {"check": len(rows), "spins": 1, "light": True, "heavy": False, "wait": None,
-               "look": lambda program, position: None, "keep": None, **changes}  # fmt: skip
-    table = array("q", chain.from_iterable(rows))
-    registers = options.pop("registers", [1000, 2000, 3000])
-    return extension._compiled.Program(
-        table, registers, None, None, callbacks=callbacks, **options
-    )  # fmt: skip
-
-
-def address(x: Any) -> int:
-    return int(x.__array_interface__["data"][0])
-
-
-def place(register: int, offset: int = 0) -> list[int]:
-    return [register, offset, 0, 0, 1, 0]
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
