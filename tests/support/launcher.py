@@ -22,6 +22,7 @@ QUIRKS = {
     "OMP_NUM_THREADS": "1",
 }
 ROOT = Path(__file__).parent.parent.parent
+SUPPORT = ROOT / "tests" / "support"
 LIMIT = 300
 """Seconds after which a process is given up: on no machine does one that goes on take as long."""
 

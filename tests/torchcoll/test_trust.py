@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from forked import Forked, forked
 from joining import CHILD, forget_launcher, together, told
-from launcher import LIMIT, ROOT, free_port
+from launcher import LIMIT, ROOT, SUPPORT, free_port
 
 pytest.importorskip("torch")
 
@@ -35,7 +35,7 @@ from torchcoll.rendezvous.secret import VARIABLE, own_secret, private_directory,
 from torchcoll.rendezvous.store import server
 from torchcoll.rendezvous.url import open_url
 
-STRANGER = str(ROOT / "tests" / "support" / "stranger.py")
+STRANGER = str(SUPPORT / "stranger.py")
 KEY = b"k" * 32
 SOON = 100.0
 """Seconds: less than the 300 for which ranks wait for each other."""

@@ -1,0 +1,58 @@
+"""Programs that are written for torch.distributed, run with our backend."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from launcher import ROOT, SUPPORT, python
+
+pytest.importorskip("torch")
+
+
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node")
+
+
+@pytest.mark.launches
+def test_an_unmodified_program_runs_over_ours(installed: dict[str, str], tmp_path: Path) -> None:
+    """Its backend is gloo, its ranks are processes that it starts itself."""
+    program = str(SUPPORT / "spawning.py"), str(tmp_path / "store")
+    environment = {**installed, "MPICOLL_TRACE": str(tmp_path / "trace.jsonl")}
+    done = python("-m", "torchcoll.run", *program, environment=environment)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("MPICOLL_TRACE: mpicoll.run writes it, torchcoll.run does not") == 1
+    assert sorted(re.findall(r"rank .*", done.stdout)) == [
+        "rank 0: gloo torchcoll.backend.group", "rank 1: gloo torchcoll.backend.group",
+    ]  # fmt: skip
+
+
+@pytest.mark.launches
+def test_groups_join_processes_with_worlds_of_their_own() -> None:
+    """Before there is a default group, and beside one of a single process."""
+    command = *TORCHRUN, "2", "-m", "torchcoll.run", "-v", str(SUPPORT / "across_worlds.py")
+    done = python(*command, environment={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stdout
+    ours = "torchcoll over gloo"
+    assert sorted(re.findall(r"rank \d: torchcoll.*", done.stdout)) == [
+        f"rank {rank}: {ours}, 2 ranks in shared memory; {ours}" for rank in range(2)
+    ]
+    notice = "torchcoll.run: torchcoll takes the place of gloo in every process group"
+    assert done.stdout.count(notice) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [((), "name a program"), (("nothing.py",), "no file 'nothing.py'"), (("-x",), "neither")],
+)
+def test_a_program_that_is_not_there_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    done = python("-m", "torchcoll.run", *arguments)
+    assert done.returncode == 2
+    assert said in done.stdout and "Traceback" not in done.stdout
+
+
+def test_a_bad_choice_is_refused_before_the_program_starts() -> None:
+    choice = {"TORCHCOLL_ALGORITHM": "allreduce=rnig"}
+    done = python("-m", "torchcoll.run", __file__, environment=choice)
+    assert done.returncode == 2
+    assert "did you mean 'ring'" in done.stdout and "Traceback" not in done.stdout
