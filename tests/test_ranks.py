@@ -25,8 +25,11 @@ ARGUMENTS, SHARED = "calls/test_arguments", "engine/test_shared_memory"
 LAYOUTS, ENVIRONMENT = "on_ranks/test_layouts", "on_ranks/test_environment"
 LEAVING, ENDINGS = "engine/test_leaving", "engine/test_endings"
 DIFFERENT, KNOWN = "calls/test_different_calls", "calls/test_known_calls"
-COMMUNICATOR, OBJECTS = "on_ranks/test_communicator", "on_ranks/test_communicator_objects"
-BUFFERS = "on_ranks/test_communicator_buffers"
+COMMUNICATOR = tuple(
+    f"on_ranks/communicator/test_{name}"
+    for name in ("calls", "dispatcher", "classes", "state", "in_order", "recording", "buffers")
+)
+OBJECTS = "on_ranks/communicator/test_objects"
 JOINED = "test_nccl_joins_nodes_whose_ranks_read_each_others_gpus"
 GPU, REAL_GPU, NCCL = "on_ranks/test_gpu", "on_ranks/test_real_gpu", "on_ranks/test_nccl"
 AWARE, NATIVE_NCCL = "on_ranks/test_gpu_aware_mpi", "on_ranks/test_native_nccl"
@@ -43,15 +46,13 @@ LAUNCHES = {
         DTYPES,
         LAYOUTS,
         SHARED,
-        COMMUNICATOR,
-        BUFFERS,
+        *COMMUNICATOR,
         KNOWN,
     ),
     ("mpi4py", 3): (
         PLANS,
         EVERY,
-        COMMUNICATOR,
-        BUFFERS,
+        *COMMUNICATOR,
         OBJECTS,
         LEAVING,
         ENDINGS,
@@ -104,7 +105,7 @@ def test_every_module_is_launched() -> None:
     """All that run on real ranks alone, and all that exist."""
     tests = chain.from_iterable(LAUNCHES.values())
     launched = {Path(each.partition("::")[0]) for each in paths(*tests)}
-    assert set((HERE / "on_ranks").glob("test_*.py")) <= launched
+    assert set((HERE / "on_ranks").rglob("test_*.py")) <= launched
     assert all(path.exists() for path in launched)
 
 

@@ -1,0 +1,44 @@
+"""Calls in the flight recorder: ours and MPI's own, in the same order on all ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from communicator_calls import local_array
+
+MPI = pytest.importorskip("mpi4py.MPI")
+from mpicoll import Comm  # noqa: E402
+from mpicoll.flight import reader  # noqa: E402
+from mpicoll.flight.layout import Outcome  # noqa: E402
+from mpicoll.mpi.communicator import state  # noqa: E402
+
+
+def test_our_calls_and_mpis_own_are_recorded_in_the_same_order(comm: Comm) -> None:
+    if comm.size == 1:
+        pytest.skip("a rank alone records nothing")
+    for _ in range(3):
+        comm.Allreduce(local_array(comm), np.empty(3))
+    op = MPI.Op.Create(lambda left, right, dtype: None, commute=True)
+    comm.Reduce(local_array(comm), np.empty(3), op)
+    op.Free()
+    comm.Iallreduce(local_array(comm), np.empty(3)).Wait()
+    comm.Barrier_init().Free()
+    with pytest.raises((MPI.Exception, TypeError)):
+        comm.Ibcast(3)
+    flight = state.find_flight(comm)
+    assert flight is not None
+    dump = reader.read(flight.recorder.path)
+    (group,) = {
+        entry.group for entry in dump.entries if entry.call.collective == "barrier_init"
+    }  # fmt: skip
+    entries = [entry for entry in dump.entries if entry.group == group]
+    outcomes = [(entry.sequence, entry.call.collective, entry.outcome) for entry in entries]
+    assert comm.allgather(outcomes) == [outcomes] * comm.size
+    calls = [entry.call for entry in entries]
+    assert [call for call in calls if call.collective == "allreduce"][-1].algorithm not in (
+        "", "native",
+    )  # fmt: skip
+    assert ("reduce", "native") in [(call.collective, call.algorithm) for call in calls]
+    issued = [entry for entry in entries if entry.outcome is Outcome.ISSUED]
+    assert [entry.call.collective for entry in issued] == ["iallreduce", "barrier_init"]
+    assert {entry.location.file for entry in entries if entry.location} == {__file__}

@@ -1,0 +1,111 @@
+"""The state of a communicator, which one of the same ranks takes over once it is freed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from communicator_calls import (
+    allgather,
+    allreduce,
+    alltoallv,
+    bcast,
+    check,
+    close_idle_states,
+    long_double,
+    signatures,
+)
+
+MPI = pytest.importorskip("mpi4py.MPI")
+from mpicoll import Comm  # noqa: E402
+from mpicoll.mpi.communicator import state  # noqa: E402
+
+
+def test_many_communicators_are_mpis(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
+    """One rank has too many: all ranks leave this one to MPI, through whichever object."""
+    monkeypatch.setattr(state, "_MOST_SERVED", 1)
+    monkeypatch.setattr(state, "_live", {object()} if comm.rank == 0 else set())
+    check(comm, allreduce)
+    check(Comm(comm) if comm.rank else comm, allreduce)
+    assert not signatures(comm)
+
+
+@pytest.fixture
+def reused(served_at_once: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let communicators take over what freed ones have made."""
+    monkeypatch.setattr(state, "_MOST_IDLE", 2)
+    yield
+    close_idle_states()
+
+
+def _state(comm: Any) -> Any:
+    return comm.Get_attr(state._key())
+
+
+def _used(made: Any) -> Any:
+    """Return the state of a communicator after some calls, and free it."""
+    for call in (allreduce, bcast, alltoallv, long_double):
+        check(made, call)
+    assert made.allreduce(made.rank, MPI.MAX) == made.size - 1
+    last = _state(made)
+    made.Free()
+    return last
+
+
+@pytest.mark.usefixtures("reused")
+def test_a_communicator_takes_over_what_a_freed_one_of_the_same_ranks_has_made(comm: Any) -> None:
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    first = _used(comm.Dup())
+    made = len(first.dispatcher.plans)
+    for other in (comm.Split(0, comm.rank), comm.Create_cart([comm.size]), comm.Dup()):
+        assert MPI.Comm.Compare(other, comm) == MPI.CONGRUENT
+        assert _used(other) is first
+    assert len(first.dispatcher.plans) == made
+
+
+@pytest.mark.usefixtures("reused")
+def test_communicators_of_one_time_or_another_order_of_ranks_share_nothing(comm: Any) -> None:
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    first = _used(comm.Dup())
+    backwards, pair = comm.Split(0, -comm.rank), [comm.Dup(), comm.Dup()]
+    for each in (*pair, backwards):
+        check(each, allgather)
+    states = [_state(each) for each in (*pair, backwards)]
+    assert [each is first for each in states] == [True, False, False]
+    assert len({id(each.dispatcher) for each in states}) == 3
+    for each in (*pair, backwards):
+        check(each, allreduce)
+        each.Free()
+
+
+@pytest.mark.usefixtures("reused")
+def test_a_state_that_one_rank_has_dropped_is_reused_by_none(comm: Any) -> None:
+    """A rank closes its oldest states when it has too many, whatever the others have."""
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    first = _used(comm.Dup())
+    if comm.rank == 0:
+        state._idle.pop().close()
+    made = comm.Dup()
+    check(made, allreduce)
+    assert _state(made) is not first
+    assert first not in state._idle
+    made.Free()
+
+
+@pytest.mark.usefixtures("reused")
+def test_a_freed_communicator_makes_no_calls_of_the_next_one() -> None:
+    made = Comm(MPI.COMM_WORLD.Dup())
+    check(made, allreduce)
+    assert made.bcast("text") == "text"
+    made.Free()
+    following = Comm(MPI.COMM_WORLD.Dup())
+    check(following, allreduce)
+    for call in (made.Barrier, lambda: made.bcast("text"), lambda: allreduce(made)):
+        with pytest.raises(MPI.Exception):
+            call()
+    check(following, allreduce)
+    following.Free()
