@@ -157,11 +157,11 @@ for n in "${counts[@]}"; do
     # fault (mpicoll/gpu/README.md).
     for backend in mpi4py torch; do
         # CuPy compiles about 100 kernels on a machine that has none in its cache.
-        by_rank 120 arrays "$n" $backend $on_ranks/test_real_gpu.py $on_ranks/test_gpu.py
+        by_rank 120 arrays "$n" $backend $on_ranks/gpu
     done
     by_rank 80 symmetric "$n" torch $on_ranks/test_symmetric.py
     nccl "$n" by_rank 90 nccl "$n" mpi4py $on_ranks/test_native_nccl.py
-    nccl "$n" by_rank 110 nccl "$n" torch $on_ranks/test_nccl.py $on_ranks/test_gpu.py \
+    nccl "$n" by_rank 110 nccl "$n" torch $on_ranks/test_nccl.py $on_ranks/gpu \
         -k "(test_nccl or messages or natives) and not large"
     measure 20 "allreduce-$n" "$n" $schedules
     nccl "$n" measure 15 "nccl-allreduce-$n" "$n" native,native:nccl,ring@direct

@@ -243,7 +243,7 @@ def test_the_gpu_suite_serves_the_gpus_that_there_are(
     def counts(of: str) -> set[int]:
         return {int(each.split("-n ")[1].split()[0]) for each in launched if of in each}
 
-    assert counts("test_real_gpu.py") == counts("@staged") == ranks
+    assert counts("on_ranks/gpu") == counts("@staged") == ranks
     assert counts("test_native_nccl.py") == counts("native:nccl") == with_nccl
     assert output.count("left out, as") == left_out
     assert f"{gpus} GPU(s)" in output
