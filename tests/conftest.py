@@ -144,8 +144,8 @@ def _abort() -> None:
 
 LONG = (
     "test_jobs.py", "test_ranks.py", "test_hosts.py", "test_run.py", "test_mpi4py_suite.py",
-    "test_backend.py", "test_chaos.py", "test_report_page.py", "test_sanitizers.py",
-    "test_explain_page.py", "test_order.py", "test_shared_memory.py", "test_leaving.py",
+    "test_backend.py", "test_chaos.py", "test_page.py", "test_sanitizers.py",
+    "test_order.py", "test_shared_memory.py", "test_notes.py",
 )  # fmt: skip
 """Modules that take longest: where others run beside them, they begin first."""
 MARKED_FIXTURES = {"browser", "slurm"}

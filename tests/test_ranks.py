@@ -23,8 +23,8 @@ HERE = Path(__file__).parent
 EVERY, DTYPES, PLANS = "test_collectives", "test_dtypes_and_operators", "engine/test_plan"
 ARGUMENTS, SHARED = "calls/test_arguments", "engine/test_shared_memory"
 LAYOUTS, ENVIRONMENT = "on_ranks/test_layouts", "on_ranks/test_environment"
-LEAVING, ENDINGS = "engine/test_leaving", "engine/test_endings"
-DIFFERENT, KNOWN = "calls/test_different_calls", "calls/test_known_calls"
+LEAVING, ENDINGS = "memory/test_notes", "engine/test_endings"
+DIFFERENT, KNOWN = "calls/test_agreement", "calls/test_method_calls"
 COMMUNICATOR = tuple(
     f"on_ranks/communicator/test_{name}"
     for name in ("calls", "dispatcher", "classes", "state", "in_order", "recording", "buffers")

@@ -31,12 +31,12 @@ class Fault(NamedTuple):
 
 
 SHARED, EVERY = "tests/engine/test_shared_memory.py", "tests/test_collectives.py"
-BINDING, PLANS = "tests/engine/test_binding.py", "tests/engine/test_plan.py"
+BINDING, PLANS = "tests/calls/test_binding.py", "tests/engine/test_plan.py"
 SLOTS, CALLBACKS = "mpicoll/memory/slots.py", "tests/engine/test_program.py"
 SANITIZED = "tests/engine/test_sanitizers.py"
 COMPILED = "mpicoll/engine/compiled.py"
 KEYS, KEY_TESTS = "mpicoll/calls/call_key.c", "tests/calls/test_call_key.py"
-LEAVING, DIFFERENT = "tests/engine/test_leaving.py", "tests/calls/test_different_calls.py"
+LEAVING, DIFFERENT = "tests/memory/test_notes.py", "tests/calls/test_agreement.py"
 MESSAGES, LOWERED = "mpicoll/lowering/messages.py", "mpicoll/lowering/shared_memory.py"
 METHODS, MAILBOX = "mpicoll/calls/method_calls.py", "mpicoll/memory/mailbox.py"
 
@@ -209,7 +209,7 @@ FAULTS = {
     "a cached plan serves any dtype": Fault(
         "mpicoll/calls/arguments.py", "return (*self.signature.values(), self.in_place",
         'return (*(v for k, v in self.signature.items() if k != "dtype"), self.in_place',
-        "tests/calls/test_planner.py",
+        "tests/calls/test_plan_cache.py",
     ),
     "ranks run different plans for one call": Fault(
         "mpicoll/calls/arguments.py", "repr((plan, *self", "repr((None, *self",
