@@ -31,6 +31,8 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
 
+from torchcoll.backend import describe_group
+
 BACKEND = sys.argv[1]
 OPS = {
     "SUM": (sum, (torch.float32, torch.bfloat16, torch.int16, torch.complex64)),
@@ -414,6 +416,34 @@ def check_options_choose() -> None:
     same(x, sum(every()))
     with pytest.raises(ValueError, match="did you mean 'ring'"):
         dist.new_group(backend=BACKEND, pg_options="allreduce=rnig")
+
+
+def check_gloo_serves_groups_on_several_nodes() -> None:
+    """They are torch's own groups, so a call is gloo's alone, unless MPI carries it."""
+    whole, node = list(range(size())), [0, 1]
+    ours = "torchcoll over gloo" if BACKEND == "torchcoll" else "torchcoll over MPI"
+    pair = rank() < 2 and size() > 2
+    with patch.dict(os.environ, {"MPICOLL_RANKS_PER_NODE": "2" if size() > 2 else "1"}):
+        untouched = dist.new_group(whole, backend=BACKEND)
+        chosen = dist.new_group(whole, backend=BACKEND, pg_options={"allreduce": "ring"})
+        beside = dist.new_group(whole, backend=f"cpu:{BACKEND},cuda:fake")
+        with patch.dict(os.environ, {"TORCHCOLL_AS_GLOO": "1"}):
+            unmodified = dist.new_group(whole, backend="gloo")
+            on_one_node = dist.new_group(node, backend="gloo")
+        with patch.dict(os.environ, {"MPICOLL_REPRODUCIBLE": "1"}):
+            in_order = dist.new_group(whole, backend=BACKEND)
+    if BACKEND == "torchcoll":
+        for group in (untouched, beside, unmodified):
+            assert type(group) is dist.ProcessGroup
+        assert describe_group(untouched) == describe_group(unmodified) == "gloo"
+    assert describe_group(chosen) == describe_group(in_order) == ours
+    if pair:
+        assert describe_group(on_one_node) == "torchcoll over gloo"
+    for group in (untouched, chosen, beside, unmodified, in_order):
+        tensor = given(rank())
+        dist.all_reduce(tensor, group=group, async_op=True).wait()
+        same(tensor, sum(every()))
+        assert dist.get_backend(group) == dist.distributed_c10d._world.pg_map[group][0]
 
 
 def check_another_library_serves_gpus() -> None:

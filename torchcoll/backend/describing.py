@@ -7,6 +7,7 @@ from typing import Any
 import torch.distributed as dist
 
 from torchcoll.backend.group import Group
+from torchcoll.backend.registration import NAME, OVER_MPI
 from torchcoll.groups import libraries_by_device
 
 
@@ -26,5 +27,8 @@ def describe_group(group: Any = None) -> str:
     if group is None and (group := dist.group.WORLD) is None:
         raise ValueError("there is no default group: call init_process_group, or give a group")
     if not isinstance(group, Group):
-        return " and ".join(dict.fromkeys(libraries_by_device(group).values()))
+        libraries = libraries_by_device(group).values()
+        # On several nodes gloo serves a group that has our name.
+        names = ("gloo" if library in (NAME, OVER_MPI) else library for library in libraries)
+        return " and ".join(dict.fromkeys(names))
     return group.describe()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import torch
@@ -12,14 +13,17 @@ from torch.distributed import distributed_c10d
 from torchcoll.backend.choice import choose
 from torchcoll.backend.group import Group
 from torchcoll.backend.opening import open_over_mpi
+from torchcoll.backend.spanning import Place, is_left_to_gloo
 
 _GLOO = dist.ProcessGroup.BackendType.GLOO
 # torch's stubs lack what is private to it.
 c10d: Any = distributed_c10d
 
 
-def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Group:
+def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Any:
     """Make a group as `init_process_group` and `new_group` ask for it.
+
+    A group on several nodes is torch's own, over gloo, unless MPI carries its calls.
 
     Args:
         options: torch's: store, rank, size, timeout, name.
@@ -30,9 +34,15 @@ def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Group:
         ArgumentError: `pg_options` or ``TORCHCOLL_ALGORITHM`` names no such algorithm.
     """
     rank, size = options.group_rank, options.group_size
-    group = Group(options.store, rank, size, options=chosen)
+    place = Place(rank, size, options.global_ranks_in_group)
+    group: Any
     if over_mpi:
+        group = Group(options.store, rank, size, options=chosen)
         _exchange_over_mpi(group)
+    elif is_left_to_gloo(options.store, place, choose(chosen), options.timeout):
+        group = dist.ProcessGroup(options.store, rank, size)
+    else:
+        group = Group(options.store, rank, size, options=chosen)
     gloo = dist.ProcessGroupGloo(options.store, rank, size, timeout=options.timeout)
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
     gloo.options.group_name = options.group_id
@@ -70,9 +80,12 @@ def make_beside(
     else:
         options = None
     algorithms = choose(options)
-    plain, c10d.ProcessGroup = c10d.ProcessGroup, Group
+    call = signature(make).bind(size, rank, ranks, beneath, *extras, **named)
+    is_plain = rank is not None and not over_mpi and _is_left_to_gloo(call.arguments, algorithms)
+    plain = c10d.ProcessGroup
+    c10d.ProcessGroup = plain if is_plain else Group
     try:
-        group_and_store = make(size, rank, ranks, beneath, *extras, **named)
+        group_and_store = make(*call.args, **call.kwargs)
     finally:
         c10d.ProcessGroup = plain
     group, store = group_and_store
@@ -80,10 +93,20 @@ def make_beside(
         group.algorithms.update(algorithms)
         if over_mpi:
             _exchange_over_mpi(group)
+    if isinstance(group, dist.ProcessGroup):
         # What the program has asked for, and a group that it makes next takes after.
         c10d._world.pg_map[group] = (backend, store)
         c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
     return group_and_store
+
+
+def _is_left_to_gloo(arguments: Mapping[str, Any], algorithms: Mapping[str, str]) -> bool:
+    """Whether gloo serves a group, given the arguments of torch's maker of groups; collective."""
+    place = Place(
+        arguments["group_rank"], arguments["group_size"], arguments["global_ranks_in_group"]
+    )
+    store = c10d.PrefixStore(arguments["group_name"], arguments["store"])
+    return is_left_to_gloo(store, place, algorithms, arguments["timeout"])
 
 
 def _exchange_over_mpi(group: Group) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import monotonic, sleep
 from typing import Any
 from zlib import crc32
@@ -52,6 +53,23 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
     """
     keys = [_HERE.format(peer) for peer in range(size)]
     come(store, rank)
+    try:
+        wait_for_keys(store, keys, seconds, "come to the first call of this group")
+    except RankLost:
+        store.delete_key(keys[rank])
+        raise
+
+
+def wait_for_keys(store: Any, keys: Sequence[str], seconds: float, action: str) -> None:
+    """Return once a store has the keys of all ranks.
+
+    Args:
+        keys: one for each rank.
+        action: for the error: what a rank without a key did not do.
+
+    Raises:
+        RankLost: a rank has not set its key in so many seconds.
+    """
     end, nap = monotonic() + seconds, 1e-3
     # A wait in the store would keep other threads from it, which open other groups.
     while not (all_here := store.check(keys)) and monotonic() < end:
@@ -60,12 +78,9 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
     if all_here:
         return
     if missing := [peer for peer, key in enumerate(keys) if not store.check([key])]:
-        store.delete_key(keys[rank])
         ranks = ", ".join(map(str, missing))
         raise RankLost(
-            f"rank {ranks} did not come to the first call of this group within the timeout of "
-            f"{seconds:.3g} s",
-            rank=missing[0],
+            f"rank {ranks} did not {action} within the timeout of {seconds:.3g} s", rank=missing[0]
         )
 
 

@@ -23,6 +23,8 @@ from mpicoll.calls.order import is_asked_for
 from mpicoll.engine.extension import _compiled
 from mpicoll.errors import ArgumentError, Disagreement, brief
 from mpicoll.flight.groups import GroupFlight, join
+from mpicoll.machine.network import host_identity
+from mpicoll.machine.nodes import group_by_node, stated_node
 from mpicoll.mpi.communicator.dispatcher import Dispatcher
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
 from mpicoll.mpi.transport import exchange
@@ -72,11 +74,15 @@ class Offer(NamedTuple):
     Attributes:
         number: of a new state, where this is the first rank.
         idle: the numbers of states that this rank can reuse.
+        host: of this rank.
+        node: of this rank, as the user states it.
     """
 
     wishes: Wishes
     number: int
-    idle: tuple[int, ...] = ()
+    idle: tuple[int, ...]
+    host: str
+    node: int | None
 
 
 class State:
@@ -87,7 +93,8 @@ class State:
         number: the same on all ranks, and another one for each state of these members.
 
     Attributes:
-        is_mpi: MPI serves it, as too many others are ours, or some rank does not run the drop-in.
+        is_mpi: MPI serves it, as its ranks lie on several nodes, too many others are ours, or some
+            rank does not run the drop-in.
         folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
         methods: those that are made for it, by name.
@@ -121,13 +128,15 @@ def _state_of(comm: MPI.Intracomm) -> State:
         state.is_mpi = state.folds = True
         return state
     reusable = _take(members)
-    offers = exchange(comm, Offer(_wishes(), next(_numbers), tuple(reusable)), Offer)
+    offers = exchange(comm, _offer(tuple(reusable)), Offer)
     wishes = _agreed(comm.rank, [offer.wishes for offer in offers])
+    nodes, _ = group_by_node([offer.host for offer in offers], [offer.node for offer in offers])
     common = set(reusable).intersection(*(offer.idle for offer in offers))
     for number in reusable.keys() - common:
         reusable.pop(number).close()
     usable = sorted(number for number in common if reusable[number].wishes == wishes)
     state = reusable.pop(usable[0]) if usable else State(members, offers[0].number, wishes)
+    state.is_mpi = len(nodes) > 1
     _idle.extend(reusable.values())
     if usable:
         state.folds = False  # mpi4py has not duplicated this communicator
@@ -238,6 +247,15 @@ def is_fixed(comm: MPI.Comm) -> bool:
 def mpi_call(*arguments: Any) -> bool:
     """Leave a call to MPI."""
     return True
+
+
+def _offer(idle: tuple[int, ...]) -> Offer:
+    wishes, node = _wishes(), None
+    try:
+        node = stated_node(MPI.COMM_WORLD.rank)
+    except ArgumentError as error:
+        wishes = Wishes(error=str(error))
+    return Offer(wishes, next(_numbers), idle, host_identity(), node)
 
 
 def _wishes() -> Wishes:

@@ -19,6 +19,8 @@ from communicator_calls import (
 
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Comm  # noqa: E402
+from mpicoll.errors import CollectiveError  # noqa: E402
+from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 from mpicoll.mpi.communicator import state  # noqa: E402
 
 
@@ -109,3 +111,30 @@ def test_a_freed_communicator_makes_no_calls_of_the_next_one() -> None:
             call()
     check(following, allreduce)
     following.Free()
+
+
+def test_nothing_is_made_for_a_communicator_on_several_nodes(
+    monkeypatch: pytest.MonkeyPatch, comm: Any
+) -> None:
+    """MPI serves all of its calls, so no call makes a transport."""
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    monkeypatch.setenv(RANKS_PER_NODE, "1")
+    across = comm.Dup()
+    for call in (allreduce, bcast, allgather):
+        check(across, call)
+    assert across.allreduce(across.rank, MPI.MAX) == across.size - 1
+    assert _state(across).is_mpi
+    assert _state(across).dispatcher is None
+    across.Free()
+
+
+def test_an_impossible_node_of_one_rank_is_an_error_on_all(
+    monkeypatch: pytest.MonkeyPatch, comm: Any
+) -> None:
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    if comm.rank == 0:
+        monkeypatch.setenv(RANKS_PER_NODE, "none")
+    with pytest.raises(CollectiveError, match=f"{RANKS_PER_NODE} must be a number of ranks"):
+        allreduce(comm)
