@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, Self
 
 from mpicoll.backend import Array, Nodes, Transport
@@ -247,14 +248,21 @@ class Collectives(PointToPoint):
     # -- plans ------------------------------------------------------------------------
 
     def plan(
-        self, name: str, x: Array | None = None, *, op: Op = "sum", root: int = 0,
-        counts: Any = None, out: Array | None = None, algorithm: str = "auto",
+        self, name: str, x: Array | None = None, *op_and_root: Op | int, op: Op = "sum",
+        root: int = 0, counts: Any = None, out: Array | None = None, algorithm: str = "auto",
     ) -> Plan:  # fmt: skip
         """Bind a collective to its arrays, to run many times; collective, like MPI-4's ``_init``.
+
+        Args:
+            op_and_root: what the method of this name takes by position after `x`.
 
         ``plan.algorithm`` and ``plan.transport`` name what runs, ``plan.out`` is the array that
         holds the result after each run.
         """
+        if op_and_root:
+            method = signature(getattr(type(self), collective(name).name))
+            positional = method.bind(self, x, *op_and_root).arguments
+            op, root = positional.get("op", op), positional.get("root", root)
         try:
             return self._plan((name, x, out, op, root, counts, algorithm))
         except ArgumentError as error:

@@ -146,6 +146,22 @@ def test_barrier_waits_for_the_last(c: Collectives, algorithm: str) -> None:
         plan.start().wait()
 
 
+@pytest.mark.parametrize("name", ["allreduce", "scan", "reduce", "broadcast", "gather"])
+def test_plans_take_by_position_what_methods_take(c: Collectives, name: str) -> None:
+    op, root = ("max" if name in ("allreduce", "scan", "reduce") else "sum"), c.size - 1
+    positional = {"allreduce": (op,), "scan": (op,), "reduce": (op, root)}.get(name, (root,))
+    inputs = [values(input_shape(name, c.size, rank, (5,), None), "float32", rank)
+              for rank in range(c.size)]  # fmt: skip
+    wanted = expected(name, inputs, op, root, None)[c.rank]
+    x = device(c, inputs[c.rank], "float32")
+    compare(c, getattr(c, name)(x, *positional), wanted, "float32")
+    with c.plan(name, x, *positional) as plan:
+        plan.run()
+        compare(c, plan.out, wanted, "float32")
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        c.plan(name, x, *positional, 0, 0)
+
+
 @pytest.mark.parametrize("name", [name for name in COLLECTIVES if name != "barrier"])
 def test_methods_return_what_plans_do(c: Collectives, name: str) -> None:
     """The methods run thrice: agreed, built and cached."""
