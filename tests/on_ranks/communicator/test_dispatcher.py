@@ -55,7 +55,7 @@ def test_an_array_that_pickle_has_restored_is_found_as_others_are(
 
 def test_counts_may_change_in_every_call(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
     """One rank has gaps now and then; after many misses the methods are MPI's, on all ranks."""
-    monkeypatch.setattr(dispatcher, "_MISSES", 4)
+    monkeypatch.setattr(dispatcher, "UNKNOWN_COUNTS", 8)
     draw = random.Random(1)
     for turn in range(24):
         counts = [[draw.randrange(3) for _ in range(comm.size)] for _ in range(comm.size)]
@@ -77,9 +77,9 @@ def test_a_rank_that_need_not_wait_counts_with_the_others(
     monkeypatch: pytest.MonkeyPatch, comm: Any
 ) -> None:
     """Ranks between the root and the last one know a call that is MPI's, and go on at once."""
-    monkeypatch.setattr(dispatcher, "_MISSES", 4)
+    monkeypatch.setattr(dispatcher, "UNKNOWN_COUNTS", 8)
     monkeypatch.setattr(dispatcher.Dispatcher, "_plan", lambda own, arguments: None)
-    for turn in (1, 1, 1, *range(1, 8)):
+    for turn in (1, 1, 1, *range(1, 16)):
         counts = [5] * (comm.size - 1) + [turn]
         out = np.zeros(sum(counts))
         x = np.full(counts[comm.rank], comm.rank + turn)
