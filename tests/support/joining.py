@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 from forked import Forked, forked
-from launcher import ROOT, free_port
+from launcher import ROOT, SUPPORT, free_port
 
 from mpicoll.machine.launchers import LAUNCHERS
 
-CHILD = str(ROOT / "tests" / "support" / "launch_child.py")
+CHILD = str(SUPPORT / "launch_child.py")
+KEY = b"k" * 32
+"""The secret of a run."""
+SOON = 100.0
+"""Seconds: less than the 300 for which ranks wait for each other."""
 _VARIABLES = [name for each in LAUNCHERS for name in each[1:] if name]
 
 

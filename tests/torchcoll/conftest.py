@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from launcher import ROOT
 
-pytest.importorskip("torch")
-
 
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
