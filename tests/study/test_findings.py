@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from browsing import Opened
 from msgspec import convert
 from msgspec.structs import replace
 from reporting import fit
+from synthetic_studies import FORCED, SIZES, Truth, case, constant, make_launches, section_text
 
 from mpicoll.compare.comparison import load
 from mpicoll.measurement.launches import summed_up
@@ -24,17 +24,10 @@ from mpicoll.records.lines import (
     LaunchRecord,
     Record,
     RunRecord,
-    Speedup,
-    SpeedupVsOther,
-    SpeedupVsStrongest,
     Times,
 )
 from mpicoll.records.reading import encoded, only
-from mpicoll.records.reading import load as load_records
-from mpicoll.report.data import report
-from mpicoll.report.loading import load as load_report
 from mpicoll.study.cells import study_of
-from mpicoll.study.crossovers import Crossings
 from mpicoll.study.findings import (
     BACKENDS,
     BEATEN_CHOICE,
@@ -45,91 +38,12 @@ from mpicoll.study.findings import (
     SHORT,
     WINNERS,
     WITHIN,
-    findings,
 )
 from mpicoll.study.forms import forms_of, rows
-from mpicoll.study.launching import native_name
 from mpicoll.study.markdown import facts
-from mpicoll.study.outcome import found_in, write_outcome
-from mpicoll.study.page import page
+from mpicoll.study.outcome import found_in
 from mpicoll.study.questions import ONE_OR_TWO
-from mpicoll.study.run_environments import environments_of
 from mpicoll.study.sentences import OPEN
-
-SIZES = (64, 4096, 65536, 1048576)
-FORCED = native_name("ring")
-Truth = Callable[[str, int, int], float]
-"""The microseconds of an algorithm at a size in a launch."""
-
-
-def case(
-    algorithm: str, size: int, us: float, run: str, launch: int, environment: str = "mpich",
-    native: float | None = None, **more: object,
-) -> CaseRecord:  # fmt: skip
-    ratio = Speedup(native / us, 0.9 * native / us, 1.1 * native / us, "tie") if native else None
-    fields = {
-        "run": Run(id=run), "environment": environment, "launch": launch,
-        "collective": "allreduce", "algorithm": algorithm, "executed": algorithm,
-        "backend": "mpi4py", "library": "MPI", "transport": "symmetric", "dtype": "float32",
-        "op": "sum", "root": None, "in_place": False, "ranks": 4, "bytes_total": size,
-        "correct": True, "samples": 3, "samples_us": [0.99 * us, us, 1.01 * us],
-        "time_us": Times(us, 0.99 * us, 1.01 * us), "speedup_vs_native": ratio,
-    }  # fmt: skip
-    return CaseRecord(**{**fields, **more})  # type: ignore[arg-type]
-
-
-def make_launches(
-    truth: Truth, algorithms: Iterable[str], environment: str = "mpich", count: int = 10,
-    forced: str = "", seed: int = 0,
-) -> list[Record]:  # fmt: skip
-    """Return the records of launches that differ by 2 %, in all algorithms alike."""
-    random, records = Random(f"{environment} {forced} {seed}"), list[Record]()
-    native = native_name(forced) if forced else "native"
-    how = {"allreduce": Forced(forced, "ring", {}, True)} if forced else {}
-    for launch in range(count):
-        run, drift = f"{environment}-{forced}-{launch}-{seed}", random.gauss(1, 0.02)
-        records.append(
-            LaunchRecord(
-                configuration=f"{environment}{forced}",
-                launch=launch,
-                run=run,
-                environment=environment,
-                ranks=4,
-                forced=how,
-            )
-        )
-        for size in SIZES:
-            native_us = truth(native, size, launch) * drift
-            records.append(case(native, size, native_us, run, launch, environment))
-            for algorithm in algorithms:
-                us = truth(algorithm, size, launch) * drift * random.gauss(1, 0.004)
-                records.append(
-                    _side_by_side(algorithm, size, us, native_us, run, launch, environment, forced)
-                )
-    return records
-
-
-def _side_by_side(
-    algorithm: str, size: int, us: float, native: float, run: str, launch: int, environment: str,
-    forced: str,
-) -> CaseRecord:  # fmt: skip
-    record = case(algorithm, size, us, run, launch, environment, native)
-    if forced and record.speedup_vs_native:
-        ratio = record.speedup_vs_native
-        record.speedup_vs_native = None
-        record.speedup_vs_other = SpeedupVsOther(
-            ratio.ratio, ratio.low, ratio.high, "tie", against=f"mpi4py {native_name(forced)}"
-        )
-    return record
-
-
-def section_text(records: list[Record], section: str) -> str:
-    results = findings(study_of(records), Crossings(records, environments_of(records)))
-    return "\n".join(finding.text for finding in results if finding.section == section)
-
-
-def constant(**us: float) -> Truth:
-    return lambda algorithm, size, launch: us[algorithm.split("(")[0]] * (1 + size / 65536)
 
 
 def test_a_winner_is_told_with_sizes_factor_and_launches() -> None:
@@ -648,17 +562,6 @@ def test_configurations_whose_launches_all_failed_come_first() -> None:
     )
 
 
-def test_cells_tell_of_failed_launches(tmp_path: Path) -> None:
-    """So that a report of them has a warning."""
-    lost = LaunchRecord(configuration="a", launch=0, environment="a", ranks=4, message="no MPI")
-    records = [*make_launches(constant(native=10.0, ring=5.0), ["ring"]), lost]
-    (tmp_path / "a.jsonl").write_text("".join(f"{encoded(record)}\n" for record in records))
-    write_outcome([tmp_path / "a.jsonl"], tmp_path)
-    first, *_ = report(load_report([tmp_path / "cells.jsonl"])).notices
-    assert (first.severity, first.title) == ("error", "1 launch of a study failed")
-    assert first.places == ("a: no MPI",)
-
-
 def test_no_form_is_the_fastest_where_one_call_was_not_measured() -> None:
     over = "native:reduce+broadcast"
     records = make_launches(constant(native=10.0, **{over: 5.0}), [over])
@@ -700,80 +603,3 @@ def test_compare_and_report_take_intervals_from_launches(tmp_path: Path) -> None
     path = tmp_path / "launches.jsonl"
     path.write_text("".join(encoded(record) + "\n" for record in cases))
     assert [record.launches for record in load(path).values()] == [10]
-
-
-def test_the_outcome_links_every_figure_and_sums_up_every_cell(tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
-    records = make_launches(constant(native=10.0, ring=5.0), ["ring"])
-    path = tmp_path / "records.jsonl"
-    path.write_text("".join(encoded(record) + "\n" for record in records))
-    write_outcome([path], tmp_path)
-    text, page = ((tmp_path / name).read_text() for name in ("findings.md", "study.html"))
-    assert text.startswith("# Findings\n\n- 10 launches of 1 configuration")
-    assert "## Who wins where" in text
-    for anchor in re.findall(r"\(study\.html#([^)]*)\)", text):
-        assert f'<article id="{anchor}">' in page
-    cells = {
-        record.algorithm: record
-        for record in only(CaseRecord, load_records(tmp_path / "cells.jsonl"))
-    }
-    ring = cells["ring"]
-    assert ring.launches == 10 and isinstance(ring.speedup_vs_strongest, SpeedupVsStrongest)
-    assert ring.speedup_vs_strongest.ratio == pytest.approx(2, rel=0.01)
-    assert ring.speedup_vs_strongest.against == "mpi4py native"
-    assert ring.speedup_vs_strongest.environment == "mpich"
-    assert not isinstance(cells["native"].speedup_vs_strongest, SpeedupVsStrongest)
-
-
-PRINTED = """addEventListener("beforeprint", () => {
-  window.printed = [...document.querySelectorAll(".main-svg .legendtext, .main-svg .xtick text")]
-    .map(text => [text.closest(".js-plotly-plot").dataset.figure, getComputedStyle(text).fill]);
-})"""
-
-
-@pytest.mark.browser
-def test_a_printer_gets_every_figure_in_dark_ink(tmp_path: Path, browser: Any) -> None:
-    """Those below the end of the screen, too, on a screen that is dark."""
-    pytest.importorskip("plotly")
-    records = make_launches(constant(native=10.0), [FORCED])
-    for name in ("allgather", "broadcast", "reduce", "scatter"):
-        more = [case(FORCED, size, 9.0, "run", 0, collective=name) for size in SIZES]
-        records += more
-    study = study_of(records)
-    (tmp_path / "study.html").write_text(page(study, findings(study)))
-    opened = Opened(browser, tmp_path / "study.html", 1280, "[data-figure]", color_scheme="dark")
-    opened.tab.evaluate(PRINTED)
-    opened.tab.pdf()
-    printed = opened.tab.evaluate("window.printed")
-    places = opened.tab.locator("[data-figure]").evaluate_all(
-        "all => all.map(p => p.dataset.figure)"
-    )
-    assert len(places) == 5 and {place for place, _ in printed} == {*places}
-    assert {colour for _, colour in printed} == {"rgb(29, 35, 43)"}
-    # On the screen those in view are drawn again.
-    opened.tab.locator("[data-figure] .main-svg").first.wait_for(state="attached")
-    assert not opened.complaints
-    opened.tab.context.close()
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("width", [400, 1280])
-def test_the_page_draws_its_figures(width: int, tmp_path: Path, browser: Any) -> None:
-    """With names beside them, or below where they would leave no room; sizes as sentences say."""
-    pytest.importorskip("plotly")
-    algorithm = native_name("scatter_recursive_doubling_allgather")
-    records = make_launches(constant(native=10.0), [algorithm])
-    (tmp_path / "study.html").write_text(page(study_of(records), findings(study_of(records))))
-    opened = Opened(browser, tmp_path / "study.html", width, "[data-figure]")
-    assert opened.tab.locator(".main-svg").count() and not opened.complaints
-    plot, names, buttons = (
-        opened.tab.locator(selector).first.bounding_box()
-        for selector in (".nsewdrag", ".legend .traces", ".modebar-group")
-    )
-    assert plot["width"] > width / 2 and plot["height"] > 200
-    assert names["x"] > plot["x"] + plot["width"] or names["y"] > plot["y"] + plot["height"]
-    assert buttons["y"] + buttons["height"] <= min(plot["y"], names["y"])
-    ticks = opened.tab.locator(".xtick").all_text_contents()
-    assert ticks == ["64 B", "4K", "64K", "1M"]
-    assert opened.tab.evaluate("document.documentElement.scrollWidth") <= width
-    opened.shoot(f"study-{width}")
