@@ -140,12 +140,6 @@ STAGED_PIECE = 1 << 20
 
 Unit: bytes. Evidence: none measured. Gain: copies and messages overlap.
 """
-KERNEL_THREADS = 256
-"""Threads of a block in a kernel that folds many tensors.
-
-Unit: threads. Evidence: none measured. Gain: blocks of this size fill
-any GPU.
-"""
 
 # -- objects as messages, folds of the drop-in ---------------------------------------------------
 
@@ -165,6 +159,15 @@ GATHERED_RANKS = 3
 
 Unit: ranks. Evidence: SPR, 2026-11-28, two ranks, `allreduce` of an array of 800 bytes takes 6.0 us
 and 7.0 by the rule of more ranks. Gain: 14 %, and objects of any type on two and three ranks.
+"""
+
+# -- calls of the library ------------------------------------------------------------------------
+
+COPIED_CALL = 256 * 1024
+"""The largest call of the library that runs on copies of its arrays instead of being bound anew.
+
+Unit: bytes. Evidence: to bind a call takes as long as to copy so much; none recorded. Gain: small
+calls between nodes are not bound anew.
 """
 UNKNOWN_COUNTS = 64
 """Calls with counts that are not cached, in as many comparisons, before a method stays with MPI.

@@ -79,7 +79,7 @@ EXCEPTIONS = {
         "_WARMUP_CALLS": VARIABLE, "_REPEATS": VARIABLE, "_MAX_COUNT": LAYOUT,
         "_MOST_SERVED": LIMIT, "_MOST_IDLE": LIMIT, "_NAP": PATIENCE,
     },
-    "torchcoll/kernels.py": {"_PACK_BYTES": LAYOUT, "_MAX_ELEMENTS": LAYOUT},
+    "torchcoll/kernels.py": {"_THREADS": LAYOUT, "_PACK_BYTES": LAYOUT, "_MAX_ELEMENTS": LAYOUT},
     "torchcoll/launch.py": {"_LATER": PATIENCE},
     "torchcoll/messages.py": {"PLANS": LAYOUT},
     "torchcoll/requests.py": {"_MOST_SECONDS": LAYOUT},

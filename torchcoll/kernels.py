@@ -16,11 +16,11 @@ import torch
 from mpicoll.backend import Array, Thunk
 from mpicoll.gpu.driver import NO_CONTEXT, library
 from mpicoll.lowering.fusing import Steps, formula
-from mpicoll.tuning import KERNEL_THREADS
 
+_THREADS = 256
 _PACK_BYTES = 16
 """What a thread reads of an operand at once: the widest access that a GPU has."""
-_MAX_ELEMENTS = (1 << 31) - KERNEL_THREADS * _PACK_BYTES
+_MAX_ELEMENTS = (1 << 31) - _THREADS * _PACK_BYTES
 """Elements of one launch: torch hands numbers to a kernel as a C int."""
 _TYPES = {
     torch.float32: "float", torch.float64: "double",
@@ -71,8 +71,8 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
     launch, bind = library().cuLaunchKernel, library().cuCtxSetCurrent
     values = [*map(ctypes.c_void_p, addresses), ctypes.c_int(count)]
     places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-    blocks = -(-count // (KERNEL_THREADS * pack))
-    shape = [ctypes.c_uint(extent) for extent in (blocks, 1, 1, KERNEL_THREADS, 1, 1, 0)]
+    blocks = -(-count // (_THREADS * pack))
+    shape = [ctypes.c_uint(extent) for extent in (blocks, 1, 1, _THREADS, 1, 1, 0)]
     device, several = out.device, torch.cuda.device_count() > 1
 
     # The default argument keeps what `places` points to.
@@ -130,7 +130,7 @@ def source(op: str, count: int, steps: Steps, dtype: torch.dtype, pack: int = 1)
 typedef {_TYPES[dtype]} T;
 struct alignas({pack} * sizeof(T)) Pack {{ T at[{pack}]; }};
 extern "C" __global__ void fold({inputs}, T *result, int count) {{
-    const int first = (blockIdx.x * {KERNEL_THREADS} + threadIdx.x) * {pack};
+    const int first = (blockIdx.x * {_THREADS} + threadIdx.x) * {pack};
     if (first + {pack} <= count) {{
         {packs}
         Pack made;

@@ -13,9 +13,7 @@ from mpicoll.calls.natives import FOLDED, LEAVABLE_ALGORITHMS
 from mpicoll.calls.planner import Planner
 from mpicoll.engine.plan import Plan
 from mpicoll.peers.calls import Apart, OtherCall
-
-_COPIED = 256 * 1024
-"""Bytes up to which bound calls of the library's own run on copies: to bind them takes as long."""
+from mpicoll.tuning import COPIED_CALL
 
 Signals = tuple[Plan | None, Plan | None]
 """What runs before and after a plan."""
@@ -110,7 +108,7 @@ class PlanMaker:
                     build = self.planner.build_allocated
                     plan = self._signal("allreduce", private_comm) if is_barrier else build(copies)
             is_native = plan.executor == "native" and arguments.device != "gpu"
-            if is_native and arguments.nbytes > _COPIED:
+            if is_native and arguments.nbytes > COPIED_CALL:
                 plan.free()
                 plan = plan.without_arrays()
                 bound_comm = private_comm if plan.algorithm in LEAVABLE_ALGORITHMS else None
