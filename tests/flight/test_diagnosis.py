@@ -55,14 +55,6 @@ Write = Callable[..., list[Written]]
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the ranks of a test record."""
-    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
-    monkeypatch.setattr(RankLost, "found_in", "")
-    return tmp_path
-
-
-@pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Make the files of the ranks of a job; each group has a name, and ranks as text."""
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))

@@ -1,0 +1,65 @@
+"""Directories of flight files: removed, made again, limited in number, and those of other users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mpicoll
+from mpicoll.engine import _compiled
+from mpicoll.flight import directory, recorder
+from mpicoll.flight.layout import SUFFIX
+
+
+def test_nothing_stays_of_a_run_that_ends_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
+    mpicoll.threads(2)(lambda c: c.barrier())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_another_rank_removes_is_made_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank of a short run may end before another has opened its file."""
+    paths: list[Path] = []
+
+    def opened(job: str) -> Path:
+        paths.append(place / job)
+        paths[-1].mkdir()
+        if len(paths) < 3:
+            paths[-1].rmdir()
+        return paths[-1]
+
+    monkeypatch.setattr(recorder, "opened", opened)
+    recorder.Recorder("job", (0, 1), writers=_compiled).close()
+    assert len(paths) == 3
+    assert [file.suffix for file in paths[-1].iterdir()] == [SUFFIX]
+
+
+def test_few_directories_of_ended_jobs_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
+    for number in range(directory.MAX_JOBS + 5):
+        directory.opened(f"job-{number}")
+    folders = list(directory.home().iterdir())
+    assert len(folders) == directory.MAX_JOBS
+    assert directory.home().stat().st_mode & 0o777 == 0o700
+
+
+def test_somebody_elses_directory_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
+    directory.home().mkdir(mode=0o777)
+    directory.home().chmod(0o777)
+    with pytest.raises(PermissionError, match="not a directory of this user's alone"):
+        directory.opened("job")
