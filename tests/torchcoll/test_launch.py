@@ -9,10 +9,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,13 +18,10 @@ from joining import CHILD, forget_launcher, together, told
 from launcher import LIMIT, QUIRKS, ROOT, free_port, mpirun, python, ranks
 
 pytest.importorskip("torch")
-
 import torch.distributed as dist
 
 from mpicoll import ArgumentError
-from torchcoll import LaunchError, UnknownName, devices, launch, world
-from torchcoll.devices import choose_backend, own_gpus
-from torchcoll.rendezvous import Member
+from torchcoll import LaunchError, UnknownName, launch, world
 from torchcoll.rendezvous.mpi import is_equal
 from torchcoll.rendezvous.secret import private_directory
 from torchcoll.rendezvous.store import Rendezvous
@@ -52,9 +45,6 @@ def check(said: list[dict[str, Any]], size: int, *, only_loopback: bool = True) 
         if only_loopback:
             assert size == 1 or each["listening"]
             assert set(each["listening"]) <= {LOOPBACK}
-
-
-# -- explicit rendezvous ------------------------------------------------------------
 
 
 def rendezvous(form: str, folder: Path) -> tuple[str | None, dict[str, str]]:
@@ -97,9 +87,6 @@ def test_one_process_alone() -> None:
     ((code, output),) = together([{}])
     assert code == 0, output
     check(told(output), 1)
-
-
-# -- launchers ----------------------------------------------------------------------
 
 
 @pytest.mark.launches
@@ -151,9 +138,6 @@ def test_srun(tmp_path: Path) -> None:
     done = together([{}, {}], [{**shared, "SLURM_PROCID": str(rank)} for rank in range(2)])
     assert [code for code, _ in done] == [0, 0], done
     check(told("".join(output for _, output in done)), 2)
-
-
-# -- what is launched wrongly -------------------------------------------------------
 
 
 def test_an_unknown_interface_is_refused_before_anything_opens() -> None:
@@ -269,169 +253,6 @@ def test_a_stolen_directory_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     planted.write_text("somebody's file")
     with pytest.raises(LaunchError, match=r"cannot make .*: File exists"):
         private_directory()
-
-
-# -- which device -------------------------------------------------------------------
-
-
-def hosts(*gpus: list[str]) -> list[Member]:
-    return [Member("here", each, "too old") for each in gpus]
-
-
-@pytest.fixture(autouse=True)
-def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget after each test which GPU it has made this process's."""
-    monkeypatch.setattr(devices, "_chosen", None)
-
-
-@pytest.mark.parametrize(
-    ("everyone", "backend", "chosen"),
-    [
-        (hosts([], []), None, "gloo"),
-        (hosts(["a", "b"], ["a", "b"]), None, "cpu:gloo,cuda:nccl"),
-        (hosts(["a"], ["b"]), None, "cpu:gloo,cuda:nccl"),
-        (hosts(["a", "b"], ["a", "b"]), "gloo", "gloo"),
-    ],
-)
-def test_backend(
-    everyone: list[Member], backend: str | None, chosen: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    import torch
-
-    taken: list[int] = []
-    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
-    monkeypatch.setattr(devices, "_seen_gpus", lambda: everyone[1].gpus)
-    assert choose_backend(everyone, 1, backend) == chosen
-    assert taken == [len(each) - 1 for each in [everyone[1].gpus] if each]
-
-
-@pytest.mark.parametrize(
-    ("seen", "taken"),
-    [
-        (["ab", "ba"], ["a", "b"]),
-        (["abcd", "bcda", "cdab", "dabc"], ["a", "b", "c", "d"]),
-        (["ab", "a"], ["b", "a"]),
-        (["a", "ab", "ab"], ["a", "b", "a"]),
-        (["ab", "", "ab", "b"], ["a", "", "a", "b"]),
-    ],
-)
-def test_ranks_that_see_other_gpus_take_one_each(
-    seen: list[str], taken: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CUDA_VISIBLE_DEVICES may differ in order and in number."""
-    import torch
-
-    found: list[int] = []
-    monkeypatch.setattr(torch.cuda, "set_device", found.append)
-    for rank, gpus in enumerate(seen):
-        monkeypatch.setattr(devices, "_seen_gpus", partial(list, gpus))
-        choose_backend(hosts(*map(list, seen)), rank, "gloo")
-        assert [gpus[each] for each in found] == [*taken[rank]]
-        assert not found or devices.turn(5) == found[0]
-        found.clear()
-        devices._chosen = None
-    assert devices.turn(5) == 5
-
-
-def test_instances_of_a_gpu_have_its_address() -> None:
-    """Two of them are one for NCCL, whatever their UUIDs."""
-    whole = {"pci_domain_id": 0, "pci_bus_id": 0xB4, "pci_device_id": 0}
-    first, second = (SimpleNamespace(uuid=each, **whole) for each in "ab")
-    assert devices._identity(first) == devices._identity(second) == "0:b4:0"
-    assert devices._identity(SimpleNamespace(uuid="c")) == "c"
-    assert devices._identity(SimpleNamespace(uuid="d", **dict.fromkeys(whole, 0))) == "d"
-
-
-@pytest.mark.parametrize("current", [0, 1])
-def test_whether_a_graph_is_captured_is_asked_of_the_streams_own_gpu(
-    current: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    from torchcoll.arrays import TorchStream
-
-    now = [current]
-
-    @contextmanager
-    def use(stream: Any) -> Iterator[None]:
-        now.append(stream.device_index)
-        yield
-        now.pop()
-
-    monkeypatch.setattr(torch.cuda, "stream", use)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: now[-1])
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now[-1] == 1)
-    stream: Any = SimpleNamespace(device_index=1)
-    assert TorchStream(stream).is_capturing()
-    assert now == [current]
-
-
-@pytest.mark.parametrize(("used", "gpus", "taken"), [(True, ["c"], 2), (False, ["a", "b", "c"], 1)])
-def test_a_gpu_that_a_rank_uses_already_stays_its_own(
-    used: bool, gpus: list[str], taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    now = [2]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: now[-1])
-    monkeypatch.setattr(torch.cuda, "set_device", now.append)
-    monkeypatch.setattr(devices, "uses_gpu", lambda: used)
-    monkeypatch.setattr(devices, "_seen_gpus", lambda: ["a", "b", "c"])
-    assert own_gpus() == gpus
-    chosen = choose_backend(hosts(["a", "b", "c"], gpus), 1, None)
-    assert (chosen, now[-1]) == ("cpu:gloo,cuda:nccl", taken)
-
-
-@pytest.mark.parametrize(("used", "taken"), [(True, 2), (False, 1)])
-def test_tensors_lie_on_the_gpu_that_a_thread_uses_already(
-    used: bool, taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    from torchcoll.arrays import TorchArrays
-
-    now = [2]
-    monkeypatch.setattr("torchcoll.arrays.uses_gpu", lambda: used)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.setattr(torch.cuda, "set_device", now.append)
-    monkeypatch.setattr(torch, "empty", lambda *_shape, **_options: now[-1])
-    assert TorchArrays().on_gpu(4) == taken
-
-
-def test_shared_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
-    monkeypatch.setattr(devices, "_seen_gpus", lambda: ["a"])
-    with pytest.warns(UserWarning, match=r"ranks \[0, 1\] share one GPU: gloo is used. too old"):
-        assert choose_backend(hosts(["a"], ["a"]), 0, None) == "gloo"
-    with pytest.raises(LaunchError, match=r"ranks \[0, 1\] share one GPU: use gloo. too old"):
-        choose_backend(hosts(["a"], ["a"]), 0, "nccl")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert choose_backend(hosts(["a"], ["a"]), 0, "gloo") == "gloo"
-
-
-def test_nccl_for_ranks_that_may_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
-    monkeypatch.setattr(devices, "_seen_gpus", lambda: ["a"])
-    alike = [Member("here", ["a"]), Member("here", ["a"])]
-    assert choose_backend(alike, 0, None) == "cpu:gloo,cuda:nccl"
-    with pytest.warns(UserWarning, match="too old"):  # some rank has another NCCL
-        assert choose_backend([alike[0], *hosts(["a"])], 0, None) == "gloo"
-
-
-def test_no_gpu_for_nccl() -> None:
-    with pytest.raises(LaunchError, match="see no GPU"):
-        choose_backend(hosts([], []), 0, "nccl")
-
-
-# -- the parts ----------------------------------------------------------------------
 
 
 def test_importing_starts_nothing() -> None:
