@@ -76,11 +76,11 @@ def allreduce_columns(comm: Any) -> Any:
 
 def user_operator(commute: bool) -> Call:
     def call(comm: Any) -> Any:
-        def right(left: Any, both: Any, datatype: Any) -> None:
-            x, y = np.frombuffer(left, "int64"), np.frombuffer(both, "int64")
+        def append_digits(lhs: Any, out: Any, datatype: Any) -> None:
+            x, y = np.frombuffer(lhs, "int64"), np.frombuffer(out, "int64")
             y[:] += x * 10 ** (1 + np.log10(y).astype("int64"))  # associative, as MPI demands
 
-        op, out = MPI.Op.Create(right, commute), np.empty(3, "int64")
+        op, out = MPI.Op.Create(append_digits, commute), np.empty(3, "int64")
         comm.Allreduce(local_array(comm, "int64"), out, op)
         op.Free()
         return out if not commute else None

@@ -101,11 +101,11 @@ def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
                 instruction.source, everyone, me
             )
         elif isinstance(instruction, Combine):
-            left, right = (rank.view(side, everyone, me) for side in instruction[1:])
-            rank.view(instruction.target, everyone, me)[:] = rank.op(left, right)
+            lhs, rhs = (rank.view(side, everyone, me) for side in instruction[1:])
+            rank.view(instruction.target, everyone, me)[:] = rank.op(lhs, rhs)
         elif isinstance(instruction, Publish):
-            before = rank.flags.get((instruction.publication, instruction.tile - 1), sequence)
-            assert before == sequence, "the tiles of a message are counted"
+            previous = rank.flags.get((instruction.publication, instruction.tile - 1), sequence)
+            assert previous == sequence, "the tiles of a message are counted"
             rank.flags[instruction] = sequence
         elif isinstance(instruction, Await):
             receipt = program.receipts[instruction.receipt]
