@@ -17,6 +17,7 @@ from mpicoll.gpu.nccl import blocks, error_of
 from mpicoll.peers.contact import Answer
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import wait_polling
+from mpicoll.peers.search import AllRanks, Missing
 from torchcoll.finalizing import outliving
 from torchcoll.groups import Group, nccl_communicator, nccl_of
 
@@ -84,7 +85,7 @@ class NcclWaits(Waits):
         try:
             work.wait()
             if self.blocks:
-                wait_polling(work.is_completed, self._missing, self.stage, self.peers)
+                wait_polling(work.is_completed, self._awaited, self.stage, self.peers)
                 # A work that has failed counts as completed (`WorkNCCL::isCompleted`).
                 if error := error_of(nccl_communicator(self.group)):
                     raise self.lost(f"of which NCCL says: {error}")
@@ -94,8 +95,10 @@ class NcclWaits(Waits):
         except RuntimeError as error:
             raise self.failed(error, None) from error
 
-    def _missing(self) -> list[int]:
-        return list(dict.fromkeys(self.ranks)) or self.peers.absent(_is_elsewhere)
+    @property
+    def _awaited(self) -> Missing:
+        ranks = list(dict.fromkeys(self.ranks))
+        return (lambda: ranks) if ranks else AllRanks(self.peers, _is_elsewhere)
 
 
 _MOST_SECONDS = 1e8

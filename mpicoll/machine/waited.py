@@ -7,7 +7,10 @@ from time import monotonic
 _STOPPED = 1.0
 """Seconds between two looks from which on a process was stopped instead of waiting."""
 _FIRST, _LONGEST = 0.05, 2.0
-"""Seconds between two looks at the ranks that are missing: the longer a wait, the fewer."""
+"""Seconds between two looks at the ranks that are missing: the longer a wait, the fewer.
+
+With many ranks both are longer, as each look of each rank is a question.
+"""
 
 
 class Waited:
@@ -28,15 +31,20 @@ class Waited:
 
 
 class Looks(Waited):
-    """The seconds of a wait, and when it looks at the ranks that are missing."""
+    """The seconds of a wait, and when it looks at the ranks that are missing.
 
-    def __init__(self) -> None:
+    Args:
+        size: how many ranks wait in this way at a time.
+    """
+
+    def __init__(self, size: int = 1) -> None:
         super().__init__()
-        self.last, self.step = 0.0, _FIRST
+        scale = max(1.0, size.bit_length() / 2)
+        self.last, self.step, self.longest = 0.0, scale * _FIRST, scale * _LONGEST
 
     def is_due(self) -> bool:
         """Whether it is time to look at them, which counts as done."""
         if self.seconds - self.last <= self.step:
             return False
-        self.last, self.step = self.seconds, min(2 * self.step, _LONGEST)
+        self.last, self.step = self.seconds, min(2 * self.step, self.longest)
         return True

@@ -23,6 +23,7 @@ from mpicoll.mpi.arrays import numpy_dtype
 from mpicoll.mpi.requests import PrivateComm, Resources, StartedRequest, Waits, abort, of_collective
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.peers.known import Peers
+from mpicoll.peers.search import AllRanks
 from mpicoll.peers.watch import guarded
 
 _TYPES = {
@@ -106,7 +107,7 @@ def _persistent(
 ) -> Native:  # fmt: skip
     request = _make_request(comm, name, arguments, resources)
     title = f"MPI's own {name}"
-    waits = Waits(peers, Stage(title), peers.absent)
+    waits = Waits(peers, Stage(title), AllRanks(peers))
     begin, wait = waits.begin(request.Start), waits.until(request.Test)
 
     def start() -> Request:

@@ -28,6 +28,7 @@ from mpicoll.mpi.arrays import numpy_dtype
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import wait_polling
+from mpicoll.peers.search import AllRanks
 
 _BYTE = 1
 _TYPES = {
@@ -139,7 +140,7 @@ class Nccl:
                 aborted, so that its kernels end.
         """
         try:
-            wait_polling(partial(_is_done, stream), self.peers.absent, stage, self.peers)
+            wait_polling(partial(_is_done, stream), AllRanks(self.peers), stage, self.peers)
         except RankLost as error:
             self.lost = error
             self.communicator.abort()

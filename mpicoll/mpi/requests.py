@@ -17,8 +17,10 @@ from mpi4py import MPI
 from mpicoll.backend import Poll, Stage, Thunk
 from mpicoll.engine.background import Background
 from mpicoll.errors import RankLost
+from mpicoll.peers.contact import Answer
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import Patience, in_thread, wait_polling
+from mpicoll.peers.search import AllRanks, Missing
 from mpicoll.peers.watch import guarded
 from mpicoll.tuning import YIELDS
 
@@ -119,14 +121,12 @@ class Waits:
 
     Args:
         stage: in which this rank waits.
-        absent: returns the ranks that are missing in a collective; by default those whose
-            `requests` are not complete.
+        all_ranks: those of a collective; by default this rank waits for those whose `requests` are
+            not complete.
     """
 
-    def __init__(
-        self, peers: Peers, stage: Stage, absent: Callable[[], list[int]] | None = None
-    ) -> None:
-        self.peers, self.stage, self.absent = peers, stage, absent
+    def __init__(self, peers: Peers, stage: Stage, all_ranks: AllRanks | None = None) -> None:
+        self.peers, self.stage, self.all_ranks = peers, stage, all_ranks
         self.requests: list[tuple[MPI.Request, int]] = []
 
     def begin(self, start: Thunk) -> Thunk:
@@ -148,14 +148,20 @@ class Waits:
         try:
             # Ranks that share cores get theirs in turns, each with cold caches: a loop of C.
             if not (inside(test) if self.peers.spins else inside.comes(test, YIELDS)):
-                wait_polling(partial(inside, test), self.missing, self.stage, self.peers)
+                wait_polling(partial(inside, test), self.awaited, self.stage, self.peers)
         except MPI.Exception as error:
             raise self.failed(error) from error
 
-    def missing(self) -> list[int]:
-        """Return the ranks that are waited for, as far as they are known."""
-        if self.absent is not None:
-            return self.absent()
+    @property
+    def awaited(self) -> Missing:
+        """The ranks that are waited for."""
+        return self.all_ranks or self._senders
+
+    def missing(self) -> Sequence[int]:
+        """Return the ranks that are missing, as far as they are known."""
+        return self.awaited()
+
+    def _senders(self) -> list[int]:
         ranks = []
         for request, peer in self.requests:
             with suppress(MPI.Exception):
@@ -193,7 +199,7 @@ def completed(request: MPI.Request, peers: Peers, stage: Stage, *written: object
     Raises:
         RankLost: some rank did not come within the deadline.
     """
-    waits = Waits(peers, stage, partial(peers.absent, peers.is_behind))
+    waits = Waits(peers, stage, AllRanks(peers, peers.is_behind))
     try:
         waits.wait(request.Test)
     except BaseException:
@@ -266,12 +272,14 @@ class PrivateComm:
         _unfinished.extend(unfinished)
         self.peers.leave(self.stage.operation, error)
 
-    def missing(self) -> list[int]:
-        """Return the ranks that a call waits for: all complete it after all have begun it."""
+    @property
+    def missing(self) -> AllRanks:
+        """The ranks that a call waits for: all complete it after all have begun it."""
+        return AllRanks(self.peers, self._is_behind, self.stage.operation)
+
+    def _is_behind(self, answer: Answer) -> bool:
         calls = self.peers.calls
-        return self.peers.absent(
-            lambda answer: calls is not None and calls.is_behind(answer.call), self.stage.operation
-        )
+        return calls is not None and calls.is_behind(answer.call)
 
     def free(self) -> None:
         """Free the communicator, unless messages may be under way there."""
@@ -296,7 +304,7 @@ def within(
     """
     if not serves_threads():
         return guarded(call, peers, title, abort)()
-    return in_thread(call, missing or peers.absent, Stage(title), peers)
+    return in_thread(call, missing or AllRanks(peers), Stage(title), peers)
 
 
 def abort() -> None:
@@ -372,7 +380,7 @@ class StartedRequest:
 
     def _look(self, waits: Waits) -> None:
         if self.patience is None:
-            self.patience = Patience(waits.missing, waits.stage, waits.peers)
+            self.patience = Patience(waits.awaited, waits.stage, waits.peers)
         self.patience.look(self.test_request)
 
     def _finish(self) -> None:
@@ -446,7 +454,9 @@ def of_collective(
     """
     by_thread = on_host and serves_threads() and not resources.ops
     kind = BackgroundRequest if by_thread else StartedRequest
-    return kind(request, (resources, buffers), epilogue, Waits(peers, Stage(title), peers.absent))
+    return kind(
+        request, (resources, buffers), epilogue, Waits(peers, Stage(title), AllRanks(peers))
+    )
 
 
 def serves_threads() -> bool:

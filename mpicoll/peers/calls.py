@@ -121,15 +121,27 @@ class Calls:
         return (remote.epoch, remote.number) < (local.epoch, local.number) or _differs(local, state)
 
     def check(self, ranks: Sequence[int]) -> None:
-        """Compare the call that this rank is in with that of ranks that it waits for.
+        """Ask ranks that this one waits for in which call they are, and compare it with its own.
+
+        Raises:
+            OtherCall: one of them is in another call.
+        """
+        if self._is_in_call(self.position):
+            self.compare(self.ask(ranks))
+
+    def _is_in_call(self, local: CallPosition) -> bool:
+        return not local.is_complete and local.epoch == self.exchanges()
+
+    def compare(self, states: Sequence[CallState | None]) -> None:
+        """Compare the call that this rank is in with those of others.
 
         Raises:
             OtherCall: one of them is in another call.
         """
         local = self.position
-        if local.is_complete or local.epoch != self.exchanges():
+        if not self._is_in_call(local):
             return
-        for state in self.ask(ranks):
+        for state in states:
             if state is not None and _differs(local, state):
                 self.left = local.plan
                 raise OtherCall("the ranks are in different calls")

@@ -65,6 +65,7 @@ class Notice(msgspec.Struct):
     """A rank's notice that it has left an operation, and for want of which rank."""
 
     rank: int
+    operation: int
     text: str
     lost: int | None
 
@@ -81,7 +82,7 @@ _answer = msgspec.json.Decoder(Answer).decode
 _question = msgspec.json.Decoder(Question).decode
 
 Reply = Callable[[int], Answer]
-Hear = Callable[[int, tuple[str, int | None]], None]
+Hear = Callable[[Notice], None]
 
 
 class Address(NamedTuple):
@@ -119,7 +120,7 @@ class _Listener:
         key, reply, hear = self.groups[name]
         question = _question(_read(connection, key, nonce))
         if question.told is not None:
-            hear(question.told.rank, (question.told.text, question.told.lost))
+            hear(question.told)
         answer = reply(question.operation)
         answer.left = _short(answer.left)
         _write(connection, key, nonce[::-1], msgspec.json.encode(answer))
@@ -150,7 +151,7 @@ class Contact:
 
     def __init__(
         self, rank: int, exchange: Callable[..., list[tuple[Address, bytes]]], one_host: bool,
-        reply: Reply, hear: Hear = lambda rank, notice: None,
+        reply: Reply, hear: Hear = lambda notice: None,
     ) -> None:  # fmt: skip
         self.hear = hear
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -77,7 +77,7 @@ class Peers(HasDeadline):
         self.has_lost = False
         self.inside: Any = _compiled.Counted(operator.call)
         self.serve: Callable[[float], object] | None = None
-        self.notices: dict[int, tuple[str, int | None]] = {}
+        self.notices: dict[int, Notice] = {}
 
     def open(
         self, shared: MappedMemory | None, nodes: Nodes, exchange: Callable[..., list[Any]]
@@ -89,9 +89,7 @@ class Peers(HasDeadline):
             shared.wait_policy.lost = self._lost_in_memory
             shared.wait_policy.deadline = self._deadline
         if self.size > 1 and (shared is None or shared.mailbox is None):
-            self.contact = Contact(
-                self.rank, exchange, len(nodes) == 1, self._reply, self.notices.__setitem__
-            )
+            self.contact = Contact(self.rank, exchange, len(nodes) == 1, self._reply, self._take)
 
     def ask_for_calls(self) -> None:
         """Let ranks that wait ask in which call others are, where all can be asked."""
@@ -102,9 +100,7 @@ class Peers(HasDeadline):
 
     def _ask_for_calls(self, ranks: Sequence[int]) -> list[CallState | None]:
         assert self.contact is not None
-        answers = self.contact.ask(ranks, _ANY).values()
-        return [answer.call if isinstance(answer, Answer) and not answer.freed else None
-                for answer in answers]  # fmt: skip
+        return _calls_in(self.contact.ask(ranks, _ANY).values())
 
     def close(self) -> None:
         """Answer other ranks no more."""
@@ -154,7 +150,17 @@ class Peers(HasDeadline):
             # This process may end before it is asked.
             other_ranks = (r for r in range(self.size) if r not in (self.rank, root))
             far = [rank for rank in other_ranks if rank not in self.processes]
-            self.contact.tell(far[:_MOST_TOLD], Notice(self.rank, described(error), root))
+            notice = Notice(self.rank, operation, described(error), root)
+            self.contact.tell(far[:_MOST_TOLD], notice)
+
+    def _take(self, notice: Notice) -> None:
+        """Take the notice of another rank; the thread that answers calls it."""
+        self.notices[notice.rank] = notice
+
+    def have_told(self, operations: Collection[int]) -> list[int]:
+        """Return the ranks that have told of their own accord that they left an operation."""
+        notices = list(self.notices.values())
+        return [notice.rank for notice in notices if notice.operation in operations]
 
     def post(self, operation: int, text: str, lost: int | None = None) -> None:
         """State a short text about an operation, and the rank that is missing there."""
@@ -218,7 +224,7 @@ class Peers(HasDeadline):
             return State()
         answer = _asked_twice(self.contact, [peer], operation)[peer]
         if answer == ENDED and peer in self.notices:
-            return _state_of_ended("", *self.notices[peer])
+            return _state_of_ended("", self.notices[peer].text, self.notices[peer].lost)
         return _state_from_answer(peer, answer)
 
     def _near(self, peer: int, operation: int) -> State:
@@ -240,14 +246,50 @@ class Peers(HasDeadline):
         return State(awaited_rank=notes.waits_for(peer))
 
     def have_gone(self, ranks: Sequence[int], operation: int) -> bool:
-        """Whether one of these ranks will not come."""
-        near = [rank for rank in ranks if rank in self.processes and self.shared is not None]
-        if any(self._near(rank, operation).will_not_come for rank in near):
-            return True
+        """Whether one of these ranks will not come.
+
+        Raises:
+            OtherCall: one of them is in another call.
+        """
+        answers = self.ask(ranks, operation)
+        self.compare_calls(answers)
+        return self.will_not_come(ranks, answers, operation)
+
+    def ask(self, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:
+        """Return the answers of ranks, of those of this node only where their calls matter."""
         if self.contact is None:
-            return False
-        answers = self.contact.ask([rank for rank in ranks if rank not in near], operation)
-        return any(self._answered(rank, answer).will_not_come for rank, answer in answers.items())
+            return {}
+        asked = [rank for rank in ranks if self.calls is not None or not self._is_near(rank)]
+        return self.contact.ask(asked, operation)
+
+    def compare_calls(self, answers: Mapping[int, Answer | str]) -> None:
+        """Compare the call that this rank is in with those of ranks that have answered.
+
+        Raises:
+            OtherCall: one of them is in another call.
+        """
+        if self.calls is not None:
+            self.calls.compare(_calls_in(answers.values()))
+
+    def will_not_come(
+        self, ranks: Sequence[int], answers: Mapping[int, Answer | str], operation: int
+    ) -> bool:
+        """Whether one of some ranks has ended or left, as the system or its answer says."""
+        near = [rank for rank in ranks if self._is_near(rank)]
+        states = [self._near(rank, operation) for rank in near]
+        states += [
+            self.state_of(rank, answer) for rank, answer in answers.items() if rank not in near
+        ]
+        return any(state.will_not_come for state in states)
+
+    def _is_near(self, rank: int) -> bool:
+        return self.shared is not None and rank in self.processes
+
+    def near_missing(self, operation: int) -> list[int]:
+        """Return the ranks of this node that have ended or left, or are stopped."""
+        other_ranks = (rank for rank in range(self.size) if rank != self.rank)
+        near = [rank for rank in other_ranks if self._is_near(rank)]
+        return [rank for rank in near if self._near(rank, operation).fact]
 
     def absent(
         self, is_late: Callable[[Answer], bool] = lambda answer: False, operation: int = GROUP
@@ -257,21 +299,20 @@ class Peers(HasDeadline):
         Those that have ended or left it, are stopped or cannot be reached; else those whose answer
         is late.
         """
-        other_ranks = [rank for rank in range(self.size) if rank != self.rank]
-        near = [rank for rank in other_ranks if self.shared is not None and rank in self.processes]
-        if missing := [rank for rank in near if self._near(rank, operation).fact]:
+        if missing := self.near_missing(operation):
             return missing
         if self.contact is None:
             return []
+        other_ranks = [rank for rank in range(self.size) if rank != self.rank]
         answers = self.contact.ask(other_ranks, operation)
-        out = [rank for rank, answer in answers.items() if self._answered(rank, answer).fact]
+        out = [rank for rank, answer in answers.items() if self.state_of(rank, answer).fact]
         # One that has told of the rank that it lost may be on its way to end.
         if missing := [rank for rank in out if rank not in self.notices]:
             return missing
         replies = {rank: answer for rank, answer in answers.items() if isinstance(answer, Answer)}
         return [rank for rank, answer in replies.items() if is_late(answer)] or out
 
-    def _answered(self, peer: int, answer: Answer | str) -> State:
+    def state_of(self, peer: int, answer: Answer | str) -> State:
         """Return the state of a rank that has answered.
 
         One that freed the group after it had completed the call in which this one is keeps nobody
@@ -330,6 +371,12 @@ class Peers(HasDeadline):
     def _lost_in_memory(self, context: WaitContext, reason: str) -> RankLost:
         stage = Stage(context.what, context.round, context.rounds, context.operation)
         return self.lost(stage, [context.peer], reason)
+
+
+def _calls_in(answers: Iterable[Answer | str]) -> list[CallState | None]:
+    """Return the call of each rank that has answered, None where it has freed the group."""
+    return [answer.call if isinstance(answer, Answer) and not answer.freed else None
+            for answer in answers]  # fmt: skip
 
 
 def _asked_twice(contact: Contact, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from time import sleep
@@ -13,18 +13,18 @@ from mpicoll.backend import Stage
 from mpicoll.machine.background import background, is_done
 from mpicoll.machine.waited import Looks
 from mpicoll.peers.known import Peers
+from mpicoll.peers.search import Missing, search
 from mpicoll.tuning import FIRST_NAP, LAST_NAP, POLL_SECONDS, YIELDS
 
 T = TypeVar("T")
 
 
-def wait_polling(
-    test: Callable[[], bool], missing: Callable[[], Sequence[int]], stage: Stage, peers: Peers
-) -> None:
+def wait_polling(test: Callable[[], bool], missing: Missing, stage: Stage, peers: Peers) -> None:
     """Return when `test` says so.
 
     Args:
-        missing: returns the ranks that this one still waits for, as far as they are known.
+        missing: returns the ranks that this one still waits for, as far as they are known;
+            `AllRanks` in a collective.
 
     Raises:
         RankLost: one of them has ended or left the operation, or the deadline has passed.
@@ -52,9 +52,10 @@ class Patience:
         missing: as for `wait_polling`.
     """
 
-    def __init__(self, missing: Callable[[], Sequence[int]], stage: Stage, peers: Peers) -> None:
-        self.missing, self.stage, self.peers = missing, stage, peers
-        self.waited, self.is_told = Looks(), False
+    def __init__(self, missing: Missing, stage: Stage, peers: Peers) -> None:
+        self.stage, self.peers = stage, peers
+        self.search = search(peers, missing)
+        self.waited, self.is_told = Looks(peers.size), False
 
     def look(self, test: Callable[[], bool]) -> None:
         """Look at the clock, and now and then at the ranks that are missing.
@@ -65,18 +66,18 @@ class Patience:
         waited, peers = self.waited, self.peers
         waited.look()
         if waited.is_due():
-            missing, self.is_told = self.missing(), True
+            told = self.search.have_told(self.stage.operation)
+            if told and not test():
+                raise peers.lost(self.stage, told, "which will not come")
+            ranks, self.is_told = self.search.next_ranks(), True
             waited.look()  # a rank may be asked for as long as a second, which is no suspension
-            peers.wait_for(missing[0] if missing else None)
-            if peers.calls is not None:
-                peers.calls.check(missing)
-                waited.look()
-            if peers.have_gone(missing, self.stage.operation) and not test():
-                raise peers.lost(self.stage, self.missing(), "which will not come")
+            has_gone = self.search.ask(ranks, self.stage.operation)
             waited.look()
+            if has_gone and not test():
+                raise peers.lost(self.stage, self.search.missing(), "which will not come")
         if waited.seconds > peers.deadline:
             reason = f"which did not come in {waited.seconds:.3g} s"
-            raise peers.lost(self.stage, self.missing(), reason)
+            raise peers.lost(self.stage, self.search.missing(), reason)
 
     def end(self) -> None:
         """Wait for nobody any more."""
@@ -94,7 +95,7 @@ def _comes(test: Callable[[], bool]) -> bool:
 
 
 def in_thread(
-    call: Callable[[], T], missing: Callable[[], Sequence[int]], stage: Stage, peers: Peers,
+    call: Callable[[], T], missing: Missing, stage: Stage, peers: Peers,
     undo: Callable[[T], object] | None = None,
 ) -> T:  # fmt: skip
     """Return the result of a call that can only block, such as one that makes a group.

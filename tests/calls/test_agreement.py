@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import permutations
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from run_collective import compare, device
 
 from mpicoll import CollectiveError, Collectives, Disagreement, RankLost
 from mpicoll.machine.nodes import RANKS_PER_NODE
+from mpicoll.machine.waited import Looks
+from mpicoll.peers.contact import Contact, _Listener
 
 pytestmark = pytest.mark.ranks(2, 3)
 
@@ -134,6 +137,41 @@ def test_ranks_of_several_nodes_in_different_calls(
 ) -> None:
     """They exchange nothing beforehand, and ask each other while they wait."""
     test_ranks_in_different_calls(apart, name, deviating)
+
+
+@pytest.mark.launch_only
+@pytest.mark.parametrize("name", ["native", "exchange", "reduce by messages"])
+def test_a_look_at_a_late_rank_is_one_question(
+    apart: Collectives, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The rank comes once it has been asked, so others have looked."""
+    c, run, was_asked = apart, CALLS[name], Event()
+    questions, looks = list[int](), list[bool]()
+    ask, answer, is_due = Contact._ask_once, _Listener._answer, Looks.is_due
+
+    def ask_once(contact: Contact, rank: int, question: Any) -> Any:
+        questions.append(rank)
+        return ask(contact, rank, question)
+
+    def tell(listener: _Listener, connection: Any) -> None:
+        answer(listener, connection)
+        was_asked.set()
+
+    def look(waited: Looks) -> bool:
+        looks.append(is_due(waited))
+        return looks[-1]
+
+    for _ in range(2):
+        run(c)
+    monkeypatch.setattr(Contact, "_ask_once", ask_once)
+    monkeypatch.setattr(_Listener, "_answer", tell)
+    monkeypatch.setattr(Looks, "is_due", look)
+    if c.rank == c.size - 1:
+        assert was_asked.wait(100)
+    run(c)
+    counts = len(questions), sum(looks)
+    all_questions, all_looks = zip(*c.exchange(counts, tuple[int, int]), strict=True)
+    assert 0 < sum(all_questions) <= sum(all_looks) + 1
 
 
 @pytest.mark.launch_only

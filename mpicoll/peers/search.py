@@ -1,0 +1,152 @@
+"""Search for the rank that keeps a wait from its end, by few questions.
+
+In a collective every rank waits for all others. Each look of a rank asks one other rank, so a look
+of p ranks costs p questions. The distance to that rank doubles from look to look. Ranks pass on
+whom they wait for and that they have left, so news reaches all ranks within about log2(p) looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mpicoll.memory.notes import GROUP
+from mpicoll.peers.contact import Answer
+from mpicoll.peers.known import Peers
+
+Missing = Callable[[], Sequence[int]]
+"""Returns the ranks that a wait is still for, as far as they are known."""
+
+
+def _is_unknown(_: Answer) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class AllRanks:
+    """The ranks of a collective, of which nobody knows who is missing before they are asked.
+
+    Attributes:
+        is_late: whether an answer says that a rank has not come.
+        operation: the number of the collective.
+    """
+
+    peers: Peers
+    is_late: Callable[[Answer], bool] = _is_unknown
+    operation: int = GROUP
+
+    def __call__(self) -> list[int]:
+        """Return the missing ranks, of all that are asked."""
+        return self.peers.absent(self.is_late, self.operation)
+
+
+class Search(Protocol):
+    """What a rank finds out during one wait."""
+
+    def have_told(self, operation: int) -> Sequence[int]:
+        """Return the ranks that have told this one that they left the operation."""
+
+    def next_ranks(self) -> Sequence[int]:
+        """Return the ranks to ask now."""
+
+    def ask(self, ranks: Sequence[int], operation: int) -> bool:
+        """Ask ranks, and return whether one will not come.
+
+        Raises:
+            OtherCall: a rank is in another call.
+        """
+
+    def missing(self) -> Sequence[int]:
+        """Return the missing ranks, for an error."""
+
+
+def search(peers: Peers, missing: Missing) -> Search:
+    """Return the search of a new wait."""
+    return _AmongAll(missing) if isinstance(missing, AllRanks) else _AmongSenders(peers, missing)
+
+
+class _AmongSenders:
+    """Asks the ranks whose messages have not come."""
+
+    def __init__(self, peers: Peers, missing: Missing) -> None:
+        self.peers, self._missing = peers, missing
+
+    def have_told(self, operation: int) -> Sequence[int]:
+        # Messages without a number are the user's own.
+        return self.peers.have_told((operation,)) if operation else ()
+
+    def next_ranks(self) -> Sequence[int]:
+        return self._missing()
+
+    missing = next_ranks
+
+    def ask(self, ranks: Sequence[int], operation: int) -> bool:
+        self.peers.wait_for(ranks[0] if ranks else None)
+        return self.peers.have_gone(ranks, operation)
+
+
+class _AmongAll:
+    """Asks one rank in each look.
+
+    Attributes:
+        suspect: the rank that is missing, as far as this one knows.
+        is_certain: that rank has ended or left, is stopped or cannot be reached.
+    """
+
+    def __init__(self, all_ranks: AllRanks) -> None:
+        self.all_ranks, self.peers = all_ranks, all_ranks.peers
+        self.suspect: int | None = None
+        self.is_certain = False
+        self._looks = 0
+
+    def have_told(self, operation: int) -> Sequence[int]:
+        return self.peers.have_told((operation, GROUP))
+
+    def next_ranks(self) -> Sequence[int]:
+        """Return the rank at a distance of 1, 2, 4, ..., and later at any other one."""
+        size, rank = self.peers.size, self.peers.rank
+        if size == 1:
+            return ()
+        cycle, step = divmod(self._looks, (size - 1).bit_length())
+        self._looks += 1
+        return ((rank + 1 + ((1 << step) - 1 + cycle) % (size - 1)) % size,)
+
+    def ask(self, ranks: Sequence[int], operation: int) -> bool:
+        near = self.peers.near_missing(operation)
+        answers = self.peers.ask(ranks, operation)
+        if near:
+            self.suspect, self.is_certain = near[0], True
+        for rank, answer in answers.items():
+            self._hear(rank, answer)
+        self.peers.wait_for(self.suspect)
+        self.peers.compare_calls(answers)
+        return self.peers.will_not_come([*near, *ranks], answers, operation)
+
+    def _hear(self, rank: int, answer: Answer | str) -> None:
+        """Note which rank is missing, as the answer of a rank says it."""
+        if self.is_certain:
+            return
+        if self.peers.state_of(rank, answer).fact:
+            self.suspect, self.is_certain = rank, True
+        elif isinstance(answer, Answer):
+            if self.all_ranks.is_late(answer):
+                self.suspect = rank
+            elif answer.awaits not in (None, self.peers.rank):
+                self.suspect = answer.awaits
+
+    def missing(self) -> Sequence[int]:
+        suspect, operation = self.suspect, self.all_ranks.operation
+        if suspect is not None and self._is_missing(suspect, operation):
+            return [suspect]
+        return self.all_ranks()
+
+    def _is_missing(self, rank: int, operation: int) -> bool:
+        if rank in self.peers.near_missing(operation):
+            return True
+        answers = self.peers.ask([rank], operation)
+        return any(
+            self.peers.state_of(rank, answer).fact
+            or (isinstance(answer, Answer) and self.all_ranks.is_late(answer))
+            for answer in answers.values()
+        )
