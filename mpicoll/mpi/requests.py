@@ -19,7 +19,7 @@ from mpicoll.engine.background import Background
 from mpicoll.errors import RankLost
 from mpicoll.peers.contact import Answer
 from mpicoll.peers.known import Peers
-from mpicoll.peers.polling import Patience, in_thread, wait_polling
+from mpicoll.peers.polling import Patience, in_thread, still_comes, wait_polling
 from mpicoll.peers.search import AllRanks, Missing
 from mpicoll.peers.watch import guarded
 from mpicoll.tuning import YIELDS
@@ -172,8 +172,8 @@ class Waits:
     def look(self) -> None:
         """Raise RankLost where a rank that is missing will not come."""
         is_hopeless = self.peers.have_gone(self.missing(), self.stage.operation)
-        if is_hopeless and (missing := self.missing()):
-            raise self.peers.lost(self.stage, missing, "which will not come")
+        if is_hopeless and not still_comes(lambda: not self.missing()):
+            raise self.peers.lost(self.stage, self.missing(), "which will not come")
 
     def lost(self, reason: str) -> RankLost:
         """Return the error of a wait, given the reason as the end of a sentence."""

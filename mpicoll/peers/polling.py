@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from time import sleep
+from time import monotonic, sleep
 from typing import TypeVar
 
 from mpicoll.backend import Stage
@@ -17,6 +17,8 @@ from mpicoll.peers.search import Missing, search
 from mpicoll.tuning import FIRST_NAP, LAST_NAP, POLL_SECONDS, YIELDS
 
 T = TypeVar("T")
+_TRANSIT = 0.1
+"""Seconds for which messages of a rank that has ended may be on their way."""
 
 
 def wait_polling(test: Callable[[], bool], missing: Missing, stage: Stage, peers: Peers) -> None:
@@ -67,13 +69,13 @@ class Patience:
         waited.look()
         if waited.is_due():
             told = self.search.have_told(self.stage.operation)
-            if told and not test():
+            if told and not still_comes(test):
                 raise peers.lost(self.stage, told, "which will not come")
             ranks, self.is_told = self.search.next_ranks(), True
             waited.look()  # a rank may be asked for as long as a second, which is no suspension
             has_gone = self.search.ask(ranks, self.stage.operation)
             waited.look()
-            if has_gone and not test():
+            if has_gone and not still_comes(test):
                 raise peers.lost(self.stage, self.search.missing(), "which will not come")
         if waited.seconds > peers.deadline:
             reason = f"which did not come in {waited.seconds:.3g} s"
@@ -83,6 +85,18 @@ class Patience:
         """Wait for nobody any more."""
         if self.is_told:
             self.peers.wait_for(None)
+
+
+def still_comes(test: Callable[[], bool]) -> bool:
+    """Whether a test holds although a rank that it waits for has ended.
+
+    All messages of that rank may have been sent. The library takes in what is on its way during
+    several tests.
+    """
+    end = monotonic() + _TRANSIT
+    while not (holds := _comes(test)) and monotonic() < end:
+        pass
+    return holds
 
 
 def _comes(test: Callable[[], bool]) -> bool:

@@ -125,3 +125,15 @@ def test_a_rank_that_tells_why_it_left_ends_the_wait_of_the_others(
     with pytest.raises(RankLost) as raised:
         wait_polling(lambda: False, missing, stage, peers)
     assert raised.value.rank == (3 if is_told else 1)
+
+
+def test_the_last_messages_of_a_rank_that_has_ended_arrive() -> None:
+    """The library takes in what is on its way during several tests."""
+    peers, contact, _ = waiting(8, {1: ENDED})
+    tests_after_the_question = iter(range(60))
+
+    def test() -> bool:
+        return bool(contact.asked) and next(tests_after_the_question) == 50
+
+    wait_polling(test, AllRanks(peers, peers.is_behind), Stage("an exchange"), peers)
+    assert contact.asked
