@@ -542,8 +542,8 @@ class Native(NamedTuple):
         transport: how its arrays reach the library, for the record.
         averages: whether the library divides a mean itself.
         method: the library's own method as its users write it; None where `run` is that.
-        run_on: runs it on arrays that are like its own, and keeps none of them; None where it must
-            be bound to them.
+        run_on: runs it on arrays that are like its own, and keeps none of them; None for arrays on
+            a GPU.
     """
 
     run: Thunk
@@ -559,10 +559,17 @@ class Native(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A flat array for one peer; None is an empty signal."""
+    """A flat array for one peer.
+
+    Attributes:
+        data: the array. None for an empty signal, or for memory whose address each run gives.
+        nbytes, owner: of that memory. The owner keeps it while a run is under way.
+    """
 
     peer: int
     data: Array | None
+    nbytes: int = 0
+    owner: object = None
 
 
 def _seen_by_test() -> None: ...
@@ -591,6 +598,8 @@ class Messages(NamedTuple):
     """The bound messages of one round: run all `starts`, then all `ends` in order.
 
     Attributes:
+        takes: where messages have no arrays, these functions precede the starts. Each takes the
+            address of one message, receives first.
         ends: polls, and the local work that follows them.
         free: releases the library's requests.
         lost: returns the error of a wait for them that has lasted too long, given what happened
@@ -605,6 +614,7 @@ class Messages(NamedTuple):
     lost: Callable[[str], RankLost | None] = lambda _what: None
     look: Thunk = _seen_by_test
     failed: Callable[[BaseException], BaseException] = _same
+    takes: tuple[Callable[[int], object], ...] = ()
 
 
 class Transport(Protocol):

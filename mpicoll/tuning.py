@@ -163,12 +163,6 @@ and 7.0 by the rule of more ranks. Gain: 14 %, and objects of any type on two an
 
 # -- calls of the library ------------------------------------------------------------------------
 
-COPIED_CALL = 256 * 1024
-"""The largest call of the library that runs on copies of its arrays instead of being bound anew.
-
-Unit: bytes. Evidence: to bind a call takes as long as to copy so much; none recorded. Gain: small
-calls between nodes are not bound anew.
-"""
 UNKNOWN_COUNTS = 64
 """Calls with counts that are not cached, in as many comparisons, before a method stays with MPI.
 

@@ -26,6 +26,7 @@ from mpicoll.gpu.staging import (
     receiving,
     sending,
 )
+from mpicoll.memory.addresses import array_at
 from mpicoll.peers.known import Peers
 from mpicoll.tuning import STAGED_PIECE
 from torchcoll.arrays import TorchArrays, as_bytes
@@ -67,12 +68,21 @@ class TorchMessages:
         ranks: list[int] = []
         posts: list[Post] = []
         batch: list[Post] = []
+        addresses: dict[int, int] = {}
+        takes: list[Callable[[int], object]] = []
+        is_unbound = any(message.nbytes for message in (*receives, *sends))
         for messages, operation, post in (
             (receives, "receive", self.group.recv),
             (sends, "send", self.group.send),
         ):
-            for peer, data in messages:
+            for peer, data, nbytes, owner in messages:
                 if self._needs_staging(data):
+                    continue
+                if is_unbound:
+                    ranks.append(peer)
+                    takes.append(partial(addresses.__setitem__, len(posts)))
+                    array = partial(self._array_at, addresses, len(posts), nbytes, owner)
+                    posts.append(partial(_post_array, post, array, peer, tag + PLANS))
                     continue
                 # A receive must not land in the byte that a send reads: each signal has its own.
                 memory = self._signal.clone() if data is None else as_bytes(data)
@@ -83,7 +93,7 @@ class TorchMessages:
                 posts.append(partial(post, [memory], peer, tag + PLANS))
         waits = Waits(self.peers, stage, ranks)
         if batch:
-            among = [peer for peer, _ in (*receives, *sends)]
+            among = [message.peer for message in (*receives, *sends)]
             waits = NcclWaits(self.group, self.peers, stage, among)
         by_host = [
             pieces_by_peer(
@@ -110,7 +120,8 @@ class TorchMessages:
         )  # fmt: skip
         if not lanes:
             ends = (Poll(works.test, works.wait),)
-            return Messages((*prologue, works.start), ends, works.free, waits.lost)
+            starts = *prologue, works.start
+            return Messages(starts, ends, works.free, waits.lost, takes=tuple(takes))
         like = next(
             message.data for message in (*receives, *sends) if self._needs_staging(message.data)
         )
@@ -160,9 +171,18 @@ class TorchMessages:
                 lanes.append(partial(steps, pieces, copy, post))
         return lanes
 
+    def _array_at(self, addresses: dict[int, int], place: int, nbytes: int, owner: object) -> Array:
+        if not nbytes:
+            return self._signal.clone()
+        return array_at(self.arrays, addresses[place], "uint8", nbytes, owner)
+
     def _needs_staging(self, x: Array | None) -> bool:
         """Whether a tensor is on a GPU and the group has gloo only."""
         return self.nccl is None and not self.arrays.is_on_host(x)
+
+
+def _post_array(post: Post, make: Callable[[], Array], peer: int, tag: int) -> Any:
+    return post([make()], peer, tag)
 
 
 def _post_after(first: Thunk, post: Post) -> Any:

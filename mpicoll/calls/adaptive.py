@@ -201,7 +201,7 @@ class Adaptive:
             call_start: when the call began, but for its wait for the other ranks.
         """
         # What Python runs costs Python in every call, what the executor finds by itself does not.
-        start = call_start if plan.plan.program is None else self.clock()
+        start = call_start if plan.program is None else self.clock()
         out = self.plans.run_cached(plan, runs, _TRIAL_DIGEST, ())
         is_complete = trials.record(self.clock() - start)
         signature.stage += 1

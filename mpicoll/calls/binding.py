@@ -99,7 +99,9 @@ class Binder:
         return self._by_memory(call, route, store, tag)
 
     def _buffers(self, call: _Call) -> dict[Buffer, Array]:
-        arrays = {INPUT: call.arguments.x, OUTPUT: call.arguments.out}
+        """Return the flat arrays of a call, which a program for any arrays does not keep."""
+        arguments = call.arguments
+        arrays = {} if _is_unbound(arguments) else {INPUT: arguments.x, OUTPUT: arguments.out}
         return {name: self.transport.arrays.flat(x) for name, x in arrays.items() if x is not None}
 
     def _filled(
@@ -134,9 +136,8 @@ class Binder:
         )
 
         def fill() -> Table:
-            like = next(iter(buffers.values()), None)
             for name, count in program.scratch.items():
-                buffers[name] = transport.arrays.empty((count,), call.dtype, like)
+                buffers[name] = transport.arrays.empty((count,), call.dtype, arguments.array)
             resources.buffers += buffers.values()
             return self._filled(call, tag, program, buffers, resources)
 
@@ -168,8 +169,7 @@ class Binder:
         """Lower a schedule to shared memory, and find room for its published blocks; collective."""
         shared, arguments = self.transport.shared, call.arguments
         assert shared is not None
-        unbound = arguments.unbound and not self._is_bound(arguments)
-        buffers = {} if unbound else self._buffers(call)
+        unbound, buffers = _is_unbound(arguments), self._buffers(call)
         rounds, (sizes, input_blocks, output_blocks) = call.rounds, call.blocks
         is_even = arguments.counts is None and all(sizes.values())
 
@@ -218,14 +218,13 @@ class Binder:
             stream = PlanStream(transport.arrays, arguments.array, captures=at_once)
         # A user's function is called by no thread but the caller's.
         by_itself = transport.serves_threads and not at_once and arguments.op.function is None
-        is_bound = table.laid_out is None or self._is_bound(arguments)
-        # A program that runs on any arrays keeps none of a caller's.
-        out = arguments.out if is_bound or not arguments.unbound else None
+        out = None if _is_unbound(arguments) else arguments.out
         return compiled(
             str(call.chosen), route, out, table, at_once=at_once, stream=stream,
-            by_itself=by_itself, is_bound=is_bound,
+            by_itself=by_itself, is_bound=arguments.device == "gpu",
         )  # fmt: skip
 
-    def _is_bound(self, arguments: Arguments) -> bool:
-        """Whether a program over memory runs on its own arrays alone; the same on all ranks."""
-        return arguments.device == "gpu" or not self.routes.serves_any_arrays(arguments)
+
+def _is_unbound(arguments: Arguments) -> bool:
+    """Whether a program is to run on any arrays; the work on a GPU is bound to its own."""
+    return arguments.unbound and arguments.device != "gpu"

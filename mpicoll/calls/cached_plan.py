@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from mpicoll.backend import Array, Transport
+from mpicoll.backend import Array, RunOn, Transport
 from mpicoll.calls.allocation import empty, with_arrays
 from mpicoll.calls.arguments import Arguments, check_arguments
 from mpicoll.calls.natives import FOLDED, LEAVABLE_ALGORITHMS
 from mpicoll.calls.planner import Planner
 from mpicoll.engine.plan import Plan
 from mpicoll.peers.calls import Apart, OtherCall
-from mpicoll.tuning import COPIED_CALL
+
+if TYPE_CHECKING:
+    from mpicoll.engine._compiled import Program
 
 Signals = tuple[Plan | None, Plan | None]
 """What runs before and after a plan."""
 _NO_SIGNALS: Signals = None, None
-Run = Callable[[Array | None, Array | None], object]
-Function = Callable[[Array | None, Array | None], Array | None]
-"""Runs a plan for an x and an out, and returns the result."""
 
 
 @dataclass(eq=False)
@@ -29,7 +29,8 @@ class CachedPlan:
 
     Attributes:
         number: how many were made before it, by which the ranks know that they run the same plan.
-        function: runs it for the arrays of a call; None where the plan is a compiled program.
+        run: runs it for the arrays of a call, and returns the result.
+        program: serves the calls by itself; None where `run` has more to do.
         signals: plans that run before and after it, so that no rank ends before all have begun.
         private_comm: of the library's own calls among these.
         gpu_bytes: of its arrays on a GPU.
@@ -37,7 +38,8 @@ class CachedPlan:
 
     number: int
     plan: Plan
-    function: Function | None = None
+    run: Callable[[Array | None, Array | None], Array | None]
+    program: Program | None = None
     signals: Signals = _NO_SIGNALS
     private_comm: Apart | None = None
     gpu_bytes: int = 0
@@ -45,7 +47,7 @@ class CachedPlan:
     @property
     def target(self) -> object:
         """What the plan table runs."""
-        return self.plan.program or self.function
+        return self.program or self.run
 
     def fail(self, error: BaseException) -> None:
         """Take the error by which this rank has left a run in its middle."""
@@ -83,59 +85,59 @@ class PlanMaker:
 
     def make(self, number: int, arguments: Arguments) -> CachedPlan:
         """Return a plan to be cached; collective."""
-        plan, like = self._on_any_arrays(arguments), replace(arguments, x=None, out=None)
-        if plan is not None:
-            on_arrays = plan.run_on
-            function = None if on_arrays is None else self._function(like, on_arrays)
-            return CachedPlan(number, plan, function)
         with self.transport.together():
-            copies = with_arrays(self.transport, replace(arguments, unbound=True), copies=True)
-            plan = self.planner.build_allocated(copies)
-            private_comm, signals = None, _NO_SIGNALS
-            meets = _meets(arguments, plan)
-            if self.calls is not None and (plan.executor == "native" or not meets):
-                tag = self.planner.tags.take()
-                private_comm = self.calls.apart(tag, arguments.collective.name)
-                self.planner.tags.hold(tag, private_comm)
-                is_leavable = plan.algorithm in LEAVABLE_ALGORITHMS or plan.executor != "native"
-                can_leave = is_leavable and arguments.device != "gpu"
-                if not (can_leave and meets):
-                    signals = self._signals(arguments, private_comm, can_leave=can_leave)
-                if can_leave and plan.algorithm in LEAVABLE_ALGORITHMS:
-                    plan.free()
-                    copies = replace(copies, algorithm=plan.algorithm, private_comm=private_comm)
-                    is_barrier = arguments.collective.unit == "none"
-                    build = self.planner.build_allocated
-                    plan = self._signal("allreduce", private_comm) if is_barrier else build(copies)
-            is_native = plan.executor == "native" and arguments.device != "gpu"
-            if is_native and arguments.nbytes > COPIED_CALL:
-                plan.free()
-                plan = plan.without_arrays()
-                bound_comm = private_comm if plan.algorithm in LEAVABLE_ALGORITHMS else None
-                bound = replace(like, algorithm=plan.algorithm, private_comm=bound_comm)
-                run = partial(self._run_bound, bound)
-            else:
-                run = partial(self._run_on_copies, like, copies, plan)
-        function = self._function(like, run, signals)
-        return CachedPlan(number, plan, function, signals, private_comm, gpu_bytes(arguments))
+            private_comm = self._private_comm(arguments)
+            plan, run_on = self._on_any_arrays(replace(arguments, private_comm=private_comm))
+            signals = self._signals(arguments, plan, private_comm)
+        run = self._run(replace(arguments, x=None, out=None), run_on, signals)
+        program = plan.program if signals == _NO_SIGNALS else None
+        return CachedPlan(
+            number, plan, run, program, signals, private_comm, gpu_bytes(arguments)
+        )  # fmt: skip
 
-    def _function(self, like: Arguments, run: Run, signals: Signals = _NO_SIGNALS) -> Function:
+    def _private_comm(self, arguments: Arguments) -> Apart | None:
+        """Return what the library's own calls of a plan need, where ranks may leave them."""
+        if self.calls is None:
+            return None
+        tag = self.planner.tags.take()
+        private_comm: Apart = self.calls.apart(tag, arguments.collective.name)
+        self.planner.tags.hold(tag, private_comm)
+        return private_comm
+
+    def _on_any_arrays(self, arguments: Arguments) -> tuple[Plan, RunOn]:
+        """Return a plan, and a function that runs it on the arrays of a call."""
+        if arguments.device == "gpu":
+            copies = with_arrays(self.transport, arguments, copies=True)
+            plan = self.planner.build_allocated(replace(copies, private_comm=None))
+            like = replace(arguments, x=None, out=None)
+            return plan, partial(self._run_on_copies, like, copies, plan)
+        plan = self.planner.build(replace(arguments, unbound=True))
+        if plan.program is not None:
+            return plan, partial(self._run_program, plan.program)
+        private_comm, is_barrier = arguments.private_comm, arguments.collective.unit == "none"
+        if private_comm is not None and is_barrier and plan.algorithm in LEAVABLE_ALGORITHMS:
+            barrier = self._signal("allreduce", private_comm)
+            return barrier, lambda _x, _out: barrier.run()
+        assert plan.run_on is not None
+        return plan.without_arrays(), plan.run_on
+
+    def _run(self, like: Arguments, run_on: RunOn, signals: Signals) -> RunOn:
         """Return what runs a plan for any arrays like those of a call, which are not kept."""
         collective = like.collective
         takes_x = collective.unit != "none" and collective.has_input(like.rank, like.root)
         signal_before, signal_after = signals
 
-        def serve(x: Array | None, out: Array | None) -> Array | None:
+        def run(x: Array | None, out: Array | None) -> Array | None:
             if out is None or not like.has_output:
                 out = self._output(like)
             if signal_before is not None:
                 signal_before.run()
-            run(x if takes_x else None, out)
+            run_on(x if takes_x else None, out)
             if signal_after is not None:
                 signal_after.run()
             return out
 
-        return serve
+        return run
 
     def _output(self, arguments: Arguments) -> Array | None:
         """Return a new array for the result of this rank, None where it gets none.
@@ -152,6 +154,11 @@ class PlanMaker:
                 raise
             raise OtherCall(str(error)) from error
 
+    def _run_program(self, program: Program, x: Array | None, out: Array | None) -> None:
+        address = self.transport.arrays.span
+        x_address, out_address = (0 if array is None else address(array)[0] for array in (x, out))
+        program.run_on(x_address, out_address, x, out)
+
     def _run_on_copies(
         self, arguments: Arguments, copies: Arguments, plan: Plan, x: Array | None,
         out: Array | None,
@@ -163,21 +170,20 @@ class PlanMaker:
         if arguments.collective.output_contents(arguments.place()):
             arrays.copy(out, plan.out)
 
-    def _run_bound(self, arguments: Arguments, x: Array | None, out: Array | None) -> None:
-        """Bind the library's call to the arrays of a call, and run it."""
-        with self.planner.build_allocated(replace(arguments, x=x, out=out)) as plan:
-            plan.run()
-
-    def _signals(self, arguments: Arguments, private_comm: Apart, *, can_leave: bool) -> Signals:
+    def _signals(self, arguments: Arguments, plan: Plan, private_comm: Apart | None) -> Signals:
         """Return what runs before and after a plan so that no rank ends before all have begun.
 
         The root gives what it has, and the last rank of a prefix ends, once all have told; and
         those whose result needs all inputs tell the others. Elsewhere all meet before.
-
-        Args:
-            can_leave: whether a rank can leave the plan in its middle.
         """
-        collective = arguments.collective
+        if private_comm is None:
+            return _NO_SIGNALS
+        collective, is_gpu = arguments.collective, arguments.device == "gpu"
+        is_native = plan.executor == "native"
+        can_leave = not is_gpu and (not is_native or plan.algorithm in LEAVABLE_ALGORITHMS)
+        meets = _meets(arguments, plan)
+        if meets and (can_leave or not is_native):
+            return _NO_SIGNALS
         if not can_leave or arguments.counts is not None or not arguments.bytes_per_row:
             return self._signal("allreduce", private_comm), None
         if collective.from_root:
@@ -198,26 +204,9 @@ class PlanMaker:
             out=x if name == "broadcast" else None, op="bor", root=root, counts=None,
             algorithm="native",
         )  # fmt: skip
-        plan = self.planner.build(replace(call, private_comm=private_comm, unbound=True))
+        plan = self.planner.build(replace(call, private_comm=private_comm))
         plan.out = None
         return plan
-
-    def _on_any_arrays(self, arguments: Arguments) -> Plan | None:
-        """Return a plan that runs on any arrays of a signature, None where there is none."""
-        is_native = arguments.algorithm == "native" and self.calls is None
-        may_run = is_native or self.planner.routes.serves_any_arrays(arguments)
-        if arguments.device == "gpu" or not may_run:
-            return None
-        with self.transport.together():
-            plan = self.planner.build(replace(arguments, unbound=True))
-        if plan.program is not None:
-            return plan
-        if plan.run_on is not None and self.calls is None:
-            unbound_plan = plan.without_arrays()
-            unbound_plan.run_on = plan.run_on  # which keeps what it needs
-            return unbound_plan
-        plan.free()
-        return None
 
 
 def _meets(arguments: Arguments, plan: Plan) -> bool:

@@ -200,42 +200,34 @@ class MethodCalls(PlanCache[CachedPlan]):
             raw_arguments: the arguments as they came, by which the table finds the plan; empty
                 where it is not to.
         """
-        if plan.function is not None:
-            return self._run_function(plan, arguments, digest, raw_arguments)
-        out, make = arguments.out, None
-        if arguments.has_output and out is None:
-            assert arguments.dtype is not None
-            shape = arguments.shape("output")
-            make = partial(self.transport.arrays.empty, shape, arguments.dtype)
-            out = make()
-        program = plan.plan.program
-        assert program is not None
-        program.run_on(self._address(arguments.x), self._address(out))
-        if raw_arguments and _is_constant(raw_arguments[_COUNTS]):
-            self.table.add_program(raw_arguments, program, digest, arguments.has_output, make)
-        return out
-
-    def _run_function(
-        self, plan: CachedPlan, arguments: Arguments, digest: int, raw_arguments: RawArguments
-    ) -> Array | None:
-        assert plan.function is not None
         if (calls := self.calls) is not None:
             calls.numbers[PLAN] = digest = plan.number
             calls.numbers[BEGUN] += 1
         try:
-            out = plan.function(arguments.x, arguments.out)
+            out = plan.run(arguments.x, arguments.out)
         except BaseException as error:
-            self._give_up(plan.function, error)
+            self._give_up(plan.target, error)
             raise
         if calls is not None:
             calls.numbers[ENDED] = calls.numbers[BEGUN]
         if raw_arguments and _is_constant(raw_arguments[_COUNTS]):
-            place = 0 if self.flight is None else call_of(self.flight, arguments, plan.plan)
-            self.table.add_function(raw_arguments, plan.function, digest, place)
+            self._enter(plan, arguments, digest, raw_arguments)
         return out
 
-    def _address(self, array: Array | None) -> int:
-        return 0 if array is None else self.transport.arrays.span(array)[0]
+    def _enter(
+        self, plan: CachedPlan, arguments: Arguments, digest: int, raw_arguments: RawArguments
+    ) -> None:
+        """Let the plan table serve such calls by a plan."""
+        if plan.program is None:
+            place = 0 if self.flight is None else call_of(self.flight, arguments, plan.plan)
+            self.table.add_function(raw_arguments, plan.run, digest, place)
+            return
+        make = None
+        if arguments.has_output and arguments.out is None:
+            make = partial(
+                self.transport.arrays.empty, arguments.shape("output"), arguments.dtype or ""
+            )
+        self.table.add_program(raw_arguments, plan.program, digest, arguments.has_output, make)
 
 
 def _is_constant(counts: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
+from typing import NamedTuple
 
 from mpicoll.backend import Array, Native, NativeCall, Request, RunOn, Thunk, Transport
 from mpicoll.calls.allocation import empty
@@ -51,7 +52,7 @@ def plan_bound(
     call = NativeCall(
         arguments.collective, arguments.x, arguments.out, arguments.op,
         arguments.root, arguments.counts, arguments.in_place, transport.rank,
-        arguments.private_comm, arguments.unbound,
+        arguments.private_comm, not arguments.unbound,
     )  # fmt: skip
     bound, out = bind(call), arguments.out
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
@@ -85,62 +86,111 @@ def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
         raise Unsupported(f"{text} takes equal rows only, not counts")
     if text == FOLDED:
         return _gather_and_fold(transport, arguments)
-    first, second = text.removeprefix("native:").split("+")
-    x, out, is_root = arguments.x, arguments.out, transport.rank == arguments.root
-    prologue: list[Thunk] = []
-    epilogue: list[Thunk] = []
-    final = between = out
-    if second == "scatter":
-        between = empty(transport, arguments, arguments.shape("input")) if is_root else None
-    elif second != "broadcast":
-        x, between, final = _as_rows(transport, arguments, prologue, epilogue)
-    source = between if is_root or second in ("allgather", "gather") else None
-    plans = [
-        _part(transport, arguments, first, x, between),
-        _part(transport, arguments, second, source, final),
-    ]
-    return _chained(text, "native", out, plans, epilogue, prologue)
+    place = _parts(transport, arguments, *text.removeprefix("native:").split("+"))
+    calls, prologue, epilogue = place(arguments.x, arguments.out)
+    plans = [_part(transport, arguments, *call) for call in calls]
+
+    def run_on(x: Array | None, out: Array | None) -> None:
+        calls, prologue, epilogue = place(x, out)
+        for thunk in prologue:
+            thunk()
+        for run_part_on, (_, part_x, part_out) in zip(runs_on, calls, strict=True):
+            run_part_on(part_x, part_out)
+        for thunk in epilogue:
+            thunk()
+
+    chain = _chained(text, "native", arguments.out, plans, epilogue, prologue)
+    runs_on = [plan.run_on for plan in plans if plan.run_on is not None]
+    chain.run_on = run_on if len(runs_on) == len(plans) else None
+    return chain
 
 
 def _gather_and_fold(transport: Transport, arguments: Arguments) -> Plan:
     """Gather the vectors of all ranks on each, which folds those that it needs in rank order."""
     assert arguments.row is not None
-    arrays, out = transport.arrays, transport.arrays.flat(arguments.out)
     rows = empty(transport, arguments, (transport.size, *arguments.row))
     plan = _part(transport, arguments, "allgather", arguments.x, rows)
-    epilogue: list[Thunk] = []
+    fold = partial(_folds, transport, replace(arguments, x=None, out=None), rows)
+    run_part_on = plan.run_on
+
+    def run_on(x: Array | None, out: Array | None) -> None:
+        assert run_part_on is not None
+        run_part_on(x, rows)
+        for thunk in fold(out):
+            thunk()
+
+    chain = _chained(FOLDED, "native", arguments.out, [plan], fold(arguments.out))
+    chain.run_on = run_on if run_part_on is not None else None
+    return chain
+
+
+def _folds(transport: Transport, arguments: Arguments, rows: Array, out: Array) -> list[Thunk]:
+    """Return what folds the rows that this rank needs into the output."""
+    arrays, flat = transport.arrays, transport.arrays.flat(out)
+    folds: list[Thunk] = []
     for rank, _ in arguments.collective.output_contents(arguments.place()).get(0, ()):
         row = arrays.flat(rows[rank : rank + 1])
-        fold = arrays.folder(arguments.op, out, row, out)
-        epilogue.append(fold if epilogue else arrays.copier(out, row))
-    epilogue += divide_mean(transport, arguments)
-    return _chained(FOLDED, "native", arguments.out, [plan], epilogue)
+        fold = arrays.folder(arguments.op, flat, row, flat)
+        folds.append(fold if folds else arrays.copier(flat, row))
+    return folds + divide_mean(transport, replace(arguments, out=out))
 
 
-def _as_rows(
-    transport: Transport, arguments: Arguments, prologue: list[Thunk], epilogue: list[Thunk]
-) -> tuple[Array | None, Array, Array | None]:
+class _Parts(NamedTuple):
+    """The calls of a composition on the arrays of one call, and the local work around them.
+
+    Attributes:
+        calls: the name, the input and the output of each.
+    """
+
+    calls: Sequence[tuple[str, Array | None, Array | None]]
+    prologue: Sequence[Thunk] = ()
+    epilogue: Sequence[Thunk] = ()
+
+
+def _parts(
+    transport: Transport, arguments: Arguments, first: str, second: str
+) -> Callable[[Array | None, Array | None], _Parts]:
+    """Return a function from the arrays of a call to the parts of a composition."""
+    is_root = transport.rank == arguments.root
+    if second == "broadcast":
+        return lambda x, out: _Parts([(first, x, out), (second, out if is_root else None, out)])
+    if second != "scatter":
+        return _parts_by_rows(transport, arguments, first, second)
+    between = empty(transport, arguments, arguments.shape("input")) if is_root else None
+    return lambda x, out: _Parts([(first, x, between), (second, between, out)])
+
+
+def _parts_by_rows(
+    transport: Transport, arguments: Arguments, first: str, second: str
+) -> Callable[[Array | None, Array | None], _Parts]:
     """Cut a vector into one equal row per rank, padded (and copied) where it does not divide."""
     assert arguments.row is not None
-    count, size = prod(arguments.row), transport.size
+    arrays, count, size = transport.arrays, prod(arguments.row), transport.size
     width = -(-count // size)
-    row = empty(transport, arguments, (width,))
-    arrays, whole = transport.arrays, (size, width)
+    row, whole = empty(transport, arguments, (width,)), (size, width)
 
-    def rows(array: Array | None) -> Array | None:
+    def padded(array: Array | None) -> Array | None:
         if array is None or count == size * width:
-            return array if array is None else arrays.flat(array).reshape(whole)
-        padded = empty(transport, arguments, whole)
-        arrays.from_host(padded, 0)
-        return padded
+            return None
+        rows = empty(transport, arguments, whole)
+        arrays.from_host(rows, 0)
+        return rows
 
-    x, out = rows(arguments.x), rows(arguments.out)
-    if count != size * width:
-        if x is not None:
-            prologue.append(arrays.copier(arrays.flat(x)[:count], arrays.flat(arguments.x)))
-        if out is not None:
-            epilogue.append(arrays.copier(arrays.flat(arguments.out), arrays.flat(out)[:count]))
-    return x, row, out
+    x_rows, out_rows = padded(arguments.x), padded(arguments.out)
+
+    def rows(array: Array | None, copy: Array | None) -> Array | None:
+        return copy if array is None or copy is not None else arrays.flat(array).reshape(whole)
+
+    def parts(x: Array | None, out: Array | None) -> _Parts:
+        prologue, epilogue = list[Thunk](), list[Thunk]()
+        if x_rows is not None:
+            prologue.append(arrays.copier(arrays.flat(x_rows)[:count], arrays.flat(x)))
+        if out_rows is not None:
+            epilogue.append(arrays.copier(arrays.flat(out), arrays.flat(out_rows)[:count]))
+        calls = (first, rows(x, x_rows), row), (second, row, rows(out, out_rows))
+        return _Parts(calls, prologue, epilogue)
+
+    return parts
 
 
 def _part(
@@ -151,7 +201,8 @@ def _part(
         transport.arrays, transport.rank, transport.size, name, x,
         out=out, op=arguments.op, root=arguments.root, counts=None, algorithm="native",
     )  # fmt: skip
-    part = replace(part, private_comm=arguments.private_comm, unbound=arguments.unbound)
+    private_comm = arguments.private_comm if arguments.algorithm == FOLDED else None
+    part = replace(part, private_comm=private_comm, unbound=arguments.unbound)
     return plan_native(transport, part)
 
 

@@ -133,12 +133,18 @@ int plan_run(PlanTableObject *self, ProgramObject *program, int64_t digest, PyOb
     ComparedCall compared = {
         .call = {.under_way = under_way(self), .program = program, .advance = advance_compared},
         .table = self, .name = name};
-    compared.comparison = digest_publish(&self->digests, digest);
+    if (self->digests.size)
+        compared.comparison = digest_publish(&self->digests, digest);
+    else
+        compared.is_compared = 1; /* before, or while the ranks wait for each other */
     if (program)
         program_begin(&program->program);
-    while (active_run(&compared.call) != COMPLETE && PyErr_Occurred())
+    while (active_run(&compared.call) != COMPLETE && PyErr_Occurred()) {
         if (!plan_give_up(self, program ? (PyObject *)program : Py_None))
             break;
+        if (self->calls.buf)
+            return 0;
+    }
     return PyErr_Occurred() ? -1 : !compared.comparison.differs;
 }
 
@@ -192,6 +198,25 @@ static PyObject *take_output(PlanTableObject *self, Entry *entry, PyObject *out,
     return result;
 }
 
+/* Say in which call this rank is, or compare it with the other ranks: 1; 0 where they differ, -1 where
+   Python has raised. Between nodes the plan itself finds out as it waits. */
+static int begin_call(PlanTableObject *self, int64_t digest, PyObject *name)
+{
+    int64_t *const calls = self->calls.buf;
+    if (!calls)
+        return agree(self, digest, name);
+    calls[CALL_PLAN] = digest; /* in this order, as another thread reads them between any two */
+    calls[CALLS_BEGUN]++;
+    return 1;
+}
+
+static void end_call(PlanTableObject *self)
+{
+    int64_t *const calls = self->calls.buf;
+    if (calls)
+        calls[CALL_ENDED] = calls[CALLS_BEGUN];
+}
+
 static PyObject *run_program(
     PlanTableObject *self, Entry *entry, const CallKey *key, PyObject *const *args)
 {
@@ -210,14 +235,24 @@ static PyObject *run_program(
         PyErr_Clear();
         return call_python(self, self->slow, args, 7);
     }
-    program->program.registers[INPUT] = input;
-    program->program.registers[OUTPUT] = address + out_shift;
     const uint64_t row = log_begin_below(program->log, program->call, BELOW_LIBRARY);
-    const int same = plan_run(self, program, digest, args[0]);
-    if (same < 0)
+    int begun = self->digests.size ? 1 : begin_call(self, digest, args[0]);
+    if (begun < 0 && plan_give_up(self, (PyObject *)program))
+        begun = 0;
+    int same = begun;
+    if (begun > 0) {
+        program->program.registers[INPUT] = input;
+        program->program.registers[OUTPUT] = address + out_shift;
+        same = program_hold(program, args[1], out) < 0 ? -1 : plan_run(self, program, digest, args[0]);
+    }
+    if (same > 0) {
+        program_release(program);
+        end_call(self);
+    } else if (same < 0) {
         Py_CLEAR(out);
-    else if (!same)
-        Py_SETREF(out, serve_difference(self, args, (PyObject *)program));
+    } else {
+        Py_SETREF(out, serve_difference(self, args, begun ? (PyObject *)program : Py_True));
+    }
     log_end(program->log, row, !out);
     Py_DECREF(program);
     return out;
@@ -255,27 +290,14 @@ static PyObject *run_library(PlanTableObject *self, const Entry *entry, PyObject
     return result;
 }
 
-/* Say in which call this rank is, or compare it with the other ranks: 1; 0 where they differ, -1 where
-   Python has raised. Between nodes the plan itself finds out as it waits. */
-static int begin_function(PlanTableObject *self, int64_t digest, PyObject *name)
-{
-    int64_t *const calls = self->calls.buf;
-    if (!calls)
-        return agree(self, digest, name);
-    calls[CALL_PLAN] = digest; /* in this order, as another thread reads them between any two */
-    calls[CALLS_BEGUN]++;
-    return 1;
-}
-
 static PyObject *run_function(PlanTableObject *self, const Entry *entry, PyObject *const *args)
 {
     PyObject *const function = Py_NewRef(entry->function); /* the entry may go meanwhile */
     const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
-    int64_t *const calls = self->calls.buf;
-    int same = begin_function(self, entry->digest, args[0]);
+    int same = begin_call(self, entry->digest, args[0]);
     PyObject *result = same > 0 ? call_python(self, function, args + 1, 2) : NULL;
-    if (result && calls)
-        calls[CALL_ENDED] = calls[CALLS_BEGUN];
+    if (result)
+        end_call(self);
     if (!result && same && plan_give_up(self, function))
         same = 0;
     if (!result && !same)

@@ -35,12 +35,6 @@ class Routes:
         self.transport = transport
         self._gpus: dict[tuple[int, ...], tuple[GpuMemory | None, str]] = {}
 
-    def serves_any_arrays(self, arguments: Arguments) -> bool:
-        """Whether the program of a schedule runs on any arrays; the same on all ranks."""
-        transport = self.transport
-        on_one_node = transport.shared is not None and len(transport.nodes) == 1
-        return on_one_node and arguments.op.function is None
-
     def fetches_from(self, arguments: Arguments) -> int:
         """Return from how many bytes of a vector or row CMA is the default."""
         shared = self.transport.shared

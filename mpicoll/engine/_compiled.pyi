@@ -32,6 +32,8 @@ class Program:
         callbacks: of the rows `CALL`, which take the addresses of operands, and `POLL`, which
             return whether they are complete.
         fail: ``fail(program, row, error)`` takes the error of a callback, and may raise another.
+        arrays: what owns the memory of the input and the output. A call adds its arrays while it
+            runs callbacks; after an error they stay.
 
     A run that an error has ended in its middle is the last: `run` raises RuntimeError from then on.
 
@@ -58,12 +60,13 @@ class Program:
         keep: object, numbers: Buffer | None = None, what: str | None = None,
         callbacks: tuple[Callable[..., object], ...] = (),
         fail: Callable[[Program, int, BaseException], object] | None = None,
+        arrays: list[Any] = ...,
     ) -> None: ...  # fmt: skip
     def run(self) -> None:
         """Run once."""
 
-    def run_on(self, x: int, out: int, /) -> None:
-        """Run once, with these addresses as the input and the output."""
+    def run_on(self, x_address: int, out_address: int, x: Any = ..., out: Any = ..., /) -> None:
+        """Run once, with these addresses as the input and the output, and what owns them."""
 
     def free(self) -> None:
         """Run no more, and drop what it keeps alive, unless a run has failed in its middle."""

@@ -1,25 +1,23 @@
 """Make the table by which the compiled loop (`program.c`) runs a program.
 
 Every instruction becomes rows of 64-bit integers over registers, so that a program runs on any
-arrays of its signature. Messages of a library and folds by a user's function become callbacks, of
-which those with messages are bound to their arrays.
+arrays of its signature. Messages of a library and folds by a user's function become callbacks that
+take addresses.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from ctypes import c_char
+from collections.abc import Callable, Sequence
 from errno import ECANCELED
-from functools import partial
+from functools import cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from mpicoll import tuning
 from mpicoll.backend import (
     Array,
-    Arrays,
     Message,
     Poll,
     SharedMemory,
@@ -43,6 +41,7 @@ from mpicoll.lowering.instructions import (
     WaitForSlot,
 )
 from mpicoll.lowering.messages import Buffer, Combine, Kind, Move, Piece, Transfer, view
+from mpicoll.memory.addresses import array_at
 from mpicoll.memory.layout import LaidOut
 from mpicoll.memory.notes import withdrawn
 from mpicoll.memory.slots import Published, SharedResources
@@ -263,14 +262,26 @@ class Table:
     def _post(self, post: Post, stage: Stage) -> None:
         if self.check < 0:
             self.check = self.length
-        sends, receives = map(self._messages, post)
+        transfers = *post.receives, *post.sends
+        pieces = [transfer.piece for transfer in transfers]
+        # Messages between two ranks keep their order, so one round has one kind.
+        has_arrays = not any(piece and self._is_given(piece) for piece in pieces)
+        bind = self._bound_message if has_arrays else self._unbound_message
+        sends, receives = (list(map(bind, side)) for side in post)
         self.messages = self.transport.messages(sends, receives, self.tag, stage)
         self.resources.inter_node.append(self.messages)
+        if not has_arrays:
+            for take, piece in zip(self.messages.takes, pieces, strict=True):
+                self.call(take, self._operand(piece) if piece else NOWHERE)
         for start in self.messages.starts:
             self.call(start)
 
-    def _messages(self, transfers: Iterable[Transfer]) -> list[Message]:
-        return [Message(peer, piece and view(self.buffers, piece)) for peer, piece in transfers]
+    def _bound_message(self, transfer: Transfer) -> Message:
+        return Message(transfer.peer, transfer.piece and view(self.buffers, transfer.piece))
+
+    def _unbound_message(self, transfer: Transfer) -> Message:
+        nbytes = transfer.piece.length * self.width if transfer.piece else 0
+        return Message(transfer.peer, None, nbytes, self.resources.buffers)
 
     def _complete(self) -> None:
         for end in self.messages.ends:
@@ -285,11 +296,38 @@ class Table:
         target, length = self._operand(combine.target), combine.target.length
         operands = self._fetched("left", combine.left), self._fetched("right", combine.right)
         if self.op.function is not None:
-            fold = _folder(self.arrays, self.op, self.dtype, length, self.keep)
-            self.call(fold, target, *operands)
+            self.call(self._folder(combine, length), target, *operands)
             return
         self._row(FOLD, target, *operands, count=length)
         self.nbytes += 2 * length * self.width
+
+    def _folder(self, combine: Combine, length: int) -> Callable[[int, int, int], None]:
+        """Return a fold by a user's function, given the addresses of its target and operands."""
+        arrays, op, dtype, buffers, keep = (
+            self.arrays, self.op, self.dtype, self.resources.buffers, self.keep
+        )  # fmt: skip
+
+        def view_run(address: int) -> Array:
+            # The function may keep its operands longer than the caller keeps the arrays.
+            return array_at(arrays, address, dtype, length, (*buffers, keep))
+
+        # The number of slots bounds the addresses of all other memory.
+        view_fixed = cache(lambda address: array_at(arrays, address, dtype, length, keep))
+        is_fixed = [not self._is_given(piece) for piece in combine]
+        target, lhs, rhs = (view_fixed if fixed else view_run for fixed in is_fixed)
+
+        def bind(*addresses: int) -> Thunk:
+            out, left, right = addresses
+            return arrays.folder(op, lhs(left), rhs(right), target(out))
+
+        bound = cache(bind) if all(is_fixed) else bind
+        return lambda *addresses: bound(*addresses)()
+
+    def _is_given(self, piece: Piece) -> bool:
+        """Whether a piece lies in an array that each run gives."""
+        return (
+            piece.buffer in (messages.INPUT, messages.OUTPUT) and piece.buffer not in self.buffers
+        )
 
     # -- memory -----------------------------------------------------------------------------
 
@@ -412,7 +450,7 @@ class Table:
             heavy=self.nbytes >= tuning.HEAVY_RUN and not calls,
             wait=waits.wait, look=waits.test, keep=self.keep,
             numbers=None if mailbox is None else mailbox.number, what=self.label,
-            callbacks=tuple(self.callbacks), fail=waits.fail,
+            callbacks=tuple(self.callbacks), fail=waits.fail, arrays=self.resources.buffers,
         )  # fmt: skip
         return program
 
@@ -427,31 +465,3 @@ def _unreadable(
         assert memory is not None
         return withdrawn(memory, resources.number, label, peer)
     return RankLost(f"{label}: reading memory of rank {peer}: {os.strerror(error)}", rank=peer)
-
-
-def _folder(
-    arrays: Arrays, op: ReduceOp, dtype: str, length: int, owners: list[object]
-) -> Callable[[int, int, int], None]:
-    """Return a fold by a user's function, given the addresses of its target and operands.
-
-    The operands lie in slots, whose number bounds that of the folds that are bound.
-
-    Args:
-        owners: of that memory, which a user's function may keep.
-    """
-    folds: dict[tuple[int, int, int], Thunk] = {}
-    nbytes = length * itemsize(dtype)
-
-    def array_at(address: int) -> Array:
-        memory = (c_char * nbytes).from_address(address)
-        memory.owners = owners  # type: ignore[attr-defined]
-        return arrays.over(memoryview(memory).cast("B"), dtype, (length,))
-
-    def fold(target: int, lhs: int, rhs: int) -> None:
-        place = target, lhs, rhs
-        if place not in folds:
-            result, *operands = map(array_at, place)
-            folds[place] = arrays.folder(op, operands[0], operands[1], result)
-        folds[place]()
-
-    return fold

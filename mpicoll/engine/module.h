@@ -28,6 +28,7 @@ typedef struct {
     PyObject *callbacks; /* of the rows CALL and POLL */
     PyObject *fail; /* fail(program, position, error): takes the error of a callback; may raise another */
     PyObject *keep;
+    PyObject *arrays; /* list: what owns the input and the output; a call adds its arrays while it runs */
     PyObject *what; /* the collective and its algorithm, in words; None where there is none */
     LogObject *log; /* records its runs; NULL where nothing does */
     uint32_t call;  /* what they are, for the log */
@@ -42,6 +43,11 @@ extern PyTypeObject ProgramType, PlanTableType, QueueType, CountedType;
 /* Run the program of a call up to the position `until`; -1 where Python has raised. Code of Python
    that runs in a wait may end the call: its state says so. */
 int program_drive(const struct ActiveCall *call, int64_t until);
+
+/* Keep the arrays of a run while callbacks may use their addresses: 0; -1 where Python has raised. After
+   a failure they stay, as a library may still write there. */
+int program_hold(ProgramObject *self, PyObject *x, PyObject *out);
+void program_release(ProgramObject *self);
 
 /* Call `wait` or `look` for the next row; NULL where Python has raised. */
 PyObject *program_wait_in_python(ProgramObject *self, int error);

@@ -94,15 +94,16 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"table", "registers", "op", "dtype", "check",
                             "spins", "light", "heavy", "wait", "look", "keep",
-                            "numbers", "what", "callbacks", "fail", NULL};
+                            "numbers", "what", "callbacks", "fail", "arrays", NULL};
     PyObject *table, *registers, *wait, *look, *keep, *numbers = Py_None, *what = Py_None;
-    PyObject *callbacks = NULL, *fail = Py_None;
+    PyObject *callbacks = NULL, *fail = Py_None, *arrays = NULL;
     const char *op, *dtype;
     long long check, spins;
     int light, heavy;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO|OOO!O", names, &table, &registers, &op,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO|OOO!OO!", names, &table, &registers, &op,
                                      &dtype, &check, &spins, &light, &heavy, &wait, &look,
-                                     &keep, &numbers, &what, &PyTuple_Type, &callbacks, &fail))
+                                     &keep, &numbers, &what, &PyTuple_Type, &callbacks, &fail,
+                                     &PyList_Type, &arrays))
         return -1;
     if (self->rows) {
         PyErr_SetString(PyExc_TypeError, "a program is made once");
@@ -121,6 +122,7 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     self->program.job.run = program_turn;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
     self->what = Py_NewRef(what), self->fail = Py_NewRef(fail);
+    self->arrays = Py_XNewRef(arrays);
     return 0;
 }
 
@@ -132,6 +134,7 @@ static int program_traverse(ProgramObject *self, visitproc visit, void *arg)
     Py_VISIT(self->what);
     Py_VISIT(self->callbacks);
     Py_VISIT(self->fail);
+    Py_VISIT(self->arrays);
     return 0;
 }
 
@@ -144,6 +147,7 @@ static int program_clear(ProgramObject *self)
     Py_CLEAR(self->what);
     Py_CLEAR(self->callbacks);
     Py_CLEAR(self->fail);
+    Py_CLEAR(self->arrays);
     Py_CLEAR(self->log);
     return 0;
 }
@@ -389,17 +393,39 @@ static PyObject *program_run(ProgramObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* run_on(x, out): run once, with these addresses as the input and the output, as a part of a call
-   that is recorded. */
+int program_hold(ProgramObject *self, PyObject *x, PyObject *out)
+{
+    if (!self->calls || !self->arrays)
+        return 0;
+    PyObject *const pair = PyTuple_Pack(2, x, out);
+    const int done = pair ? PyList_Append(self->arrays, pair) : -1;
+    Py_XDECREF(pair);
+    return done;
+}
+
+void program_release(ProgramObject *self)
+{
+    if (!self->calls || !self->arrays)
+        return;
+    const Py_ssize_t size = PyList_GET_SIZE(self->arrays);
+    if (PyList_SetSlice(self->arrays, size - 1, size, NULL) < 0)
+        PyErr_Clear();
+}
+
+/* run_on(x_address, out_address, x, out): run once on these arrays, as a part of a call that is
+   recorded. */
 static PyObject *program_run_on(ProgramObject *self, PyObject *args)
 {
-    unsigned long long x, out;
-    if (!PyArg_ParseTuple(args, "KK", &x, &out))
+    unsigned long long x_address, out_address;
+    PyObject *x = Py_None, *out = Py_None;
+    if (!PyArg_ParseTuple(args, "KK|OO", &x_address, &out_address, &x, &out) ||
+        program_hold(self, x, out) < 0)
         return NULL;
-    self->program.registers[INPUT] = (char *)(uintptr_t)x;
-    self->program.registers[OUTPUT] = (char *)(uintptr_t)out;
+    self->program.registers[INPUT] = (char *)(uintptr_t)x_address;
+    self->program.registers[OUTPUT] = (char *)(uintptr_t)out_address;
     if (run(self) < 0)
         return NULL;
+    program_release(self);
     Py_RETURN_NONE;
 }
 
@@ -522,6 +548,7 @@ static PyObject *program_free(ProgramObject *self, PyObject *Py_UNUSED(ignored))
         Py_CLEAR(self->keep);
         Py_CLEAR(self->callbacks);
         Py_CLEAR(self->fail);
+        Py_CLEAR(self->arrays);
     }
     Py_RETURN_NONE;
 }

@@ -144,7 +144,7 @@ def cut(data: Array, piece_bytes: int) -> list[Array]:
 def pieces_by_peer(messages: Sequence[Message], piece_bytes: int) -> dict[int, list[Array]]:
     """Return the pieces for each peer: the messages of a pair of ranks keep their order."""
     pieces: dict[int, list[Array]] = {}
-    for peer, data in messages:
+    for peer, data, *_ in messages:
         pieces.setdefault(peer, []).extend(cut(data, piece_bytes))
     return pieces
 

@@ -5,7 +5,7 @@ Its counterpart is `torchcoll.messages`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -54,22 +54,24 @@ class MpiMessages:
         starts: list[Thunk] = []
         ends: list[Poll | Thunk] = []
         comm = self.plans_comm
-        requests = resources.requests
+        if any(message.nbytes for message in (*receives, *sends)):
+            return self._unbound(sends, receives, tag, resources, waits)
+        requests: list[MPI.Prequest] = []
         for messages, init in ((receives, comm.Recv_init), (sends, comm.Send_init)):
-            for peer, data in messages:
+            for peer, data, *_ in messages:
                 if self._needs_staging(data):
                     continue
                 # A stream may still be at work on memory that MPI is about to read or write.
                 if not self.arrays.is_on_host(data):
                     starts.append(partial(self.arrays.synchronize, data))
-                waits.requests.append((resources.add(init(as_buffer(data), peer, tag)), peer))
+                requests.append(resources.add(init(as_buffer(data), peer, tag)))
+                waits.requests.append((requests[-1], peer))
         if 0 < len(requests) <= _MAX_SINGLE_STARTS:
             starts += [waits.begin(request.Start) for request in requests]
             ends += [waits.poll(request.Test) for request in requests]
         elif requests:
-            every = list(requests)
-            starts.append(waits.begin(partial(MPI.Prequest.Startall, every)))
-            ends.append(waits.poll(partial(MPI.Request.Testall, every)))
+            starts.append(waits.begin(partial(MPI.Prequest.Startall, requests)))
+            ends.append(waits.poll(partial(MPI.Request.Testall, requests)))
         by_host = [
             pieces_by_peer(
                 [message for message in some if self._needs_staging(message.data)], STAGED_PIECE
@@ -81,6 +83,21 @@ class MpiMessages:
         return Messages(
             tuple(starts), tuple(ends), resources.free, waits.lost, waits.look, waits.translated
         )
+
+    def _unbound(
+        self, sends: Sequence[Message], receives: Sequence[Message], tag: int,
+        resources: Resources, waits: Waits,
+    ) -> Messages:  # fmt: skip
+        """Bind messages whose addresses each run gives."""
+        comm = self.plans_comm
+        messages = [
+            *(UnboundMessage(comm.Irecv, message, tag, resources, waits) for message in receives),
+            *(UnboundMessage(comm.Isend, message, tag, resources, waits) for message in sends),
+        ]
+        return Messages(
+            (), tuple(waits.poll(message.test) for message in messages), resources.free,
+            waits.lost, waits.look, waits.translated, tuple(message.start for message in messages),
+        )  # fmt: skip
 
     def _stage(
         self, by_host: Sequence[dict[int, list[Array]]], tag: int, resources: Resources,
@@ -149,6 +166,36 @@ class MpiMessages:
         """Whether an array is on a GPU and this MPI cannot, or not yet surely, read it there."""
         reads = self.gpu.aware and self.gpu.is_sure
         return not (reads or self.arrays.is_on_host(x))
+
+
+class UnboundMessage:
+    """A message whose address each run gives.
+
+    Args:
+        begin: the communicator's `Isend` or `Irecv`.
+    """
+
+    def __init__(
+        self, begin: Callable[..., MPI.Request], message: Message, tag: int, resources: Resources,
+        waits: Waits,
+    ) -> None:  # fmt: skip
+        self.begin, self.inside = begin, waits.peers.inside
+        self.peer, self.nbytes, self.tag = message.peer, message.nbytes, tag
+        self.request, self.place = MPI.REQUEST_NULL, len(waits.requests)
+        self.under_way, self.requests = waits.requests, resources.requests
+        waits.requests.append((self.request, self.peer))
+        resources.add(self.request, message.owner)
+
+    def start(self, address: int) -> None:
+        memory = MPI.memory.fromaddress(address, self.nbytes) if self.nbytes else None
+        self.request = request = self.inside(
+            self.begin, [memory, self.nbytes, MPI.BYTE], self.peer, self.tag
+        )
+        self.under_way[self.place] = request, self.peer
+        self.requests[self.place] = request
+
+    def test(self) -> bool:
+        return self.request.Test()
 
 
 def _posted(requests: Sequence[MPI.Prequest], number: int) -> Step:

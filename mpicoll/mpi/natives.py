@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.backend import Array, Arrays, Native, NativeCall, Request, RunOn, Stage, Thunk
+from mpicoll.backend import Array, Arrays, Native, NativeCall, Request, Stage, Thunk
 from mpicoll.errors import Unavailable
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.arrays import numpy_dtype
@@ -54,7 +54,7 @@ def bind(
     """
     if call.in_place and (call.collective.name == "reduce_scatter" or _is_alltoallv(call)):
         return _out_of_place(comm, arrays, peers, call, persistent=persistent)
-    resources, private_comm = Resources(), call.apart
+    resources, private_comm = Resources(), None if persistent else call.apart
     op = _op(arrays, call, resources) if call.collective.reduces else None
     name, arguments, copies = _arguments(call, op, call.x, call.out)
     on_host = arrays.is_on_host(call.array)
@@ -63,21 +63,22 @@ def bind(
         assert isinstance(private_comm, PrivateComm)
         comm = private_comm.comm
     if persistent:
-        return _persistent(comm, name, arguments, resources, copies, peers, under_way)
+        run_on = partial(_bind_and_run, comm, arrays, peers, call._replace(x=None, out=None))
+        native = _persistent(comm, name, arguments, resources, copies, peers, under_way)
+        return native._replace(run_on=run_on)
     title = f"MPI's own {call.collective.name}"
-    method = getattr(comm, name)
-    begin = partial(getattr(comm, "I" + name.lower()), *arguments)
-    run_on: RunOn | None = None
-    if private_comm is None:
-        watched = guarded(method, peers, title, abort)
-        run = resources.kept_by(partial(watched, *arguments))
-        run_on = partial(_run_on, watched, call._replace(x=None, out=None), op, resources)
-    else:
-        request: MPI.Prequest | None = None
-        if call.repeats:
-            with suppress(Unavailable):
-                request = _make_request(comm, name, arguments, resources)
-        run = private_comm.completing(begin, (arguments, resources), request)
+    method, nonblocking = getattr(comm, name), getattr(comm, "I" + name.lower())
+    begin = partial(nonblocking, *arguments)
+    watched: Callable[..., object] = (
+        guarded(method, peers, title, abort) if private_comm is None
+        else partial(private_comm.run, nonblocking)
+    )  # fmt: skip
+    run = resources.kept_by(partial(watched, *arguments))
+    if private_comm is not None and call.repeats:
+        with suppress(Unavailable):
+            request = _make_request(comm, name, arguments, resources)
+            run = private_comm.repeated(request, (arguments, resources))
+    run_on = partial(_run_on, watched, call._replace(x=None, out=None), op, resources)
 
     def start() -> Request:
         return under_way(peers.inside(begin), resources, peers, title, copies)
@@ -99,6 +100,18 @@ def _run_on(
     method(*arguments)
     for copy in copies:
         copy()
+
+
+def _bind_and_run(
+    comm: MPI.Comm, arrays: Arrays, peers: Peers, call: NativeCall, x: Array | None,
+    out: Array | None,
+) -> None:  # fmt: skip
+    """Run a persistent call, which MPI binds to arrays, on other ones."""
+    native = bind(comm, arrays, peers, call._replace(x=x, out=out), persistent=True)
+    try:
+        native.run()
+    finally:
+        native.free()
 
 
 def _persistent(
@@ -132,9 +145,10 @@ def _make_request(
         Unavailable: this MPI has none.
     """
     try:
-        return resources.add(getattr(comm, f"{name}_init")(*arguments), arguments)
+        request: MPI.Prequest = getattr(comm, f"{name}_init")(*arguments)
     except (AttributeError, NotImplementedError, MPI.Exception) as error:
         raise Unavailable(f"{MPI.get_vendor()[0]} has no {name}_init: {error}") from None
+    return resources.add(request, arguments)
 
 
 def _out_of_place(
@@ -145,12 +159,18 @@ def _out_of_place(
     result = np.empty_like(call.out)
     changed = call._replace(out=result, in_place=False)
     bound = bind(comm, arrays, peers, changed, persistent=persistent)
-    copy = arrays.copier(call.out, result)
+    copy, run_bound_on = arrays.copier(call.out, result), bound.run_on
+    assert run_bound_on is not None
+
+    def run_on(x: Array | None, out: Array | None) -> None:
+        run_bound_on(x, result)
+        arrays.copy(out, result)
+
     return Native(
         lambda: (bound.run(), copy()),
         lambda: StartedRequest(bound.start(), bound, [copy]),
-        bound.free,
-    )
+        bound.free, run_on=run_on,
+    )  # fmt: skip
 
 
 def _arguments(

@@ -9,7 +9,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from mpi4py import MPI
@@ -25,18 +25,19 @@ from mpicoll.peers.watch import guarded
 from mpicoll.tuning import YIELDS
 
 T = TypeVar("T")
+R = TypeVar("R", bound=MPI.Request)
 
 
 class Resources:
-    """Persistent requests and operators of a plan: MPICH reports each one that is leaked."""
+    """Requests and operators of a plan: MPICH reports each one that is leaked."""
 
     def __init__(self) -> None:
-        self.requests: list[MPI.Prequest] = []
+        self.requests: list[MPI.Request] = []
         self.memory: list[object] = []
         self.ops: list[MPI.Op] = []
         self._finalizer = weakref.finalize(self, _free, self.requests, self.memory, self.ops)
 
-    def add(self, request: MPI.Prequest, memory: object = None) -> MPI.Prequest:
+    def add(self, request: R, memory: object = None) -> R:
         """Return a request, which is freed with the plan.
 
         Args:
@@ -91,14 +92,14 @@ def _holds(test: Callable[[], bool]) -> bool:
         return False
 
 
-def _is_freed(request: MPI.Prequest) -> bool:
-    """Free a persistent request if it is complete; return whether it was."""
+def _is_freed(request: MPI.Request) -> bool:
+    """Free a request if it is complete; return whether it was."""
     if is_complete := bool(request.Get_status()):
         request.Free()
     return is_complete
 
 
-def _free(requests: list[MPI.Prequest], memories: list[object], ops: list[MPI.Op]) -> None:
+def _free(requests: list[MPI.Request], memories: list[object], ops: list[MPI.Op]) -> None:
     if not MPI.Is_finalized():
         for request, memory in zip(requests, memories, strict=True):
             with suppress(MPI.Exception):  # of a peer that is gone
@@ -106,7 +107,8 @@ def _free(requests: list[MPI.Prequest], memories: list[object], ops: list[MPI.Op
                     # Not cancelled: MPICH 5.0.2 ends there by a segmentation fault at times.
                     _dropped.append((partial(_is_freed, request), memory))
                     continue
-                request.Free()
+                if request != MPI.REQUEST_NULL:
+                    request.Free()
         for op in ops:
             op.Free()
     requests.clear()
@@ -213,49 +215,46 @@ class PrivateComm:
     After that those of the ranks no longer fit together, there and nowhere else.
 
     Args:
+        make_comm: returns the communicator; collective.
         stage: of its waits, with the number by which all ranks know the calls.
     """
 
-    def __init__(self, comm: MPI.Comm, peers: Peers, stage: Stage) -> None:
-        self.comm, self.peers, self.stage, self.left = comm, peers, stage, False
+    def __init__(self, make_comm: Callable[[], MPI.Comm], peers: Peers, stage: Stage) -> None:
+        self.make_comm, self.peers, self.stage, self.left = make_comm, peers, stage, False
+        self.waits = Waits(peers, stage, self.missing)
 
-    def completing(
-        self,
-        begin: Callable[[], MPI.Request],
-        buffers: object,
-        repeated: MPI.Prequest | None = None,
-    ) -> Thunk:
-        """Return a call of MPI's own, given its nonblocking form, that can be left in its middle.
+    @cached_property
+    def comm(self) -> MPI.Comm:
+        """The communicator, which is made for the first call that needs it; collective then."""
+        return self.make_comm()
+
+    def run(self, begin: Callable[..., MPI.Request], *arguments: object) -> None:
+        """Run a call of MPI's own, given its nonblocking form."""
+        request = self.peers.inside(begin, *arguments)
+        try:
+            self.waits.wait(request.Test)
+        except BaseException as error:
+            self.leave(error, request, arguments)
+            raise
+
+    def repeated(self, request: MPI.Prequest, buffers: object) -> Thunk:
+        """Return a function that runs a persistent call of MPI's own, which takes less time.
 
         Args:
             buffers: what MPI reads and writes meanwhile.
-            repeated: its persistent form, which is started instead: that takes less time.
         """
-        waits = Waits(self.peers, self.stage, self.missing)
-        inside, wait, leave = self.peers.inside, waits.wait, self.leave
-        if repeated is not None:
-            start, test, through = repeated.Start, repeated.Test, inside.through
-            yields = 0 if self.peers.spins else YIELDS
-
-            def again() -> None:
-                try:
-                    # In one call: ranks that share cores find the caches taken.
-                    if not through(start, test, yields):
-                        wait(test)
-                except MPI.Exception as error:
-                    lost = waits.failed(error)
-                    leave(lost, repeated, buffers)
-                    raise lost from error
-                except BaseException as error:
-                    leave(error, repeated, buffers)
-                    raise
-
-            return again
+        start, test, through = request.Start, request.Test, self.peers.inside.through
+        yields, waits, leave = 0 if self.peers.spins else YIELDS, self.waits, self.leave
 
         def run() -> None:
-            request = inside(begin)
             try:
-                wait(request.Test)
+                # In one call: ranks that share cores find the caches taken.
+                if not through(start, test, yields):
+                    waits.wait(test)
+            except MPI.Exception as error:
+                lost = waits.failed(error)
+                leave(lost, request, buffers)
+                raise lost from error
             except BaseException as error:
                 leave(error, request, buffers)
                 raise
@@ -283,7 +282,7 @@ class PrivateComm:
 
     def free(self) -> None:
         """Free the communicator, unless messages may be under way there."""
-        if not (self.left or self.peers.has_lost or MPI.Is_finalized()):
+        if not (self.left or self.peers.has_lost or MPI.Is_finalized()) and "comm" in vars(self):
             self.comm.Free()
 
 

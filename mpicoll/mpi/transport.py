@@ -172,9 +172,9 @@ class MpiTransport(MpiMessages):
         return native._replace(start=lambda: through_host().start(), free=free)
 
     def _make_private_comm(self, tag: int, title: str) -> PrivateComm:
-        """Return a communicator for the calls of one plan; collective."""
-        copy = _duplicate(self.natives_comm, self.peers)
-        return PrivateComm(copy, self.peers, Stage(f"MPI's own {title}", operation=GROUP - tag))
+        """Return a communicator for the calls of one plan."""
+        make = partial(_duplicate, self.natives_comm, self.peers)
+        return PrivateComm(make, self.peers, Stage(f"MPI's own {title}", operation=GROUP - tag))
 
     # -- control --------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from mpicoll.backend import (
@@ -28,6 +29,7 @@ from mpicoll.backend import (
 )
 from mpicoll.errors import FREED, Deadlock, RankLost, Unavailable
 from mpicoll.machine.waited import Waited
+from mpicoll.memory.addresses import array_at
 from mpicoll.memory.notes import described
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import HasDeadline, agreeing
@@ -89,11 +91,21 @@ class ThreadTransport(HasDeadline):
     ) -> Messages:
         """Bind one round: receives are asked for first, then everything is sent."""
         posted: list[_Receive] = []
+        messages = [*receives, *sends]
+        memory = [self._as_bytes(message.data) for message in messages]
+
+        def take(place: int, address: int) -> None:
+            *_, nbytes, owner = messages[place]
+            if nbytes:
+                memory[place] = array_at(self.arrays, address, "uint8", nbytes, owner)
 
         def start() -> None:
-            posted[:] = [self._ask(data, peer, ("plan", tag), stage) for peer, data in receives]
-            for peer, data in sends:
-                self.group.send(data, self.rank, peer, ("plan", tag))
+            posted[:] = [
+                self._ask(data, message.peer, ("plan", tag), stage)
+                for data, message in zip(memory, receives, strict=False)
+            ]
+            for data, message in zip(memory[len(receives) :], sends, strict=True):
+                self.group.send(data, self.rank, message.peer, ("plan", tag))
 
         def wait() -> None:
             for receive in posted:
@@ -106,7 +118,14 @@ class ThreadTransport(HasDeadline):
             peer = next((receive.peer for receive in posted if not receive.delivery.is_done), None)
             return None if peer is None else rank_lost(stage, self.rank, peer, reason)
 
-        return Messages((start,), (Poll(test, wait),), posted.clear, lost)
+        takes = tuple(partial(take, place) for place in range(len(messages)))
+        return Messages((start,), (Poll(test, wait),), posted.clear, lost, takes=takes)
+
+    def _as_bytes(self, x: Array | None) -> Array | None:
+        if x is None:
+            return None
+        start, stop = self.arrays.span(x)
+        return array_at(self.arrays, start, "uint8", stop - start, x)
 
     def _ask(self, x: Array | None, peer: int, tag: Hashable, stage: Stage) -> _Receive:
         return _Receive(self, self.group.receive(x, self.rank, peer, tag), peer, stage)
@@ -136,12 +155,18 @@ class ThreadTransport(HasDeadline):
         if persistent:
             raise Unavailable("threads have no persistent collectives: use 'native'")
 
-        def start() -> _Gathered:
-            gathered = self._post("native", copied(self.arrays, call.x), call.collective.name)
-            gathered.finish = lambda inputs: natives.fold(call, inputs, self.arrays)
+        kind = call._replace(x=None, out=None)
+
+        def start_on(x: Array | None, out: Array | None) -> _Gathered:
+            bound = kind._replace(x=x, out=out)
+            gathered = self._post("native", copied(self.arrays, x), kind.collective.name)
+            gathered.finish = lambda inputs: natives.fold(bound, inputs, self.arrays)
             return gathered
 
-        return Native(lambda: start().wait(), start, lambda: None)
+        return Native(
+            lambda: start_on(call.x, call.out).wait(), lambda: start_on(call.x, call.out),
+            lambda: None, run_on=lambda x, out: start_on(x, out).wait(),
+        )  # fmt: skip
 
     # -- control --------------------------------------------------------------------
 

@@ -104,19 +104,28 @@ def test_plans_and_groups_leave_nothing(c: Collectives) -> None:
     assert all(now < then + most for now, then in zip(after, before, strict=True)), (before, after)
 
 
-def test_a_new_array_is_dropped_with_the_caller(c: Collectives) -> None:
-    """The programs behind methods keep no caller's array."""
-    if c.transport.shared is None:
-        pytest.skip("without programs arrays are copied")
+def add(lhs: Any, rhs: Any) -> Any:
+    return lhs + rhs
+
+
+@pytest.mark.parametrize("op", ["sum", add])
+@pytest.mark.parametrize("algorithm", ["recursive_doubling", "recursive_doubling@point-to-point"])
+def test_a_program_serves_any_arrays_and_keeps_none(
+    c: Collectives, algorithm: str, op: Any
+) -> None:
+    """With messages and users' operators, too."""
+    if c.size == 1:
+        pytest.skip("a single rank sends no messages")
     found = []
     for _ in range(4):
         x = ones(c)
-        out = c.allreduce(x, algorithm="ring")
+        out = c.allreduce(x, op=op, algorithm=algorithm)
         is_sum(c, out)
         found += [weakref.ref(x), weakref.ref(out)]
         del x, out
     gc.collect()
     assert [each() for each in found] == [None] * len(found)
+    assert [*c.plans.plans][-1].program is not None
 
 
 @pytest.mark.ranks(2, 3)
