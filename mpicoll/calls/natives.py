@@ -84,8 +84,6 @@ def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
     """
     if arguments.counts is not None:
         raise Unsupported(f"{text} takes equal rows only, not counts")
-    if text == FOLDED:
-        return _gather_and_fold(transport, arguments)
     place = _parts(transport, arguments, *text.removeprefix("native:").split("+"))
     calls, prologue, epilogue = place(arguments.x, arguments.out)
     plans = [_part(transport, arguments, *call) for call in calls]
@@ -103,36 +101,6 @@ def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
     runs_on = [plan.run_on for plan in plans if plan.run_on is not None]
     chain.run_on = run_on if len(runs_on) == len(plans) else None
     return chain
-
-
-def _gather_and_fold(transport: Transport, arguments: Arguments) -> Plan:
-    """Gather the vectors of all ranks on each, which folds those that it needs in rank order."""
-    assert arguments.row is not None
-    rows = empty(transport, arguments, (transport.size, *arguments.row))
-    plan = _part(transport, arguments, "allgather", arguments.x, rows)
-    fold = partial(_folds, transport, replace(arguments, x=None, out=None), rows)
-    run_part_on = plan.run_on
-
-    def run_on(x: Array | None, out: Array | None) -> None:
-        assert run_part_on is not None
-        run_part_on(x, rows)
-        for thunk in fold(out):
-            thunk()
-
-    chain = _chained(FOLDED, "native", arguments.out, [plan], fold(arguments.out))
-    chain.run_on = run_on if run_part_on is not None else None
-    return chain
-
-
-def _folds(transport: Transport, arguments: Arguments, rows: Array, out: Array) -> list[Thunk]:
-    """Return what folds the rows that this rank needs into the output."""
-    arrays, flat = transport.arrays, transport.arrays.flat(out)
-    folds: list[Thunk] = []
-    for rank, _ in arguments.collective.output_contents(arguments.place()).get(0, ()):
-        row = arrays.flat(rows[rank : rank + 1])
-        fold = arrays.folder(arguments.op, flat, row, flat)
-        folds.append(fold if folds else arrays.copier(flat, row))
-    return folds + divide_mean(transport, replace(arguments, out=out))
 
 
 class _Parts(NamedTuple):
@@ -154,10 +122,33 @@ def _parts(
     is_root = transport.rank == arguments.root
     if second == "broadcast":
         return lambda x, out: _Parts([(first, x, out), (second, out if is_root else None, out)])
+    if second == "fold":
+        return _parts_by_folds(transport, arguments)
     if second != "scatter":
         return _parts_by_rows(transport, arguments, first, second)
     between = empty(transport, arguments, arguments.shape("input")) if is_root else None
     return lambda x, out: _Parts([(first, x, between), (second, between, out)])
+
+
+def _parts_by_folds(
+    transport: Transport, arguments: Arguments
+) -> Callable[[Array | None, Array | None], _Parts]:
+    """Gather the vectors of all ranks on each, which folds those that it needs in rank order."""
+    assert arguments.row is not None
+    arrays, kind = transport.arrays, replace(arguments, x=None, out=None)
+    rows = empty(transport, arguments, (transport.size, *arguments.row))
+    needed = arguments.collective.output_contents(arguments.place()).get(0, ())
+
+    def parts(x: Array | None, out: Array | None) -> _Parts:
+        flat, folds = arrays.flat(out), list[Thunk]()
+        for rank, _ in needed:
+            row = arrays.flat(rows[rank : rank + 1])
+            fold = arrays.folder(kind.op, flat, row, flat)
+            folds.append(fold if folds else arrays.copier(flat, row))
+        folds += divide_mean(transport, replace(kind, out=out))
+        return _Parts([("allgather", x, rows)], epilogue=folds)
+
+    return parts
 
 
 def _parts_by_rows(
