@@ -389,7 +389,7 @@ class Exchange(Protocol):
     number: Any
     complete: Callable[[], object]
 
-    def together(self) -> AbstractContextManager[None]:
+    def poison_on_error(self) -> AbstractContextManager[None]:
         """Give the group up where this rank alone fails in steps that all ranks take here."""
 
     def wait(self, rank: int, number: int, name: str | None = None) -> None:
@@ -697,7 +697,7 @@ class Transport(Protocol):
     def leave(self, operation: int, error: BaseException) -> None:
         """Tell the other ranks that this one has left an operation, and why."""
 
-    def together(self) -> AbstractContextManager[None]:
+    def poison_on_error(self) -> AbstractContextManager[None]:
         """Give the group up where this rank alone fails in steps that all ranks take here."""
 
     def messages(

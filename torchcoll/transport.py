@@ -219,14 +219,14 @@ class TorchTransport(TorchMessages):
     def leave(self, operation: int, error: BaseException) -> None:
         self.peers.leave(operation, error)
 
-    def together(self) -> AbstractContextManager[None]:
-        return self.peers.together()
+    def poison_on_error(self) -> AbstractContextManager[None]:
+        return self.peers.poison_on_error()
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
         group = self.group
-        with self.together(), natives.watched(self.peers, agreeing()):
+        with self.poison_on_error(), natives.watched(self.peers, agreeing()):
             return self._exchange(group, item, kind)
 
     def _exchange(self, group: Group, item: Any, kind: Any) -> list[Any]:
@@ -266,7 +266,7 @@ class TorchTransport(TorchMessages):
         """Compare by one MAX of the number and of its complement."""
         group = self.group
         self._mine[0], self._mine[1] = digest, ~digest
-        with self.together(), natives.watched(self.peers, agreeing()):
+        with self.poison_on_error(), natives.watched(self.peers, agreeing()):
             natives.all_reduce(group, self._mine, dist.ReduceOp.MAX)
         return bool(self._mine[0] == digest and self._mine[1] == ~digest)
 

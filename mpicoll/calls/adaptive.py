@@ -227,7 +227,7 @@ class Adaptive:
 
     def plan(self, arguments: Arguments) -> Plan:
         """Make a plan of the fastest candidate on arrays of its own; collective."""
-        with self.plans.together():
+        with self.plans.poison_on_error():
             plan = self.plans.planner.build(replace(arguments, algorithm=self._fastest(arguments)))
         plan.note = ADAPTIVE
         return plan

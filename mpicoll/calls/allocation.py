@@ -48,7 +48,7 @@ def readable(
         return partial(transport.arrays.empty, lengths, name)
 
     def make() -> Array:
-        with transport.together():
+        with transport.poison_on_error():
             if on_gpu is not None and window is not None:
                 return window(lengths, name, on_gpu)
             assert shared is not None

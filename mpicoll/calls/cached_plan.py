@@ -85,7 +85,7 @@ class PlanMaker:
 
     def make(self, number: int, arguments: Arguments) -> CachedPlan:
         """Return a plan to be cached; collective."""
-        with self.transport.together():
+        with self.transport.poison_on_error():
             private_comm = self._private_comm(arguments)
             plan, run_on = self._on_any_arrays(replace(arguments, private_comm=private_comm))
             signals = self._signals(arguments, plan, private_comm)

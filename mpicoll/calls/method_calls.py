@@ -80,13 +80,13 @@ class MethodCalls(PlanCache[CachedPlan]):
         compare([rank_action for rank_action, _, _ in everyone])
         return arguments, all(number is None for _, _, number in everyone)
 
-    def together(self) -> AbstractContextManager[None]:
+    def poison_on_error(self) -> AbstractContextManager[None]:
         """Use the group no more where this rank alone leaves what all do within this context."""
-        return self.transport.together()
+        return self.transport.poison_on_error()
 
     def build(self, arguments: Arguments) -> Plan:
         """Make a plan; collective."""
-        with self.together():
+        with self.poison_on_error():
             return self.planner.build(arguments)
 
     def run(
@@ -132,7 +132,7 @@ class MethodCalls(PlanCache[CachedPlan]):
         """
         if plan is not None and self.calls is not None:
             return True
-        with nullcontext() if plan else self.together():
+        with nullcontext() if plan else self.poison_on_error():
             return bool(self.table.agree(digest, None))
 
     def run_uncached(

@@ -56,7 +56,7 @@ class Mailbox:
         memory.exchange(None)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def poison_on_error(self) -> Iterator[None]:
         """Give the group up where this rank alone fails in steps that all ranks take here.
 
         What the ranks count together, as segments and plans, would no longer be the same on all.
@@ -158,7 +158,7 @@ class Mailbox:
             Disagreement: on all ranks, where one exchanges items of another type.
         """
         data, name = encode(item), kind_name(kind, _NAME)
-        with self.together():
+        with self.poison_on_error():
             return decode(self._gather(data, name), kind)
 
     def _gather(self, data: bytes, name: bytes) -> list[bytes]:

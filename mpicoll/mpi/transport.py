@@ -190,15 +190,15 @@ class MpiTransport(MpiMessages):
     def leave(self, operation: int, error: BaseException) -> None:
         self.peers.leave(operation, error)
 
-    def together(self) -> AbstractContextManager[None]:
-        return self.peers.together()
+    def poison_on_error(self) -> AbstractContextManager[None]:
+        return self.peers.poison_on_error()
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
         if self.users_comm == MPI.COMM_NULL:
             raise RuntimeError(FREED)
-        with self.together():
+        with self.poison_on_error():
             return exchange(self.users_comm, item, kind, self.peers)
 
     def agree(self, digest: int) -> bool:

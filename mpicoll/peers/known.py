@@ -110,7 +110,7 @@ class Peers(HasDeadline):
         self.shared = None
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def poison_on_error(self) -> Iterator[None]:
         """Give the group up where this rank alone fails in steps that all ranks take here.
 
         The library counts the calls of a group by itself: after one that a rank has left, those of
@@ -120,7 +120,7 @@ class Peers(HasDeadline):
             RankLost: this rank has left such a context before.
         """
         if self.shared is not None and self.shared.mailbox is not None:
-            with self.shared.mailbox.together():
+            with self.shared.mailbox.poison_on_error():
                 yield
             return
         if forks.generation() != self.generation:

@@ -73,10 +73,10 @@ class ThreadTransport(HasDeadline):
         if self.shared is not None:
             self.shared.notes.leave(operation, error)
 
-    def together(self) -> AbstractContextManager[None]:
+    def poison_on_error(self) -> AbstractContextManager[None]:
         if self.shared is None or self.shared.mailbox is None:
             return nullcontext()
-        return self.shared.mailbox.together()
+        return self.shared.mailbox.poison_on_error()
 
     def driver(self, device: int) -> Gpu:
         raise Unavailable("threads of one process have arrays on the host only")

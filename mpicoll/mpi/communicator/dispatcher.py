@@ -319,7 +319,7 @@ class Dispatcher(PlanCache[Signature]):
         Raises:
             CollectiveError: an algorithm that a variable names cannot serve the call.
         """
-        with self.mailbox.together():
+        with self.mailbox.poison_on_error():
             self.planner.check(arguments)
             plan = self.planner.build(replace(arguments, unbound=True))
         if plan.program is not None:
