@@ -194,7 +194,15 @@ def _part(
     )  # fmt: skip
     private_comm = arguments.private_comm if arguments.algorithm == FOLDED else None
     part = replace(part, private_comm=private_comm, unbound=arguments.unbound)
-    return plan_native(transport, part)
+    plan, run_on = plan_native(transport, part), None
+    takes_x, takes_out = part.collective.has_input(part.rank, part.root), part.has_output
+    if run_on_arrays := plan.run_on:
+
+        def run_on(x: Array | None, out: Array | None) -> None:
+            run_on_arrays(x if takes_x else None, out if takes_out else None)
+
+    plan.run_on = run_on
+    return plan
 
 
 def _chained(
