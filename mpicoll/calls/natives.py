@@ -90,12 +90,11 @@ def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
 
     def run_on(x: Array | None, out: Array | None) -> None:
         calls, prologue, epilogue = place(x, out)
-        for thunk in prologue:
-            thunk()
-        for run_part_on, (_, part_x, part_out) in zip(runs_on, calls, strict=True):
-            run_part_on(part_x, part_out)
-        for thunk in epilogue:
-            thunk()
+        runs = (
+            partial(run_part_on, *arrays)
+            for run_part_on, (_, *arrays) in zip(runs_on, calls, strict=True)
+        )
+        _run_in_turn((*prologue, *runs, *epilogue))
 
     chain = _chained(text, "native", arguments.out, plans, epilogue, prologue)
     runs_on = [plan.run_on for plan in plans if plan.run_on is not None]
@@ -121,7 +120,12 @@ def _parts(
     """Return a function from the arrays of a call to the parts of a composition."""
     is_root = transport.rank == arguments.root
     if second == "broadcast":
-        return lambda x, out: _Parts([(first, x, out), (second, out if is_root else None, out)])
+
+        def through_root(x: Array | None, out: Array | None) -> _Parts:
+            root_array = out if is_root else None
+            return _Parts([(first, x, root_array), (second, root_array, out)])
+
+        return through_root
     if second == "fold":
         return _parts_by_folds(transport, arguments)
     if second != "scatter":
@@ -194,15 +198,7 @@ def _part(
     )  # fmt: skip
     private_comm = arguments.private_comm if arguments.algorithm == FOLDED else None
     part = replace(part, private_comm=private_comm, unbound=arguments.unbound)
-    plan, run_on = plan_native(transport, part), None
-    takes_x, takes_out = part.collective.has_input(part.rank, part.root), part.has_output
-    if run_on_arrays := plan.run_on:
-
-        def run_on(x: Array | None, out: Array | None) -> None:
-            run_on_arrays(x if takes_x else None, out if takes_out else None)
-
-    plan.run_on = run_on
-    return plan
+    return plan_native(transport, part)
 
 
 def _chained(
@@ -210,14 +206,7 @@ def _chained(
     epilogue: Sequence[Thunk], prologue: Sequence[Thunk] = (),
 ) -> Plan:  # fmt: skip
     """Make a plan that runs plans one after the other, between two lists of local work."""
-
-    def run() -> None:
-        for thunk in prologue:
-            thunk()
-        for plan in plans:
-            plan.run()
-        for thunk in epilogue:
-            thunk()
+    run = partial(_run_in_turn, (*prologue, *(plan.run for plan in plans), *epilogue))
 
     def free() -> None:
         for plan in plans:
@@ -226,6 +215,11 @@ def _chained(
     chain = Plan(algorithm, transport, out, run, lambda: _Chain(plans, epilogue, prologue), free)
     chain.executor = "native"
     return chain
+
+
+def _run_in_turn(steps: Sequence[Thunk]) -> None:
+    for step in steps:
+        step()
 
 
 class _Chain:

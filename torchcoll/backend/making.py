@@ -36,13 +36,12 @@ def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Any:
     rank, size = options.group_rank, options.group_size
     place = Place(rank, size, options.global_ranks_in_group)
     group: Any
-    if over_mpi:
-        group = Group(options.store, rank, size, options=chosen)
-        _exchange_over_mpi(group)
-    elif is_left_to_gloo(options.store, place, choose(chosen), options.timeout):
+    if not over_mpi and is_left_to_gloo(options.store, place, choose(chosen), options.timeout):
         group = dist.ProcessGroup(options.store, rank, size)
     else:
         group = Group(options.store, rank, size, options=chosen)
+    if over_mpi:
+        _exchange_over_mpi(group)
     gloo = dist.ProcessGroupGloo(options.store, rank, size, timeout=options.timeout)
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
     gloo.options.group_name = options.group_id
