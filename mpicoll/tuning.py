@@ -144,7 +144,7 @@ Unit: bytes. Evidence: none measured. Gain: copies and messages overlap.
 # -- objects as messages, folds of the drop-in ---------------------------------------------------
 
 MESSAGE_ROOMS = 256, 1024 + 256, 4096 + 256
-"""Lengths of the buffer in which an object travels: the shortest that recent objects fit in.
+"""Lengths of the buffer of an object: a message has the shortest that recent objects fit in.
 
 Unit: bytes. Evidence: SPR, 2026-11-28, two ranks, `bcast` of an integer takes 2.4 us in 256 bytes
 and 3.2 in 4352; of 2000 bytes 3.4 in 4352 and 161 in two messages. Gain: 25 % and more.

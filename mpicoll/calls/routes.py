@@ -23,7 +23,7 @@ from mpicoll.tuning import FETCHED_ROW
 NEVER = 1 << 62
 """More bytes than any message has."""
 _ONE_READER = ("alltoall", "scatter")
-"""The collectives in which each rank reads rows that no other rank reads."""
+"""The collectives in which every row has one reader."""
 _TWO_RANKS = (*_ONE_READER, "allgather", "broadcast")
 """Those of two ranks: the other rank is the only reader."""
 

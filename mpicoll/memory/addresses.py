@@ -1,4 +1,4 @@
-"""Arrays over memory of which a program knows the address alone."""
+"""Make arrays over memory that is known by its address."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Calls:
         return (remote.epoch, remote.number) < (local.epoch, local.number) or _differs(local, state)
 
     def check(self, ranks: Sequence[int]) -> None:
-        """Ask ranks that this one waits for in which call they are, and compare it with its own.
+        """Ask the awaited ranks for their calls, and compare these with the call of this rank.
 
         Raises:
             OtherCall: one of them is in another call.

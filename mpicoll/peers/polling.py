@@ -90,8 +90,8 @@ class Patience:
 def still_comes(test: Callable[[], bool]) -> bool:
     """Whether a test holds although a rank that it waits for has ended.
 
-    All messages of that rank may have been sent. The library takes in what is on its way during
-    several tests.
+    That rank may have sent all its messages before it ended. The library needs several tests to
+    receive them.
     """
     end = monotonic() + _TRANSIT
     while not (holds := _comes(test)) and monotonic() < end:

@@ -25,7 +25,7 @@ def _is_unknown(_: Answer) -> bool:
 
 @dataclass(frozen=True)
 class AllRanks:
-    """The ranks of a collective, of which nobody knows who is missing before they are asked.
+    """All ranks of a collective. A rank must ask to find out which of them is missing.
 
     Attributes:
         is_late: whether an answer says that a rank has not come.
