@@ -106,6 +106,7 @@ class Table:
         self.unverified: set[int] = set()
         self.check = -1
         self.nbytes = self.moves = 0
+        self.has_messages_under_way = False
         self.keep: list[object] = [self.resources]
         for name, buffer in buffers.items():
             self._bind(name, buffer)
@@ -275,6 +276,7 @@ class Table:
                 self.call(take, self._operand(piece) if piece else NOWHERE)
         for start in self.messages.starts:
             self.call(start)
+        self.has_messages_under_way = True
 
     def _bound_message(self, transfer: Transfer) -> Message:
         return Message(transfer.peer, transfer.piece and view(self.buffers, transfer.piece))
@@ -291,6 +293,7 @@ class Table:
             self.waits.rows[self.length] = PolledMessages(end, self.messages)
             self._row(POLL, NOWHERE, count=len(self.callbacks), extra=end.looks)
             self.callbacks.append(end.test)
+        self.has_messages_under_way = False
 
     def _combine(self, combine: Combine) -> None:
         target, length = self._operand(combine.target), combine.target.length
@@ -433,7 +436,7 @@ class Table:
             self.check = self.length
         words = self.shared.words[rank][publication.segment]
         self.waits.rows[self.length] = AwaitedWord(words, place, behind, context)
-        self._row(AWAIT, place, extra=behind)
+        self._row(AWAIT, place, count=self.has_messages_under_way, extra=behind)
 
     def divide(self, out: Array, divisor: int) -> None:
         """Divide the output in the end."""
@@ -451,6 +454,7 @@ class Table:
             wait=waits.wait, look=waits.test, keep=self.keep,
             numbers=None if mailbox is None else mailbox.number, what=self.label,
             callbacks=tuple(self.callbacks), fail=waits.fail, arrays=self.resources.buffers,
+            sleepers=0 if self.memory is None else extension.sleepers(self.memory),
         )  # fmt: skip
         return program
 

@@ -38,19 +38,19 @@ static inline Comparison digest_publish(const Digests *all, int64_t digest)
     int64_t *const line = digest_line(all, all->rank, comparison.number);
     line[LENGTH] = 0;
     line[DIGEST] = digest;
-    word_raise(line + NUMBER, comparison.number);
+    word_raise(line + NUMBER, comparison.number, NULL);
     return comparison;
 }
 
 /* Compare with all ranks. WAITING: the rank `peer` has not published its digest yet. */
 static inline enum state digest_compare(
-    const Digests *all, Comparison *comparison, int64_t spins, int64_t yield_ns)
+    const Digests *all, Comparison *comparison, int64_t spins, int64_t wait_ns)
 {
     for (; comparison->peer < all->size; comparison->peer++) {
         if (comparison->peer == all->rank)
             continue;
         const int64_t *const line = digest_line(all, comparison->peer, comparison->number);
-        if (!word_comes(line + NUMBER, comparison->number, spins, yield_ns))
+        if (!word_comes(line + NUMBER, comparison->number, spins, wait_ns, NULL))
             return WAITING;
         comparison->differs |= line[DIGEST] != comparison->digest;
     }

@@ -93,3 +93,14 @@ def queue(table: Any, layout: tuple[Array, object] | None = None) -> Any:
 def spins(memory: SharedMemory) -> int:
     """Return how often a program looks at a word before it gives its core away."""
     return 0 if memory.wait_policy.oversubscribed else tuning.SPINS
+
+
+def sleepers(memory: SharedMemory) -> int:
+    """Return the address of the word that counts the sleeping waits of the node, 0 where none sleeps.
+
+    A wait sleeps where the group has ranks on other nodes: it lasts as long as a message takes, and
+    meanwhile the rank that receives the message needs the core.
+    """
+    if len(memory.intra_node) == memory.size:
+        return 0
+    return memory.address(memory.intra_node[0], 0)[0] + memory.notes.sleepers

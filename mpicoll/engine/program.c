@@ -5,8 +5,13 @@
 #include "tuning.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
 
 #if defined(__x86_64__) || defined(__i386__)
 #define PAUSE() __builtin_ia32_pause()
@@ -21,29 +26,58 @@
 /* The words of a flag. The last two are those of memory that others read in place. */
 enum { FLAG, ADDRESS, WITHDRAWN };
 
-void word_raise(int64_t *word, int64_t value)
+static uint32_t *low_half(const int64_t *word)
 {
-    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+    return (uint32_t *)(intptr_t)word + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
 }
 
-static int is_there(const int64_t *word, int64_t least)
+void word_raise(int64_t *word, int64_t value, int64_t *sleepers)
 {
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= least;
+    if (!sleepers) {
+        __atomic_store_n(word, value, __ATOMIC_RELEASE);
+        return;
+    }
+    /* A wait counts itself, and then looks at the word: it sees this value, or is seen here. */
+    __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(sleepers, __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, low_half(word), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-int word_comes(const int64_t *word, int64_t least, int64_t spins, int64_t yield_ns)
+static int is_there(const int64_t *word, int64_t minimum)
 {
-    if (is_there(word, least))
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= minimum;
+}
+
+/* Sleep until a word is at least `minimum`, a signal comes, or SLEEP_NS are over. */
+static int sleep_until(const int64_t *word, int64_t minimum, int64_t *sleepers)
+{
+    const struct timespec time = {.tv_nsec = SLEEP_NS};
+    int64_t value;
+    long slept = 0;
+    __atomic_fetch_add(sleepers, 1, __ATOMIC_SEQ_CST);
+    while ((value = __atomic_load_n(word, __ATOMIC_SEQ_CST)) < minimum &&
+           (!slept || errno == EAGAIN))
+        slept = syscall(SYS_futex, low_half(word), FUTEX_WAIT, (uint32_t)value, &time, NULL, 0);
+    __atomic_fetch_sub(sleepers, 1, __ATOMIC_SEQ_CST);
+    return value >= minimum;
+}
+
+int word_comes(
+    const int64_t *word, int64_t minimum, int64_t spins, int64_t wait_ns, int64_t *sleepers)
+{
+    if (is_there(word, minimum))
         return 1;
     for (int64_t spin = 0; spin < spins; spin++) {
         PAUSE();
-        if (is_there(word, least))
+        if (is_there(word, minimum))
             return 1;
     }
-    for (int64_t end = yield_ns ? nanoseconds() + yield_ns : 0; yield_ns && nanoseconds() < end;)
+    if (wait_ns && sleepers)
+        return sleep_until(word, minimum, sleepers);
+    for (int64_t end = wait_ns ? nanoseconds() + wait_ns : 0; wait_ns && nanoseconds() < end;)
         for (int yields = 0; yields < YIELDS; yields++) {
             sched_yield();
-            if (is_there(word, least))
+            if (is_there(word, minimum))
                 return 1;
         }
     return 0;
@@ -164,7 +198,7 @@ int program_calls(const Program *program)
     return code == CALL || code == POLL;
 }
 
-enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
+enum state program_advance(Program *program, int64_t spins, int64_t wait_ns)
 {
     for (; program->position < program->until; program->position++) {
         const Instruction *row = program->rows + program->position;
@@ -194,11 +228,12 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
                 ((int64_t *)address(program, &row->target))[ADDRESS] =
                     (int64_t)(intptr_t)address(program, &row->left);
             word_raise((int64_t *)address(program, &row->target),
-                       number(program, &row->target) - row->extra);
+                       number(program, &row->target) - row->extra, program->sleepers);
             break;
         case AWAIT:
             if (!word_comes((int64_t *)address(program, &row->target),
-                            number(program, &row->target) - row->extra, spins, yield_ns))
+                            number(program, &row->target) - row->extra, spins,
+                            row->count ? 0 : wait_ns, program->sleepers))
                 return WAITING;
             break;
         case FETCH:

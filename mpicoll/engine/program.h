@@ -21,7 +21,8 @@ enum code {
     DIVIDE, /* target = target / extra, `count` elements */
     RAISE,  /* the word at target = the number of its tile, less `extra`; where `count` is not 0,
                others read the memory at left in place: the word after it = the address of left */
-    AWAIT,  /* until the word at target is the number of its tile, less `extra`, or more */
+    AWAIT,  /* until the word at target is the number of its tile, less `extra`, or more; where `count` is
+               not 0, messages of a library are under way, which only Python advances */
     FETCH,  /* target = `count` bytes of process `extra`, 0 for this one, at the address in the word
                after left, and `right.offset` bytes on */
     VERIFY, /* fail where the rank whose words begin at target has withdrawn what others read in
@@ -62,6 +63,7 @@ typedef struct Program {
     Fold fold;
     FoldMany fold_many;
     Divide divide;
+    int64_t *sleepers;        /* of its group: see `word_comes` */
     int64_t sequence;         /* the number of the run that is under way, or was the last */
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
@@ -90,9 +92,9 @@ char *program_address(const Program *program, const Operand *operand);
 int program_parts(Program *program, int64_t nbytes);
 
 /* Run up to `until`. WAITING at an AWAIT whose word has not come after `spins` looks at it, and
-   then FOR `yield_ns` nanoseconds of yielding the core between looks; FAILED, with errno set, where
+   then `wait_ns` nanoseconds, or SLEEP_NS where it sleeps; FAILED, with errno set, where
    memory of another process cannot be read: ECANCELED at a VERIFY. */
-enum state program_advance(Program *program, int64_t spins, int64_t yield_ns);
+enum state program_advance(Program *program, int64_t spins, int64_t wait_ns);
 
 /* Withdraw the memory that others read in place, as this rank leaves a run in its middle: its
    program runs no more, and its user may write there. A rank that reads it meanwhile fails. */
@@ -101,9 +103,15 @@ void program_withdraw(Program *program);
 /* Run some rows of the program that this job is. ENDED at a callback: the thread has no interpreter. */
 enum turn program_turn(Job *job);
 
-/* Wait until a word is at least `least`, as `program_advance` does; whether it is. */
-int word_comes(const int64_t *word, int64_t least, int64_t spins, int64_t yield_ns);
+/* Wait until a word is at least `minimum`, as `program_advance` does; whether it is.
 
-void word_raise(int64_t *word, int64_t value);
+   After its spins, a wait yields the core between looks. In a group on several nodes it sleeps instead,
+   and the rank that raises the word wakes it. `sleepers` then counts the sleeping waits of all ranks of
+   the node, in shared memory; it is NULL where no wait sleeps. */
+int word_comes(
+    const int64_t *word, int64_t minimum, int64_t spins, int64_t wait_ns, int64_t *sleepers);
+
+/* Write a word, and wake the waits that sleep until it is written. */
+void word_raise(int64_t *word, int64_t value, int64_t *sleepers);
 
 #endif

@@ -94,16 +94,17 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"table", "registers", "op", "dtype", "check",
                             "spins", "light", "heavy", "wait", "look", "keep",
-                            "numbers", "what", "callbacks", "fail", "arrays", NULL};
+                            "numbers", "what", "callbacks", "fail", "arrays", "sleepers", NULL};
     PyObject *table, *registers, *wait, *look, *keep, *numbers = Py_None, *what = Py_None;
     PyObject *callbacks = NULL, *fail = Py_None, *arrays = NULL;
+    unsigned long long sleepers = 0;
     const char *op, *dtype;
     long long check, spins;
     int light, heavy;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO|OOO!OO!", names, &table, &registers, &op,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO|OOO!OO!K", names, &table, &registers, &op,
                                      &dtype, &check, &spins, &light, &heavy, &wait, &look,
                                      &keep, &numbers, &what, &PyTuple_Type, &callbacks, &fail,
-                                     &PyList_Type, &arrays))
+                                     &PyList_Type, &arrays, &sleepers))
         return -1;
     if (self->rows) {
         PyErr_SetString(PyExc_TypeError, "a program is made once");
@@ -119,6 +120,7 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     self->forks = forks, self->check = check, self->spins = spins;
     self->light = light, self->heavy = heavy;
     self->program.position = self->program.length;
+    self->program.sleepers = (int64_t *)(uintptr_t)sleepers;
     self->program.job.run = program_turn;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
     self->what = Py_NewRef(what), self->fail = Py_NewRef(fail);
@@ -301,10 +303,8 @@ static enum state advance_waiting(ProgramObject *self, int64_t until)
         state = program_advance(program, self->spins, 0);
     if (state != WAITING)
         return state;
-    /* Python's wait lets the library of the callbacks move its messages. */
-    const int64_t yield_ns = self->calls ? 0 : YIELD_NS;
     Py_BEGIN_ALLOW_THREADS
-    state = program_advance(program, self->spins, yield_ns);
+    state = program_advance(program, self->spins, YIELD_NS);
     Py_END_ALLOW_THREADS
     return state;
 }

@@ -141,7 +141,7 @@ void queue_finish(Queue *queue, const Call *call)
     keep_little(&queue->outputs);
 }
 
-enum state queue_advance(Queue *queue, int64_t rows, int64_t spins, int64_t yield_ns)
+enum state queue_advance(Queue *queue, int64_t rows, int64_t spins, int64_t wait_ns)
 {
     Call *const call = queue_head(queue);
     if (!call)
@@ -153,7 +153,7 @@ enum state queue_advance(Queue *queue, int64_t rows, int64_t spins, int64_t yiel
         const int64_t target = queue->phase == FIRST_ROWS ? call->check : program->length;
         const int64_t before = program->position;
         program->until = target - before < rows ? target : before + rows;
-        const enum state state = program_advance(program, spins, yield_ns);
+        const enum state state = program_advance(program, spins, wait_ns);
         rows -= program->position - before;
         if (state != DONE || program->position < target)
             return state == DONE ? WAITING : state;
@@ -165,10 +165,10 @@ enum state queue_advance(Queue *queue, int64_t rows, int64_t spins, int64_t yiel
         queue->phase = AGREEMENT;
     }
     if (queue->phase == AGREEMENT) {
-        if (digest_compare(&queue->digests, &queue->comparison, spins, yield_ns) != DONE)
+        if (digest_compare(&queue->digests, &queue->comparison, spins, wait_ns) != DONE)
             return WAITING;
         queue->phase = queue->comparison.differs ? REFUSED : LAST_ROWS;
-        return rows ? queue_advance(queue, rows, spins, yield_ns) : WAITING;
+        return rows ? queue_advance(queue, rows, spins, wait_ns) : WAITING;
     }
     return WAITING;
 }

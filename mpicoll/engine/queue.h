@@ -75,7 +75,7 @@ Call *queue_head(const Queue *queue);
 /* Run at most `rows` rows of that call. DONE when it is complete, or there is none. It may be left to
    its owner: its phase is REFUSED then, as the ranks differ in their calls, or the program can run
    no more. Else WAITING and FAILED are as those of `program_advance`. */
-enum state queue_advance(Queue *queue, int64_t rows, int64_t spins, int64_t yield_ns);
+enum state queue_advance(Queue *queue, int64_t rows, int64_t spins, int64_t wait_ns);
 
 /* Count the call as complete, as its owner has run it otherwise, or it has failed. */
 void queue_skip(Queue *queue);

@@ -13,6 +13,10 @@ enum {
        Unit: ns. Evidence: none measured; Python looks at the other ranks after it. Gain: a wait of
        less than 0.2 ms needs no interpreter. */
     YIELD_NS = 200000,
+    /* Time for which a wait sleeps in a group on several nodes.
+       Unit: ns. Evidence: SPR, 2026-11-28, emulated hosts of two ranks and one core. Gain: 30 % of small
+       calls between nodes. On one node of four ranks and two cores, sleep takes twice as long as yields. */
+    SLEEP_NS = 10000000,
     /* Rows that the progress thread runs before another job has its turn.
        Unit: rows. Evidence: none measured. Gain: an owner takes its job back within 8 rows. */
     TURN_ROWS = 8,
