@@ -224,6 +224,48 @@ def allgather(
     )
 
 
+def _cut_to_scatter(size: int, local: str, across: str, back: str) -> int:
+    """Return a multiple of the number of ranks that suits a reduce, and a reduce_scatter."""
+    return -(-fine(size, find("reduce", local), find("reduce_scatter", across)) // size) * size
+
+
+@algorithm("reduce_scatter", name="two_level", blocks=_cut_to_scatter)
+def reduce_scatter(
+    rank: int, size: int, nodes: Nodes, counts: Rows, local: str = "binomial",
+    across: str = "direct", back: str = "",
+) -> Schedule:  # fmt: skip
+    """Reduce inside every node, reduce_scatter across one rank of each, scatter inside every node.
+
+    `local` is any reduce, `across` any reduce_scatter and `back` any scatter, by default the one
+    that is called as `local`. One rank of each node sends everything, so it is for small rows; see
+    `lanes`.
+
+    Rounds: those of its three parts; bytes sent and reduced: likewise.
+
+    >>> from mpicoll.algorithms import find
+    >>> find("reduce_scatter", "two_level").show(0, 4, nodes=((0, 1), (2, 3)))
+    reduce_right(1, 0, 1, 2, 3)
+    send(2, 2, 3) recv(2, from1[0], from1[1]) fold_right(0, from1[0]) fold_right(1, from1[1])
+    send(1, 1)
+    """
+    heads, node, count = (
+        leaders(nodes),
+        node_of(rank, nodes),
+        _cut_to_scatter(size, local, across, back),
+    )
+    parts = count // size
+    node_rows = by_rows([rows_of([member], parts) for member in node])
+    bundles = by_rows([rows_of(members, parts) for members in nodes])
+    return then(
+        inside(node, rank, "reduce", local, node[0], split(range(count))),
+        inside(heads, rank, "reduce_scatter", across, heads[0], bundles),
+        inside(
+            node, rank, "scatter", way_back("scatter", local, back), node[0], node_rows,
+            rows=lambda at: counts[at // parts],
+        ),
+    )  # fmt: skip
+
+
 @algorithm("alltoall", name="two_level")
 def alltoall(
     rank: int, size: int, nodes: Nodes, counts: Pairs, local: str = "binomial",

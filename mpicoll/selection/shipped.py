@@ -112,11 +112,35 @@ ON_GPU: Table = OWN_CORES | {
 }
 """Arrays lie on GPUs whose memory all ranks map: a round costs much more than on the host."""
 
-SEVERAL_NODES: Table = {
+BETWEEN_NODES: Table = {
     "scan": ((16, KIB, FOLDED),),
     "exscan": ((16, 16, FOLDED),),
 }
 """Where calls go between nodes over MPI, other than by the library's own call."""
+
+_SMALL_VECTOR, _SMALL_ROWS = "two_level(local=one_shot)", "two_level(local=naive)"
+
+LEVELS: Table = BETWEEN_NODES | {
+    "barrier": ((ANY, ANY, _SMALL_VECTOR),),
+    "broadcast": ((ANY, MIB, _SMALL_VECTOR),),
+    "reduce": ((ANY, ANY, _SMALL_VECTOR),),
+    "allreduce": (
+        (ANY, MIB, _SMALL_VECTOR),
+        (ANY, ANY, "lane_ring", "two_level(local=one_shot,across=ring)", _SMALL_VECTOR),
+    ),
+    "gather": ((ANY, ANY, _SMALL_ROWS),),
+    "allgather": (
+        (ANY, 256 * KIB, _SMALL_ROWS),
+        (ANY, ANY, "lanes", "two_level(local=naive,across=ring)"),
+    ),
+    "scatter": ((ANY, 256 * KIB, _SMALL_ROWS),),
+    "reduce_scatter": (
+        (ANY, 256 * KIB, _SMALL_ROWS),
+        (ANY, ANY, "lanes", _SMALL_ROWS),
+    ),
+    "alltoall": ((ANY, 64 * KIB, _SMALL_ROWS),),
+}
+"""The same where ranks of a node share memory, so that one message serves all of them."""
 
 BY_MESSAGES: Table = {
     "barrier": ((ANY, ANY, "dissemination"),),
@@ -147,6 +171,7 @@ class Place(NamedTuple):
         is_on_gpu: the arrays lie on GPUs.
         shares_memory: all ranks are on one node and map each other's memory.
         shares_cores: a node has more ranks than cores.
+        has_levels: there are several nodes, and ranks of a node share memory.
     """
 
     ranks: int
@@ -154,13 +179,16 @@ class Place(NamedTuple):
     is_on_gpu: bool = False
     shares_memory: bool = True
     shares_cores: bool = False
+    has_levels: bool = False
 
     @property
     def table(self) -> Table:
         """The table that comes before the library's own call."""
         if self.shares_memory:
             return ON_GPU if self.is_on_gpu else SHARED_CORES if self.shares_cores else OWN_CORES
-        return SEVERAL_NODES if self.backend == "mpi4py" and not self.is_on_gpu else {}
+        if self.backend != "mpi4py" or self.is_on_gpu:
+            return {}
+        return LEVELS if self.has_levels else BETWEEN_NODES
 
 
 def choices(name: str, nbytes: int, place: Place) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from mpicoll.simulator import contiguous, is_ordered, prove
 )
 @pytest.mark.parametrize(
     ("of", "root"),
-    [("barrier", 0), ("allreduce", 0), ("alltoall", 0),
+    [("barrier", 0), ("allreduce", 0), ("alltoall", 0), ("allgather", 0), ("reduce_scatter", 0),
      *product(("broadcast", "reduce", "gather", "scatter"), (0, 3, 6))],
 )  # fmt: skip
 def test_two_level_is_right_on_every_layout(of: str, root: int, nodes) -> None:
@@ -44,6 +44,7 @@ WITHIN = {
         "alltoall": {"local": "gather", "across": "alltoall", "back": "scatter"},
         "gather": {"local": "gather", "across": "gather"},
         "scatter": {"local": "scatter", "across": "scatter"},
+        "reduce_scatter": {"local": "reduce", "across": "reduce_scatter", "back": "scatter"},
     },
     "lanes": {
         "allreduce": {"local": "reduce_scatter", "across": "allreduce", "back": "allgather"},

@@ -11,7 +11,7 @@ from launcher import mpirun, ranks
 from run_collective import device
 
 from mpicoll import Collectives
-from mpicoll.algorithms.registry import find
+from mpicoll.algorithms.registry import Nodes, find
 from mpicoll.calls.natives import FOLDED
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.selection import shipped
@@ -25,7 +25,7 @@ ON_A_NODE = {
 }
 TABLES = {
     "own": shipped.OWN_CORES, "shared": shipped.SHARED_CORES, "GPU": shipped.ON_GPU,
-    "nodes": shipped.SEVERAL_NODES, "messages": shipped.BY_MESSAGES,
+    "nodes": shipped.BETWEEN_NODES, "levels": shipped.LEVELS, "messages": shipped.BY_MESSAGES,
 }  # fmt: skip
 ALL_ROWS = [
     pytest.param(rows, id=f"{table} {name}")
@@ -51,12 +51,37 @@ def test_no_row_is_hidden_by_one_above_it(rows: Rows) -> None:
         assert not any(most_ranks <= row[0] and most_bytes <= row[1] for row in above)
 
 
-@pytest.mark.parametrize("table", [each for each in TABLES if each != "nodes"])
-@pytest.mark.parametrize("name", COLLECTIVES)
-def test_every_algorithm_that_a_table_names_is_right(name: str, table: str) -> None:
-    for _, _, *algorithms in TABLES[table][name]:
-        for text in algorithms:
-            assert prove(find(name, text), 6, 0).rounds
+NODES = {"levels": ((0, 3), (1, 4), (2, 5))}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "table"),
+    sorted({
+        (name, text, table)
+        for table, collectives in TABLES.items()
+        for name, rows in collectives.items()
+        for row in rows
+        for text in row[2:]
+        if text != FOLDED
+    }),
+)  # fmt: skip
+def test_every_algorithm_that_a_table_names_is_right(name: str, text: str, table: str) -> None:
+    assert prove(find(name, text), 6, 0, NODES.get(table)).rounds
+
+
+@pytest.mark.parametrize("nodes", [((0, 1, 2), (3,)), ((0, 2), (1, 3, 4)), ((0,), (1, 2))])
+@pytest.mark.parametrize("name", sorted(set(shipped.LEVELS) - set(shipped.BETWEEN_NODES)))
+def test_a_row_serves_nodes_of_different_sizes(name: str, nodes: Nodes) -> None:
+    for _, _, *algorithms in shipped.LEVELS[name]:
+        assert prove(find(name, algorithms[-1]), sum(map(len, nodes)), 0, nodes).rounds
+
+
+def test_levels_decide_where_ranks_of_a_node_share_memory() -> None:
+    place = Place(4, "mpi4py", shares_memory=False, has_levels=True)
+    assert shipped.choices("allreduce", 64, place) == ("two_level(local=one_shot)",)
+    assert shipped.choices("scan", 64, place) == (FOLDED,)
+    assert shipped.choices("alltoall", 1 << 20, place) == ()
+    assert shipped.choices("allreduce", 64, place._replace(backend="torch")) == ()
 
 
 def test_the_first_row_that_covers_a_call_decides() -> None:
