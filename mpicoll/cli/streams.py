@@ -1,8 +1,9 @@
 """The standard streams of a command: open all three, and tell errors of the output from others.
 
 A closed descriptor is opened on nothing: otherwise the next file of the run would be opened in its
-place, and libraries would print into it. A closed standard output fails as a pipe without a reader
-does. A closed standard error fails nothing.
+place, and libraries would print into it. A library may have opened a file there before, as libffi
+does when `ctypes` is imported: this file stays, and nothing is written to it. A closed standard
+output fails as a pipe without a reader does. A closed standard error fails nothing.
 """
 
 from __future__ import annotations
@@ -47,26 +48,24 @@ def open_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            _open(descriptor)
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.set_inheritable(descriptor, True)
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _text(_Output(_OUTPUT, "w", closefd=False), sys.stdout)
+        descriptor = _OUTPUT if sys.stdout else _pipe_without_reader()
+        sys.stdout = _text(_Output(descriptor, "w", closefd=False), sys.stdout)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _text(_Errors(_ERRORS, "w", closefd=False), sys.stderr)
+        descriptor = _ERRORS if sys.stderr else os.open(os.devnull, os.O_WRONLY)
+        sys.stderr = _text(_Errors(descriptor, "w", closefd=False), sys.stderr)
 
 
-def _open(descriptor: int) -> None:
-    if descriptor != _OUTPUT:
-        os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
-        os.set_inheritable(descriptor, True)
-        return
-    ends = os.pipe()
-    os.dup2(ends[1], descriptor)
-    for end in set(ends) - {descriptor}:
-        os.close(end)
+def _pipe_without_reader() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
 
 
 def _text(raw: io.FileIO, old: TextIO | None) -> TextIO:
-    is_prompt = raw.fileno() == _ERRORS or raw.isatty() or getattr(old, "write_through", False)
+    is_prompt = isinstance(raw, _Errors) or raw.isatty() or getattr(old, "write_through", False)
     return io.TextIOWrapper(
         io.BufferedWriter(raw), old.encoding if old else "utf-8", "backslashreplace",
         line_buffering=is_prompt,
@@ -79,5 +78,5 @@ def settle_output() -> None:
         sys.stdout.flush()
     except OutputLost:
         sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, _OUTPUT)
+        os.dup2(sink, sys.stdout.fileno())
         os.close(sink)

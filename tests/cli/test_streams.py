@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ PRINTING = {
     "flushed": "print('text', flush=True)",
 }
 COMMAND = """
+{opening}
 import sys, click
 from mpicoll.cli.command import Command
 @click.command(cls=Command)
@@ -28,12 +30,14 @@ main()
 """
 
 
-def run(body: str, prepare: Callable[[], Any] = lambda: None, **streams: Any) -> Any:
-    """Run a command of this body; `prepare` runs in the process before it."""
+def run(
+    body: str, prepare: Callable[[], Any] = lambda: None, opening: str = "", **streams: Any
+) -> Any:
+    """Run a command of this body; `prepare` runs in the process before it, `opening` in Python."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
     return subprocess.run(
-        [sys.executable, "-c", COMMAND.format(body=body)], cwd=ROOT, text=True, timeout=LIMIT,
-        check=False, preexec_fn=prepare, **pipes,
+        [sys.executable, "-c", COMMAND.format(body=body, opening=opening)], cwd=ROOT, text=True,
+        timeout=LIMIT, check=False, preexec_fn=prepare, **pipes,
     )  # fmt: skip
 
 
@@ -49,6 +53,16 @@ def without_reader() -> None:
 def test_a_closed_output_ends_it_quietly(printing: str, how: Callable[[], None]) -> None:
     process = run(PRINTING[printing], how)
     assert (process.returncode, process.stderr) == (141, "a remark\n")
+
+
+@pytest.mark.parametrize("printing", PRINTING)
+def test_a_file_in_the_place_of_a_closed_output_stays(printing: str, tmp_path: Path) -> None:
+    """As a library opens one while it is imported."""
+    path = tmp_path / "file"
+    opening = f"import os; assert os.open({str(path)!r}, os.O_RDWR | os.O_CREAT) == 1"
+    process = run(PRINTING[printing], lambda: os.close(1), opening)
+    assert (process.returncode, process.stderr) == (141, "a remark\n")
+    assert path.read_bytes() == b""
 
 
 @pytest.mark.parametrize("printing", PRINTING)
