@@ -30,7 +30,8 @@ may_launch = True
 """Whether the running test is marked `launches` or `slurm`; `conftest.py` sets it."""
 
 _HIDDEN = re.compile(
-    r"terminate called|Segmentation fault|core dumped|Fatal Python error|Exception ignored in"
+    r"terminate called|Segmentation fault|core dumped|Fatal Python error|"
+    r"Exception ignored (in|while)"
 )
 """What a process prints, though it then ends with status 0, where something went wrong in it."""
 
