@@ -89,6 +89,8 @@ def c(request: pytest.FixtureRequest) -> Iterator[Collectives | KeptRanks]:
 
 @cache
 def _threads(layout: Layout) -> KeptRanks:
+    if layout.library == "torch":
+        pytest.importorskip("torch")
     make = importlib.import_module("torchcoll" if layout.library == "torch" else "mpicoll").threads
     return KeptRanks(make(layout.size, ranks_per_node=layout.per_node or None, deadline=_DEADLINE))
 

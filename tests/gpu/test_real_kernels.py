@@ -6,11 +6,13 @@ import os
 
 import pytest
 
+pytest.importorskip("torch")
+
+import torch
+
 from mpicoll.notation.elements import OPS
 from torchcoll import kernels
 from torchcoll.arrays import TorchArrays
-
-torch = pytest.importorskip("torch")
 
 if os.environ.get("MPICOLL_TEST_GPU", "") in ("", "0"):
     pytest.skip("needs a GPU: MPICOLL_TEST_GPU=1", allow_module_level=True)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch")
+
 import torchcoll
 from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.measurement.worlds import TORCH_BACKEND, form_worlds

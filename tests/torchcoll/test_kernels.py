@@ -9,6 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from mpicoll.notation.elements import OPS
