@@ -94,8 +94,8 @@ class Arrays(Protocol):
     def copy(self, target: Array, source: Array) -> None:
         """Copy between C-contiguous arrays of one shape, once."""
 
-    def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
-        """Bind ``out = left op right`` on flat arrays; `out` may be either operand."""
+    def folder(self, op: ReduceOp, lhs: Array, rhs: Array, out: Array) -> Thunk:
+        """Bind ``out = lhs op rhs`` on flat arrays; `out` may be either operand."""
 
     def fuser(
         self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
@@ -275,28 +275,28 @@ class Stage(NamedTuple):
         operation: the number of the operation, the same on all ranks; 0 if it has no number.
     """
 
-    what: str
+    label: str
     round: int = 0
     rounds: int = 0
     operation: int = 0
 
     def __str__(self) -> str:
-        return f"{self.what}, round {self.round} of {self.rounds}" if self.rounds else self.what
+        return f"{self.label}, round {self.round} of {self.rounds}" if self.rounds else self.label
 
 
 class WaitContext(NamedTuple):
     """The operation during which a rank waits for `peer`.
 
     Attributes:
-        left: returns why that rank has left the operation; empty where it has not.
+        abort_reason: returns why that rank has left the operation, or an empty text.
         operation: the number of the operation, the same on all ranks; 0 if it has no number.
     """
 
-    what: str
+    label: str
     round: int
     rounds: int
     peer: int
-    left: Callable[[], str] = lambda: ""
+    abort_reason: Callable[[], str] = lambda: ""
     operation: int = 0
 
 
@@ -319,16 +319,16 @@ class WaitPolicy(Protocol):
     tell: Callable[[int | None], None]
     check: Callable[[Sequence[int]], None]
 
-    def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
-        """Return when ``words[index] >= least``.
+    def wait(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
+        """Return when ``words[index] >= minimum``.
 
         Raises:
             RankLost: the rank that should write it has ended or left the operation, or the
                 deadline has passed.
         """
 
-    def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
-        """Whether ``words[index] >= least``, without waiting.
+    def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
+        """Whether ``words[index] >= minimum``, without waiting.
 
         Raises:
             RankLost: the rank that should write it has ended or left the operation.
@@ -370,7 +370,9 @@ class Store(Protocol):
     def locate(self, array: Array) -> Location:
         """Return the location of a private array, for other ranks to read it."""
 
-    def foreign(self, where: Location, start: int, dtype: str, count: int) -> tuple[Array, object]:
+    def foreign(
+        self, location: Location, start: int, dtype: str, count: int
+    ) -> tuple[Array, object]:
         """Return an array over private memory of another rank, `start` bytes on, and its owner."""
 
     def release(self, nbytes: int) -> Thunk | None:
@@ -709,7 +711,7 @@ class Transport(Protocol):
         does not come within the deadline.
         """
 
-    def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
+    def lacks(self, collective: Collective, *, uneven: bool = False) -> str | None:
         """Return why the library has no native form of a collective, or None."""
 
     def native(self, call: NativeCall, *, persistent: bool = False) -> Native:

@@ -130,16 +130,16 @@ class TorchArrays:
         # Between plain bytes, a twentieth of the time of a small copy_.
         return partial(operator.setitem, _memory(target), slice(None), _memory(source))
 
-    def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
+    def folder(self, op: ReduceOp, lhs: Array, rhs: Array, out: Array) -> Thunk:
         if op.function is None:
             if not out.is_cuda and out.dtype in _FOLDED_BY_NUMPY:
-                return _HOST.folder(op, *(operand.numpy() for operand in (left, right, out)))
+                return _HOST.folder(op, *(operand.numpy() for operand in (lhs, rhs, out)))
             signed = _SIGNED.get(out.dtype)
             if signed is not None:
-                return _fold_unsigned(op, *(operand.view(signed) for operand in (left, right, out)))
-            return partial(_FUNCTIONS[op.name], left, right, out=out)
+                return _fold_unsigned(op, *(operand.view(signed) for operand in (lhs, rhs, out)))
+            return partial(_FUNCTIONS[op.name], lhs, rhs, out=out)
         function = op.function
-        return lambda: out.copy_(_fitting(op, function(left, right), out))
+        return lambda: out.copy_(_fitting(op, function(lhs, rhs), out))
 
     def fuser(
         self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array

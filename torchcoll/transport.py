@@ -174,9 +174,9 @@ class TorchTransport(TorchMessages):
     def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
         return self.symmetric.natives(collective)
 
-    def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
+    def lacks(self, collective: Collective, *, uneven: bool = False) -> str | None:
         """torch.distributed has no prefix reductions, and counts for alltoall only."""
-        return natives.lacks(what, uneven=uneven)
+        return natives.lacks(collective, uneven=uneven)
 
     def native(self, call: NativeCall, *, persistent: bool = False) -> Native:
         """Bind torch.distributed's own collective."""

@@ -178,7 +178,7 @@ class Binder:
                 share(
                     rounds, sizes, input_blocks, output_blocks, reach, in_place=arguments.in_place
                 ),
-                shared, dict(buffers), call.dtype, what=call.title,
+                shared, dict(buffers), call.dtype, label=call.title,
                 meets=arguments.collective.synchronizes and is_even, store=store,
                 like=call.arguments.array, tile=0 if store else reach.tile,
             )  # fmt: skip

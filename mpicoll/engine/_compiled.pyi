@@ -57,7 +57,7 @@ class Program:
         self, table: Buffer, registers: Sequence[int], op: str | None, dtype: str | None, *,
         check: int, spins: int, light: bool, heavy: bool,
         wait: Callable[[Program, int, int], object], look: Callable[[Program, int], object],
-        keep: object, numbers: Buffer | None = None, what: str | None = None,
+        keep: object, numbers: Buffer | None = None, label: str | None = None,
         callbacks: tuple[Callable[..., object], ...] = (),
         fail: Callable[[Program, int, BaseException], object] | None = None,
         arrays: list[Any] = ...,

@@ -317,11 +317,11 @@ class Table:
         # The number of slots bounds the addresses of all other memory.
         view_fixed = cache(lambda address: array_at(arrays, address, dtype, length, keep))
         is_fixed = [not self._is_given(piece) for piece in combine]
-        target, lhs, rhs = (view_fixed if fixed else view_run for fixed in is_fixed)
+        view_out, view_lhs, view_rhs = (view_fixed if fixed else view_run for fixed in is_fixed)
 
         def bind(*addresses: int) -> Thunk:
-            out, left, right = addresses
-            return arrays.folder(op, lhs(left), rhs(right), target(out))
+            out, lhs, rhs = addresses
+            return arrays.folder(op, view_lhs(lhs), view_rhs(rhs), view_out(out))
 
         bound = cache(bind) if all(is_fixed) else bind
         return lambda *addresses: bound(*addresses)()
@@ -452,7 +452,7 @@ class Table:
             light=self.nbytes <= tuning.LIGHT_RUN,
             heavy=self.nbytes >= tuning.HEAVY_RUN and not calls,
             wait=waits.wait, look=waits.test, keep=self.keep,
-            numbers=None if mailbox is None else mailbox.number, what=self.label,
+            numbers=None if mailbox is None else mailbox.number, label=self.label,
             callbacks=tuple(self.callbacks), fail=waits.fail, arrays=self.resources.buffers,
             sleepers=0 if self.memory is None else extension.sleepers(self.memory),
         )  # fmt: skip

@@ -94,8 +94,8 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"table", "registers", "op", "dtype", "check",
                             "spins", "light", "heavy", "wait", "look", "keep",
-                            "numbers", "what", "callbacks", "fail", "arrays", "sleepers", NULL};
-    PyObject *table, *registers, *wait, *look, *keep, *numbers = Py_None, *what = Py_None;
+                            "numbers", "label", "callbacks", "fail", "arrays", "sleepers", NULL};
+    PyObject *table, *registers, *wait, *look, *keep, *numbers = Py_None, *label = Py_None;
     PyObject *callbacks = NULL, *fail = Py_None, *arrays = NULL;
     unsigned long long sleepers = 0;
     const char *op, *dtype;
@@ -103,7 +103,7 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     int light, heavy;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO|OOO!OO!K", names, &table, &registers, &op,
                                      &dtype, &check, &spins, &light, &heavy, &wait, &look,
-                                     &keep, &numbers, &what, &PyTuple_Type, &callbacks, &fail,
+                                     &keep, &numbers, &label, &PyTuple_Type, &callbacks, &fail,
                                      &PyList_Type, &arrays, &sleepers))
         return -1;
     if (self->rows) {
@@ -123,7 +123,7 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     self->program.sleepers = (int64_t *)(uintptr_t)sleepers;
     self->program.job.run = program_turn;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
-    self->what = Py_NewRef(what), self->fail = Py_NewRef(fail);
+    self->label = Py_NewRef(label), self->fail = Py_NewRef(fail);
     self->arrays = Py_XNewRef(arrays);
     return 0;
 }
@@ -133,7 +133,7 @@ static int program_traverse(ProgramObject *self, visitproc visit, void *arg)
     Py_VISIT(self->wait);
     Py_VISIT(self->look);
     Py_VISIT(self->keep);
-    Py_VISIT(self->what);
+    Py_VISIT(self->label);
     Py_VISIT(self->callbacks);
     Py_VISIT(self->fail);
     Py_VISIT(self->arrays);
@@ -146,7 +146,7 @@ static int program_clear(ProgramObject *self)
     Py_CLEAR(self->wait);
     Py_CLEAR(self->look);
     Py_CLEAR(self->keep);
-    Py_CLEAR(self->what);
+    Py_CLEAR(self->label);
     Py_CLEAR(self->callbacks);
     Py_CLEAR(self->fail);
     Py_CLEAR(self->arrays);

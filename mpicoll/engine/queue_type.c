@@ -230,7 +230,7 @@ static int wait_for(QueueObject *self, enum state state)
     PyObject *const done =
         queue->phase == AGREEMENT
             ? PyObject_CallFunction(self->table->wait, "LLO", (long long)queue->comparison.peer,
-                                    (long long)queue->comparison.number, ((ProgramObject *)program)->what)
+                                    (long long)queue->comparison.number, ((ProgramObject *)program)->label)
             : program_wait_in_python((ProgramObject *)program, state == FAILED ? errno : 0);
     if (!done && queue_completed(queue) == completed) {
         plan_give_up(self->table, program);

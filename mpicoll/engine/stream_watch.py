@@ -94,7 +94,7 @@ class StreamWatch:
     def _error_of_left_rank(self) -> RankLost | None:
         """Return the error of a rank that has left: its stream goes on, but without results."""
         for context in self.peers:
-            if why := context.left():
+            if why := context.abort_reason():
                 return self.memory.wait_policy.lost(context, why)
         return None
 

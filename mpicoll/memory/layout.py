@@ -37,13 +37,13 @@ class LaidOut(NamedTuple):
 
 def lay_out(
     program: SharedProgram, memory: SharedMemory, buffers: dict[Buffer, Array], dtype: str, *,
-    what: str, meets: bool, like: Array | None, store: Store | None = None, tile: int = 0,
+    label: str, meets: bool, like: Array | None, store: Store | None = None, tile: int = 0,
 ) -> LaidOut:  # fmt: skip
     """Find room for the publications of a program, on all ranks; collective.
 
     Args:
         buffers: the input and the output, where others may read them in place.
-        what: the operation, for an error's text.
+        label: the operation, for an error's text.
         meets: no rank ends a run before all have begun it.
         like: scratch memory lies on the device of this array.
         store: the memory of its bytes; by default that of its flags.
@@ -74,7 +74,7 @@ def lay_out(
     except Unavailable:
         resources.free()
         raise
-    match(tables, memory.intra_node, what)
+    match(tables, memory.intra_node, label)
     incoming = [
         tables[receipt.peer].published[tables[receipt.peer].sent[memory.rank][receipt.order]]
         for receipt in program.receipts

@@ -111,11 +111,11 @@ class SpinYieldSleep:
 
     def _hear(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
         """Raise RankLost where the other rank has left; it may have written the word before."""
-        if (why := context.left()) and words[index] < minimum:
+        if (why := context.abort_reason()) and words[index] < minimum:
             raise self.lost(context, why)
 
     def _lost(self, context: WaitContext, reason: str) -> RankLost:
-        stage = Stage(context.what, context.round, context.rounds)
+        stage = Stage(context.label, context.round, context.rounds)
         return RankLost(
             f"{stage}: rank {self.rank} waits for rank {context.peer} (process "
             f"{self.processes[context.peer]}), {reason}",
@@ -193,7 +193,7 @@ def wait_advancing(
     policy: WaitPolicy, started: list[StartedRun], words: Words, index: int, minimum: int,
     context: WaitContext,
 ) -> None:  # fmt: skip
-    """Return when ``words[index] >= least``, and advance started runs meanwhile.
+    """Return when ``words[index] >= minimum``, and advance started runs meanwhile.
 
     Another rank may wait for these before it writes the word.
 

@@ -99,14 +99,14 @@ class MpiArrays(NumpyArrays):
             return _on_gpu(target, partial(operator.setitem, target, ..., source))
         return super().copier(target, source)
 
-    def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
+    def folder(self, op: ReduceOp, lhs: Array, rhs: Array, out: Array) -> Thunk:
         if op.function is not None or not is_cupy(out):
-            return _on_gpu(out, super().folder(op, left, right, out))
+            return _on_gpu(out, super().folder(op, lhs, rhs, out))
         fold = getattr(sys.modules["cupy"], UFUNCS[op.name])
         # CuPy copies an operand that may share memory with `out` and is another object
         # (_copy_in_args_if_needed of cupy/_core/_kernel.pyx).
-        left, right = (out if _is_same(operand, out) else operand for operand in (left, right))
-        return _on_gpu(out, partial(fold, left, right, out=out))
+        lhs, rhs = (out if _is_same(operand, out) else operand for operand in (lhs, rhs))
+        return _on_gpu(out, partial(fold, lhs, rhs, out=out))
 
     def fuser(
         self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array

@@ -143,7 +143,7 @@ class MpiTransport(MpiMessages):
 
     # -- natives --------------------------------------------------------------------
 
-    def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
+    def lacks(self, collective: Collective, *, uneven: bool = False) -> str | None:
         """MPI has every collective in every form."""
         return None
 

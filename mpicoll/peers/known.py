@@ -369,7 +369,7 @@ class Peers(HasDeadline):
         )
 
     def _lost_in_memory(self, context: WaitContext, reason: str) -> RankLost:
-        stage = Stage(context.what, context.round, context.rounds, context.operation)
+        stage = Stage(context.label, context.round, context.rounds, context.operation)
         return self.lost(stage, [context.peer], reason)
 
 

@@ -250,14 +250,14 @@ class ThreadWaits:
         if words[index] >= minimum:
             return True
         ended = self.group.lost(context.peer)
-        why = f"which {ended}" if ended else context.left()
+        why = f"which {ended}" if ended else context.abort_reason()
         is_there: bool = words[index] >= minimum  # it may have been written before that
         if why and not is_there:
             raise self.lost(context, why)
         return is_there
 
     def _lost(self, context: WaitContext, why: str) -> RankLost:
-        stage = f"{context.what}, round {context.round} of {context.rounds}"
+        stage = f"{context.label}, round {context.round} of {context.rounds}"
         return rank_lost(stage, self.rank, context.peer, why)
 
 

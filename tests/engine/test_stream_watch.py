@@ -18,7 +18,7 @@ def watch(words: list[int], numbers: list[int]) -> StreamWatch:
     policy = SimpleNamespace(lost=lambda context, why: gone, deadline=60.0)
     memory: Any = SimpleNamespace(wait_policy=policy, processes=[0, 0])
     resources: Any = SimpleNamespace(failed=False, fail=lambda error: None)
-    context: Any = SimpleNamespace(peer=1, left=lambda: "which has left it")
+    context: Any = SimpleNamespace(peer=1, abort_reason=lambda: "which has left it")
     awaited = [[], [Awaited(words, 2, 1, context)]]  # type: ignore[arg-type]
     return StreamWatch(memory, resources, words, 0, awaited, numbers.append)  # type: ignore[arg-type]
 

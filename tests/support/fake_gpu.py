@@ -329,8 +329,8 @@ class Arrays:
     def copier(self, target: Any, source: Any) -> Callable[[], object]:
         return self._put(self.inner.copier(target, source), target, source)
 
-    def folder(self, op: Any, left: Any, right: Any, out: Any) -> Callable[[], object]:
-        return self._put(self.inner.folder(op, left, right, out), out, left, right)
+    def folder(self, op: Any, lhs: Any, rhs: Any, out: Any) -> Callable[[], object]:
+        return self._put(self.inner.folder(op, lhs, rhs, out), out, lhs, rhs)
 
     def fuser(self, op: Any, operands: Any, steps: Any, out: Any) -> Callable[[], object] | None:
         """Fold step by step into memory of its own, and write once at the end."""

@@ -132,8 +132,8 @@ FAULTS = {
         DIFFERENT,
     ),
     "compiled: a flag must be exact": Fault(
-        "mpicoll/engine/program.c", "__ATOMIC_ACQUIRE) >= least;",
-        "__ATOMIC_ACQUIRE) == least;", f"{SHARED} {BINDING}",
+        "mpicoll/engine/program.c", "__ATOMIC_ACQUIRE) >= minimum;",
+        "__ATOMIC_ACQUIRE) == minimum;", f"{SHARED} {BINDING}",
     ),
     "compiled: a program that failed runs again": Fault(
         "mpicoll/engine/program_type.c",
