@@ -96,11 +96,12 @@ def spins(memory: SharedMemory) -> int:
 
 
 def sleepers(memory: SharedMemory) -> int:
-    """Return the address of the word that counts the sleeping waits of the node, 0 where none sleeps.
+    """Return the address of the word that counts the sleeping waits of a node, 0 if none sleeps.
 
     A wait sleeps where the group has ranks on other nodes: it lasts as long as a message takes, and
     meanwhile the rank that receives the message needs the core.
     """
     if len(memory.intra_node) == memory.size:
         return 0
-    return memory.address(memory.intra_node[0], 0)[0] + memory.notes.sleepers
+    address, _ = memory.address(memory.intra_node[0], 0)
+    return address + int(memory.notes.sleepers)

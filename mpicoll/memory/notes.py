@@ -31,8 +31,8 @@ class Notes:
     below `GROUP` for a plan of messages, or `GROUP` for all further calls of the group.
 
     Attributes:
-        sleepers: the offset of a word in a rank's first segment. The word of the first rank counts the
-            waits of the node that sleep.
+        sleepers: the offset of a word in a rank's first segment. The word of the first rank counts
+            the waits of the node that sleep.
     """
 
     def __init__(self, memory: SharedMemory) -> None:
