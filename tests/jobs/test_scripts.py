@@ -193,6 +193,7 @@ int cuDeviceGetCount(int *count) {{ *count = {gpus}; return 0; }}
 @pytest.fixture
 def suite(tmp_path: Path) -> Callable[..., tuple[int, str, list[str]]]:
     """Run the suite on a machine of so many GPUs, where nothing but its own checks runs."""
+    pytest.importorskip("torch")
     commands, packages, calls = (tmp_path / name for name in ("bin", "packages", "calls"))
     commands.mkdir()
     calls.touch()
