@@ -22,7 +22,7 @@ import click
 import scipy
 from rich.table import Table
 
-from mpicoll.cli.command import Command
+from mpicoll.cli.command import LauncherCommand
 from mpicoll.cli.options import FILE, Whole, option
 from mpicoll.cli.tables import print_table
 from mpicoll.compare.comparison import compare, load
@@ -234,7 +234,7 @@ def table_of(results: Sequence[Claim]) -> Table:
     return table
 
 
-@click.command(cls=Command, help=__doc__)
+@click.command(cls=LauncherCommand, help=__doc__)
 @click.argument("files", nargs=-1, type=FILE)
 @option("--studies", nargs=2, type=click.Path(file_okay=False, path_type=Path), metavar="DIR DIR",
         help="The folders of two studies.")  # fmt: skip

@@ -16,7 +16,7 @@ import click
 
 from mpicoll.cli import ending
 from mpicoll.cli.streams import OutputLost, open_standard_streams, settle_output
-from mpicoll.machine.launchers import is_by_hand, is_first_process
+from mpicoll.machine.launchers import find_launch, is_by_hand, is_first_process
 
 _GRACE, _PEER_WAIT = 1.5, 5.0
 """Seconds in which the first rank has printed, and in which others have failed alike or ended."""
@@ -66,6 +66,29 @@ class Command(click.Command):
             return ending.CLOSED
         ending.report(error)
         return ending.INTERRUPTED if isinstance(error, click.Abort) else self.failed
+
+
+class LauncherCommand(Command):
+    """A command of one process that starts launches: the ranks of a launch may not run it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Raises:
+            UsageError: this process is one of several ranks.
+        """
+        launch = find_launch()
+        if launch is not None and launch.size > 1:
+            raise click.UsageError(
+                f"this command starts ranks itself, but {launch.launcher} has started it "
+                f"{launch.size} times: start it once. On emulated hosts, use "
+                "python -m mpicoll.hosts --once"
+            )
+        return super().invoke(ctx)
+
+    def fail(self, error: BaseException) -> int:
+        """Print why the run failed, on the first rank only; return the exit status."""
+        return super().fail(error) if is_first_process() or is_by_hand() else self.failed
 
 
 class RanksCommand(Command):

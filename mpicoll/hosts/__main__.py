@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from reprlib import repr as short
 
 import click
 
-from mpicoll.cli.command import Command
+from mpicoll.cli.command import LauncherCommand
 from mpicoll.cli.ending import unwind_at_termination
 from mpicoll.cli.options import Parsed, Whole, option
 from mpicoll.errors import ArgumentError, LaunchError
@@ -32,7 +33,7 @@ def tc_rate(text: str) -> str:
     return text
 
 
-@click.command("hosts", cls=Command)
+@click.command("hosts", cls=LauncherCommand)
 @option("-H", "--hosts", type=Whole(1, MOST_HOSTS), default=4, shown=True, help="How many.")
 @option("-p", "--per-host", type=Whole(1, 1024), default=1, shown=True, help="Ranks of each host.")
 @option(
@@ -44,16 +45,24 @@ def tc_rate(text: str) -> str:
     "--provider", type=click.Choice(list(PROVIDERS)), default="ofi", shown=True,
     help="MPICH's network layer.",
 )  # fmt: skip
+@option(
+    "--once", is_flag=True,
+    help="Run Python once, on the first host; an mpirun that it starts has ranks on all hosts.",
+)  # fmt: skip
 @click.argument("python", nargs=-1, required=True, metavar="-- PYTHON_ARGUMENTS...")
 def main(
-    hosts: int, per_host: int, rate: str, mtu: int, provider: str, python: Sequence[str]
-) -> int:
+    hosts: int, per_host: int, rate: str, mtu: int, provider: str, once: bool,
+    python: Sequence[str],
+) -> int:  # fmt: skip
     """Run Python on the ranks of emulated hosts, such as: -- -m mpicoll.bench allreduce."""
     unwind_at_termination()  # removes the hosts
     try:
         with Hosts(hosts, None if rate == "none" else rate, mtu) as cluster:
-            variables = {**os.environ, **cluster.environment(provider)}
-            command = cluster.command(python, per_host)
+            variables = {**os.environ, **cluster.environment(provider, per_host)}
+            if once:
+                command = cluster.enter_first([sys.executable, *python])
+            else:
+                command = cluster.command(python, per_host)
             return subprocess.run(command, env=variables, check=False).returncode
     except LaunchError as error:
         raise click.ClickException(str(error)) from None

@@ -163,7 +163,7 @@ class Hosts:
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    # -- ranks there ----------------------------------------------------------------------
+    # -- processes there ------------------------------------------------------------------
 
     def command(
         self, python: Sequence[str], per_host: int = 1, hosts: int | None = None,
@@ -175,23 +175,37 @@ class Hosts:
             hosts: how many of the hosts take part, all by default.
             starter: the command that starts each rank, given its own.
         """
-        assert self.folder is not None, "hosts exist only inside the with block"
         names = self.names[:hosts]
-        first = names[0]
-        hydra = [
-            _mpirun(), "-launcher", "ssh", "-launcher-exec", str(self.folder / "launch"),
-            "-hosts", ",".join(names), "-ppn", str(per_host),
+        return self.enter_first([
+            _mpirun(), "-hosts", ",".join(names), "-ppn", str(per_host),
             "-n", str(per_host * len(names)), *starter, sys.executable, *python,
-        ]  # fmt: skip
-        named = ["unshare", "--uts", "sh", "-c", f'hostname {first}; exec "$@"', "sh"]
-        return ["ip", "netns", "exec", self._namespace(first), *named, *hydra]
+        ])  # fmt: skip
 
-    def environment(self, provider: str = "ofi") -> dict[str, str]:
-        """Return the variables that make MPICH, gloo and torchcoll use the emulated network."""
+    def enter_first(self, command: Sequence[str]) -> list[str]:
+        """Return the command that runs a command once, on the first host."""
+        first = self.names[0]
+        enter = ["ip", "netns", "exec", self._namespace(first)]
+        return [*enter, "unshare", "--uts", "sh", "-c", f'hostname {first}; exec "$@"', "sh",
+                *command]  # fmt: skip
+
+    def environment(self, provider: str = "ofi", per_host: int = 1) -> dict[str, str]:
+        """Return the variables that make MPICH, gloo and torchcoll use the emulated network.
+
+        With them, an mpirun of MPICH or Open MPI on the first host starts its ranks on all hosts,
+        `per_host` on each host before the next one.
+        """
+        assert self.folder is not None, "hosts exist only inside the with block"
+        launcher = str(self.folder / "launch")
+        hydra, prrte = self.folder / f"hydra-{per_host}", self.folder / f"prrte-{per_host}"
+        hydra.write_text("".join(f"{name}:{per_host}\n" for name in self.names))
+        prrte.write_text("".join(f"{name} slots={per_host}\n" for name in self.names))
         cores = str(len(os.sched_getaffinity(0)) / self.count)
         return {
             **PROVIDERS[provider], "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
             CORES: os.environ.get(CORES, cores),
+            "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": launcher, "HYDRA_HOST_FILE": str(hydra),
+            "PRTE_MCA_plm": "ssh", "PRTE_MCA_plm_ssh_agent": launcher,
+            "PRTE_MCA_prte_default_hostfile": str(prrte),
         }  # fmt: skip
 
 

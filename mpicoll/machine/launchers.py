@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -77,6 +78,22 @@ def ranks_of_host(variables: Mapping[str, str] = os.environ) -> int | None:
             text = variables.get(launcher.local_size, "")
             return whole(text, 1 << 20)
     return None
+
+
+def planned_ranks(variables: Mapping[str, str] = os.environ) -> list[int]:
+    """Return how many ranks a launcher starts on each host that it is given; [] without a list.
+
+    Slurm gives the list to its jobs, and ``HYDRA_HOST_FILE`` gives it to the mpirun of MPICH.
+
+    >>> planned_ranks({"SLURM_TASKS_PER_NODE": "4(x2),1"})
+    [4, 4, 1]
+    """
+    if (path := variables.get("HYDRA_HOST_FILE")) and Path(path).is_file():
+        lines = Path(path).read_text().split()
+        return [whole(line.partition(":")[2], 1 << 20) or 1 for line in lines]
+    tasks = variables.get("SLURM_TASKS_PER_NODE", "")
+    groups = re.findall(r"(\d{1,7})(?:\(x(\d{1,7})\))?(?:,|$)", tasks)
+    return [int(count) for count, times in groups for _ in range(int(times or 1))]
 
 
 def is_first_process(variables: Mapping[str, str] = os.environ) -> bool:

@@ -62,11 +62,11 @@ def other_load(nodes: Nodes, processes: Sequence[Process]) -> list[str]:
     """Return one remark for each node on which something else runs."""
     remarks = []
     for node in nodes:
-        cores = usable_cores([processes[rank].cores for rank in node])
         first = processes[node[0]]
-        if first.load > cores:
+        # The load counts the processes of the machine, whatever part of it these ranks may use.
+        if first.load > (cores := first.machine.cores):
             remarks.append(
                 f"{first.host} was busy: its load before this run was {first.load:g} on "
-                f"{cores:g} cores; other processes there slow these calls down"
+                f"{cores} cores; other processes there slow these calls down"
             )
     return remarks

@@ -137,3 +137,14 @@ class FullRun(Run, kw_only=True):
     binding: list[Binding] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cores_of_load(self) -> int:
+        """The cores of rank 0's host, to which `load` refers; 0 if unknown.
+
+        Hosts may share one machine, so the cores of all hosts are not added up.
+        """
+        if self.machines and self.machines[0].cores:
+            return self.machines[0].cores
+        pairs = zip(self.hosts, self.cores, strict=False)
+        return len({core for host, cores in pairs if host == self.hosts[0] for core in cores})

@@ -127,17 +127,12 @@ def _about_runs(records: Records) -> Iterator[Notice]:
         (
             "Other work on the machine when the run began",
             "The load exceeded the number of cores, so other processes took time from these calls.",
-            _is_busy,
+            lambda run: (run.load or 0) > run.cores_of_load > 0,
         ),
     )
     for title, why, holds in checks:
         if names := tuple(run_name(run) for run in records.runs.values() if holds(run)):
             yield Notice("warning", title, why, names)
-
-
-def _is_busy(run: FullRun) -> bool:
-    cores = {core for group in run.cores for core in group}
-    return bool(cores) and (run.load or 0) > len(cores)
 
 
 def run_name(run: FullRun) -> str:

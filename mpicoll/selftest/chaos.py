@@ -27,7 +27,7 @@ from typing import Any
 import click
 
 from mpicoll.algorithms.registry import algorithms
-from mpicoll.cli.command import Command
+from mpicoll.cli.command import LauncherCommand
 from mpicoll.cli.ending import unwind_at_termination
 from mpicoll.cli.options import FILE, Parsed, Real, Whole, option
 from mpicoll.collectives import Collectives
@@ -169,7 +169,7 @@ class _Counts:
         )
 
 
-@click.command("chaos", cls=Command, help=__doc__)
+@click.command("chaos", cls=LauncherCommand, help=__doc__)
 @option(
     "--faults", type=Parsed("faults", fault_names), default=",".join(FAULTS), shown=True,
     help="Which, by commas.",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from mpicoll.cli.command import Command
+from mpicoll.cli.command import LauncherCommand
 from mpicoll.cli.options import FILE, Real, Whole, option
 from mpicoll.study import running
 from mpicoll.study.default import default_study
@@ -30,7 +30,7 @@ from mpicoll.text.files import make_folder
 from mpicoll.text.printable import printable
 
 
-@click.command(cls=Command, help=__doc__)
+@click.command(cls=LauncherCommand, help=__doc__)
 @click.argument("files", nargs=-1, type=FILE, metavar="[study.toml | FILES]")
 @option("-o", "--output", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
         help="The folder of the study.")  # fmt: skip

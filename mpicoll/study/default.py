@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.machine.cores import own_cores
+from mpicoll.machine.launchers import planned_ranks
 from mpicoll.study.description import Description, Factors
 from mpicoll.study.environments import candidates, launchable_environments
 
@@ -16,7 +17,9 @@ configurations must fit into that time."""
 
 
 def usual_ranks() -> int:
-    """Return a rank for each core that this process may use, from 2 to 8."""
+    """Return all ranks of the hosts, else a rank for each core of this process, from 2 to 8."""
+    if (planned := sum(planned_ranks())) > 1:
+        return planned
     cores = own_cores()
     count = min(len(cores.allowed), int(cores.quota or _MOST_RANKS))
     return max(2, min(count, _MOST_RANKS))
@@ -24,8 +27,12 @@ def usual_ranks() -> int:
 
 def default_study() -> Description:
     """Return the study of this machine: every available environment, within 15 minutes."""
+    planned = planned_ranks()
+    widths = list(set(planned)) if len(planned) > 1 else []
+    factors = Factors(
+        ranks=[usual_ranks()], ranks_per_node=widths if len(widths) == 1 else [],
+        collectives=list(_COLLECTIVES), sizes=list(_SIZES),
+    )  # fmt: skip
     return Description(
-        minutes=_MINUTES,
-        environments=launchable_environments(candidates()),
-        factors=Factors(ranks=[usual_ranks()], collectives=list(_COLLECTIVES), sizes=list(_SIZES)),
+        minutes=_MINUTES, environments=launchable_environments(candidates()), factors=factors
     )

@@ -23,7 +23,7 @@ from platformdirs import user_data_path
 
 import mpicoll
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.launchers import LAUNCHERS, mpirun
+from mpicoll.machine.launchers import LAUNCHERS, mpirun, planned_ranks
 from mpicoll.measurement.worlds import BACKEND
 from mpicoll.study.description import Description, Environment
 from mpicoll.study.reasons import reason_of
@@ -78,26 +78,38 @@ class LaunchEnvironment:
     library: str
     has_torch: bool
 
-    def command(self, ranks: int, arguments: Sequence[str]) -> list[str]:
+    def command(
+        self, ranks: int, arguments: Sequence[str], per_node: int | None = None
+    ) -> list[str]:
         """Return the command that starts Python with these arguments on some ranks."""
-        return self.starting(ranks, [python_of(self.settings), *arguments])
+        return self.starting(ranks, [python_of(self.settings), *arguments], per_node)
 
-    def starting(self, ranks: int, program: Sequence[str]) -> list[str]:
-        """Return the command that starts a program on some ranks."""
-        return with_modules(self.settings, [*self._launcher(ranks), *program])
+    def starting(
+        self, ranks: int, program: Sequence[str], per_node: int | None = None
+    ) -> list[str]:
+        """Return the command that starts a program on some ranks.
 
-    def _launcher(self, ranks: int) -> list[str]:
+        Args:
+            per_node: the ranks of each node, where there are several; None: as the launcher places
+                them.
+        """
+        return with_modules(self.settings, [*self._launcher(ranks, per_node), *program])
+
+    def _launcher(self, ranks: int, per_node: int | None) -> list[str]:
         bind, name = self.settings.bind, launcher_of(self.settings, self.vendor)
+        width = str(per_node) if per_node and len(planned_ranks()) > 1 else ""
         if name.startswith("srun-"):
             return [
-                "srun", f"--ntasks={ranks}", f"--mpi={name.removeprefix('srun-')}",
-                f"--cpu-bind={bind}",
+                "srun", f"--ntasks={ranks}", *([f"--ntasks-per-node={width}"] if width else []),
+                f"--mpi={name.removeprefix('srun-')}", f"--cpu-bind={bind}",
             ]  # fmt: skip
+        count, ppn = ["-n", str(ranks)], ["-ppn", width] if width else []
         if self.vendor == "Open MPI":
-            return [name, "--oversubscribe", "--bind-to", bind.removesuffix("s"), "-n", str(ranks)]
+            npernode = ["-N", width] if width else []
+            return [name, "--oversubscribe", "--bind-to", bind.removesuffix("s"), *npernode, *count]
         if self.vendor == "Intel MPI":
-            return [name, "-n", str(ranks)]  # binds by variables
-        return [name, "-bind-to", bind.removesuffix("s"), "-n", str(ranks)]
+            return [name, *ppn, *count]  # binds by variables
+        return [name, "-bind-to", bind.removesuffix("s"), *ppn, *count]
 
     @property
     def has_pairs(self) -> bool:

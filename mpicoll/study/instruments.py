@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import click
 
-from mpicoll.cli.command import Command
+from mpicoll.cli.command import LauncherCommand
 from mpicoll.cli.options import FILE, SIZES, Real, Whole, option
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.statistics import ratio_of
@@ -267,7 +267,7 @@ def _interval(ratios: Sequence[float]) -> str:
     return f"{number(ratio.ratio)} | {number(ratio.low)} .. {number(ratio.high)}"
 
 
-@click.command(cls=Command, help=__doc__)
+@click.command(cls=LauncherCommand, help=__doc__)
 @option("--osu", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
         help="The folder of OSU's programs (osu_allreduce, ...).")  # fmt: skip
 @option("--imb", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",

@@ -63,9 +63,7 @@ def launch(
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(exist_ok=True)
     output, printed = scratch / f"records-{os.getpid()}.jsonl", scratch / "printed.txt"
-    command = configuration.environment.command(
-        configuration.ranks, configuration.arguments(study, seconds, index, str(output))
-    )
+    command = configuration.command(configuration.arguments(study, seconds, index, str(output)))
     begin = time.monotonic()
     forced = asking.read_answers(
         configuration.environment.forces,
@@ -111,7 +109,7 @@ def ask_library(study: Description, configuration: Configuration, folder: Path) 
             factors.dtypes[0], factors.operators[0], configuration.backends[0],
             configuration.device,
         )  # fmt: skip
-        command = configuration.environment.command(configuration.ranks, program)
+        command = configuration.command(program)
         environment = (
             variables(configuration) | libraries()[configuration.environment.forces].asking
         )

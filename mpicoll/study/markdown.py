@@ -65,13 +65,16 @@ def facts(study: Study) -> Iterator[str]:
 def _machines(study: Study) -> Iterator[str]:
     """Yield the processors, the binding of ranks, the load and the commits."""
     for run in study.runs:
+        bound = "bound to cores" if all(rank.bound for rank in run.binding) else "not bound"
+        hosts = f"{len(run.machines)} hosts: " if len(run.machines) > 1 else ""
+        share = f" ({number(run.quota, 3)} for the ranks of a host)" if run.quota else ""
         for machine in {entry.processor: entry for entry in run.machines}.values():
-            bound = "bound to cores" if all(rank.bound for rank in run.binding) else "not bound"
-            yield f"{machine.processor or 'a processor'}, {machine.cores} cores, ranks {bound}."
+            processor = f"{hosts}{machine.processor or 'a processor'}"
+            yield f"{processor}, {machine.cores} cores{share}, ranks {bound}."
     loads = [run.load for run in study.runs if run.load is not None]
     if loads:
         ends = dict.fromkeys(number(load, 2) for load in (min(loads), max(loads)))
-        cores = sum(entry.cores or 0 for entry in study.runs[0].machines)
+        cores = study.runs[0].cores_of_load
         # The load includes the previous launch.
         is_busy = median(loads) > 2 * cores > 0
         busy = f" on {cores} cores: other programs ran, and times may be longer for it"

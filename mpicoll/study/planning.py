@@ -14,6 +14,7 @@ from itertools import chain
 
 from mpicoll.algorithms.registry import find
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
+from mpicoll.machine.launchers import planned_ranks
 from mpicoll.measurement.cases import BASELINES, CPU, CUDA
 from mpicoll.notation.contract import collective
 from mpicoll.records.lines import Forced
@@ -65,6 +66,10 @@ class Configuration:
         return tuple(
             backend for backend in wanted if backend != "torch" or self.environment.has_torch
         )
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """Return the command that starts Python with these arguments on its ranks."""
+        return self.environment.command(self.ranks, arguments, self.ranks_per_node)
 
     def arguments(self, study: Description, seconds: float, index: int, output: str) -> list[str]:
         """Return the arguments of Python for its launch number `index`."""
@@ -294,6 +299,12 @@ def _of_ranks(
     for width in dict.fromkeys(study.factors.ranks_per_node) or [None]:
         if width is not None and ranks % width:
             raise ArgumentError(f"$.factors: {ranks} ranks do not fill nodes of {width}")
+        hosts = len(planned_ranks())
+        if width is not None and hosts > 1 and ranks > hosts * width:
+            raise ArgumentError(
+                f"$.factors: {ranks} ranks in nodes of {width} need {ranks // width} hosts, and "
+                f"the launcher has {hosts}"
+            )
         base = f"{environment.name}-{ranks}" + (f"-of-{width}" if width else "")
         yield Configuration(f"{base}-choice", environment, ranks, width)
         for number, forced in enumerate(variants, 1):

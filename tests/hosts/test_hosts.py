@@ -197,6 +197,37 @@ def test_prices_on_the_measured_network_are_right(tmp_path: Path) -> None:
     raise AssertionError(f"prices over times: {ratios}")
 
 
+STUDY = """
+launches = 1
+seconds = 0.1
+environments = [{ name = "mpich", algorithms = ["none"] }]
+[factors]
+collectives = ["allreduce"]
+algorithms = ["ring"]
+sizes = ["64"]
+ranks = [2]
+ranks_per_node = [1]
+pairs = false
+"""
+
+
+@needs_hosts
+def test_a_study_runs_on_all_hosts(tmp_path: Path) -> None:
+    """It is started once, and the mpirun of each launch places the ranks on the hosts."""
+    (tmp_path / "study.toml").write_text(STUDY)
+    command = [sys.executable, "-m", "mpicoll.hosts", "-H", "2", "-p", "2", "--once", "--",
+               "-m", "mpicoll.study", "study.toml", "-o", "study"]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert process.returncode == 0, process.stderr
+    (launch,) = (tmp_path / "study" / "launches").iterdir()
+    (run_record,) = only(RunRecord, load(launch))
+    assert run_record.run.hosts == ["host0", "host1"]
+    assert "2 hosts: " in (tmp_path / "study" / "findings.md").read_text()
+
+
 @needs_hosts
 def test_nothing_is_left_when_it_ends_or_is_terminated(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mpicoll.hosts", "-H", "2", "--", "-c"]

@@ -62,8 +62,11 @@ def test_more_ranks_than_cores_are_remarked(ranks: int, remarks: int) -> None:
     assert all("3 ranks share 2 cores on here" in warning for warning in warnings)
 
 
+@pytest.mark.parametrize("quota", [None, 0.5])
 @pytest.mark.parametrize(("load", "remarks"), [(2.0, 0), (2.5, 1)])
-def test_other_load_is_remarked(load: float, remarks: int) -> None:
-    warnings = other_load(((0,),), [process(load)])
+def test_other_load_is_remarked(load: float, remarks: int, quota: float | None) -> None:
+    """The load is that of the whole machine, and so are the cores."""
+    first = process(load)
+    warnings = other_load(((0,),), [first._replace(cores=Cores([0], quota))])
     assert len(warnings) == remarks
     assert all("2.5 on 2 cores" in warning for warning in warnings)

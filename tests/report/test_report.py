@@ -199,7 +199,7 @@ def test_a_winner_map_has_a_row_for_each_number_of_ranks(tmp_path: Path) -> None
         ([case(correct=None)], "warning", "not checked"),
         ([case(us=None, message="no scan")], "note", "refused"),
         ([case(run=run(oversubscribed=True))], "warning", "more ranks than cores"),
-        ([case(run=run(load=5.0))], "warning", "Other work"),
+        ([case(run=run(load=8.5))], "warning", "Other work"),
         ([case(run=run(git={"commit": "c", "dirty": True}))], "warning", "changed checkout"),
         ([case(undisturbed=False)], "warning", "without enough undisturbed"),
         ([case(late_share=0.2)], "warning", "started late"),

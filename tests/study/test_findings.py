@@ -405,10 +405,12 @@ def test_the_first_page_says_that_there_are_too_few_launches_on_a_busy_machine()
     assert section_text(records, SHORT) == (
         "There is no verdict yet: one takes 6 launches, and what is compared here has 3 at most."
     )
-    machines = [Machine("host", 2, "CPU", cores=2)]
+    # Emulated hosts are one machine: their cores are not added up.
+    machines = [Machine(host, 2, "CPU", cores=2) for host in ("host0", "host1")]
     for busy_load, text in (140.0, "140 on 2 cores: other programs ran"), (2.0, "2.0."):
         study = study_of(describe_runs(records, load=busy_load, machines=machines))
         assert f"The load before the launches was {text}" in "\n".join(facts(study))
+        assert "2 hosts: CPU, 2 cores, ranks" in "\n".join(facts(study))
 
 
 def test_a_side_with_two_speeds_is_told() -> None:

@@ -14,6 +14,7 @@ import mpicoll
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import Wanted, check_algorithms
 from mpicoll.notation.contract import COLLECTIVES as CONTRACTS
+from mpicoll.study import default
 from mpicoll.study.description import Description, Environment, Factors
 from mpicoll.study.environments import LaunchEnvironment, find
 from mpicoll.study.planning import plan
@@ -43,6 +44,30 @@ def test_launches_are_mixed_and_the_seed_decides() -> None:
     }
     every = {configuration.name for configuration in plan(study, [MPICH, OMPI]).configurations}
     assert {"mpich-4-of-2-choice", "mpich-4-of-2-forced1", "mpich-4-of-2-pairs"} <= every
+
+
+def test_nodes_are_hosts_where_the_launcher_has_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranks are placed on so many hosts, and more hosts than there are are refused."""
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", "4(x2)")
+    study = Description(factors=Factors(ranks=[4], ranks_per_node=[2]))
+    for environment, option in (MPICH, "-ppn 2 -n 4"), (OMPI, "-N 2 -n 4"):
+        command = plan(study, [environment]).configurations[0].command(["-V"])
+        assert option in " ".join(command)
+    study.factors.ranks_per_node = [1]
+    with pytest.raises(ArgumentError, match="nodes of 1 need 4 hosts, and the launcher has 2"):
+        plan(study, [MPICH])
+
+
+@pytest.mark.parametrize(
+    ("tasks", "ranks", "widths"), [("4(x2)", 8, [4]), ("4,3", 7, []), ("4", 4, [])]
+)
+def test_the_default_study_takes_all_ranks_of_an_allocation(
+    monkeypatch: pytest.MonkeyPatch, tasks: str, ranks: int, widths: list[int]
+) -> None:
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", tasks)
+    monkeypatch.setattr(default, "candidates", list)
+    factors = default.default_study().factors
+    assert (factors.ranks, factors.ranks_per_node) == ([ranks], widths)
 
 
 @pytest.mark.parametrize("backends", [["mpi4py"], ["torch"]])

@@ -229,7 +229,7 @@ def _of_studies(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
 def _started(study: description.Description) -> None:
     """Make the command of each launch."""
     for each, index in planning.plan(study, environments.find(study)[0]).first()[:50]:
-        each.environment.command(each.ranks, each.arguments(study, 1.0, index, "records"))
+        each.command(each.arguments(study, 1.0, index, "records"))
         each.environment.variables()
 
 

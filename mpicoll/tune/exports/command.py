@@ -13,7 +13,7 @@ from typing import NamedTuple
 import click
 from click.core import ParameterSource
 
-from mpicoll.cli.command import Command
+from mpicoll.cli.command import LauncherCommand
 from mpicoll.cli.options import (
     FILE,
     RANKS,
@@ -120,7 +120,7 @@ _TARGETS = {
 }  # fmt: skip
 
 
-@click.command("export", cls=Command)
+@click.command("export", cls=LauncherCommand)
 @click.argument("files", metavar="[RECORDS...]", nargs=-1, type=FILE)
 @click.option("--to", "target", type=click.Choice([*_TARGETS]), required=True)
 @click.option("-o", "--output", type=FILE, required=True, help="The table.")
