@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -94,6 +95,16 @@ def planned_ranks(variables: Mapping[str, str] = os.environ) -> list[int]:
     tasks = variables.get("SLURM_TASKS_PER_NODE", "")
     groups = re.findall(r"(\d{1,7})(?:\(x(\d{1,7})\))?(?:,|$)", tasks)
     return [int(count) for count, times in groups for _ in range(int(times or 1))]
+
+
+def hosts_of(ranks: int, variables: Mapping[str, str] = os.environ) -> int:
+    """Return on how many hosts a launcher starts so many ranks.
+
+    >>> [hosts_of(ranks, {"SLURM_TASKS_PER_NODE": "2(x3)"}) for ranks in (2, 3, 6)]
+    [1, 2, 3]
+    """
+    planned = list(accumulate(planned_ranks(variables)))
+    return 1 + sum(count < ranks for count in planned[:-1])
 
 
 def is_first_process(variables: Mapping[str, str] = os.environ) -> bool:

@@ -17,7 +17,7 @@ from mpicoll.cli.options import FILE, SECONDS, Whole, option
 from mpicoll.cli.tables import print_table
 from mpicoll.text.printable import printable
 from mpicoll.text.sizes import bytes_text
-from mpicoll.trace.pricing import model_of, of_call, prices
+from mpicoll.trace.pricing import machine_of, of_call, prices
 from mpicoll.trace.reading import load
 from mpicoll.trace.replay import replay as measure
 
@@ -27,7 +27,7 @@ from mpicoll.trace.replay import replay as measure
 @option("--top", type=Whole(1, 1000), default=20, shown=True, help="Kinds of calls to show.")
 @option(
     "--from", "source", type=FILE,
-    help="Price by records of mpicoll.p2p or mpicoll.bench, not by the times of the trace.",
+    help="Price by these records of mpicoll.p2p or mpicoll.bench; needed between nodes.",
 )  # fmt: skip
 @option(
     "--replay", type=Whole(0, 100), default=0, shown=True,
@@ -40,16 +40,18 @@ from mpicoll.trace.replay import replay as measure
 def main(trace: Path, top: int, source: Path | None, replay: int, seconds: float) -> None:
     """Print a line per kind of call, the longest first."""
     whole, kinds = load(trace)
-    model, origin = model_of(kinds, source)
+    machine = machine_of(kinds, source)
     table = Table(box=None, pad_edge=False)
     for name in ("call", "bytes", "ranks", "of", "algorithm"):
         table.add_column(name, no_wrap=True)
     for name in ("calls", "seconds", "share", "least us", "median", "99 %", "mean", "priced"):
         table.add_column(name, justify="right")
     table.add_column("cheapest", no_wrap=True)
-    for kind, priced in zip_longest(kinds[:top], prices(kinds[:top], model)):
+    for kind, priced in zip_longest(kinds[:top], prices(kinds[:top], machine)):
         table.add_row(
-            kind.call, bytes_text(kind.bytes_per_rank), str(kind.ranks), kind.communicator,
+            kind.call, bytes_text(kind.bytes_per_rank),
+            str(kind.ranks) if kind.is_local else f"{kind.ranks} on {len(kind.nodes)} nodes",
+            kind.communicator,
             f"{kind.algorithm}@{kind.transport}".rstrip("@"), str(kind.calls),
             f"{kind.seconds:.3f}", f"{kind.seconds / whole:.1%}", f"{kind.least_us:.1f}",
             f"{kind.quantile_us(0.5):.1f}", f"{kind.quantile_us(0.99):.1f}", f"{kind.mean_us:.1f}",
@@ -59,7 +61,8 @@ def main(trace: Path, top: int, source: Path | None, replay: int, seconds: float
     print_table(table, 180)
     spent = sum(kind.seconds for kind in kinds)
     print(f"{spent:.3f} s of {whole:.3f} s in collectives, {spent / whole:.1%}: means of all ranks")
-    print(printable(f"prices in us: {model}, from {origin}"))
+    for line in machine.sources(kinds):
+        print(printable(f"prices in us {line}"))
     replayable = [kind for kind in kinds if kind.ranks > 1 and of_call(kind) is not None]
     measured = [measure(kind, seconds) for kind in replayable[:replay]]
     for kind in measured:

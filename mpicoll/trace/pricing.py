@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from time import process_time
@@ -12,15 +12,18 @@ import numpy as np
 
 from mpicoll.algorithms.registry import find
 from mpicoll.costs.fitting import factors, fitted
-from mpicoll.costs.models import DEFAULT, Hockney, Model
+from mpicoll.costs.models import DEFAULT, AlphaBeta, Hockney
 from mpicoll.costs.ranking import Scenario, candidates, curve, rank
-from mpicoll.costs.topologies import Switch
-from mpicoll.errors import CollectiveError, UnknownName
+from mpicoll.costs.topologies import Nodes, Switch
+from mpicoll.costs.topology import Topology
+from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 from mpicoll.measurement.hockney import least_squares
 from mpicoll.notation.contract import Collective, collective
-from mpicoll.records.reading import load
+from mpicoll.records.lines import CaseRecord, FitRecord, Record
+from mpicoll.records.reading import load, only
 from mpicoll.trace.reading import Kind
 
+_MEASURE = "run python -m mpicoll.p2p -J FILE on these nodes, and use --from FILE"
 _MIN_SECONDS = 1e-12
 """Seconds of a call whose time says something."""
 _SECONDS, _ALL_SECONDS = 1.0, 20.0
@@ -55,20 +58,85 @@ def total(contract: Collective, kind: Kind) -> int:
     return kind.bytes_per_rank * (kind.ranks if contract.unit == "rows" else 1)
 
 
-def model_of(kinds: Iterable[Kind], source: Path | None) -> tuple[Model, str]:
-    """Return a model of this machine, and its source.
+class Fit(NamedTuple):
+    """A model of messages, None where there is none, and its origin or the reason."""
+
+    model: Hockney | None
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{self.model}, from {self.origin}" if self.model else f"none: {self.origin}"
+
+
+class Machine(NamedTuple):
+    """The models of messages within a node and between nodes."""
+
+    local: Fit
+    between: Fit
+
+    def place(self, kind: Kind) -> tuple[Hockney, Topology] | None:
+        """Return the model and the topology of a kind of calls; None without a model."""
+        local, between = self.local.model, self.between.model
+        if kind.is_local:
+            return (local, Switch(kind.ranks)) if local else None
+        if between is None:
+            return None
+        memory = AlphaBeta(local.alpha, local.beta) if local else None
+        return between, Nodes(kind.ranks, nodes=kind.nodes, memory=memory)
+
+    def sources(self, kinds: Iterable[Kind]) -> Iterator[str]:
+        """Yield a line on each model that these kinds of calls need."""
+        places = {kind.is_local for kind in kinds}
+        if True in places or self.local.model:
+            yield f"within a node: {self.local}"
+        if False in places:
+            yield f"between nodes: {self.between}"
+
+
+def machine_of(kinds: Iterable[Kind], source: Path | None) -> Machine:
+    """Return the models of the machine that a trace is of.
 
     Args:
-        source: records of `mpicoll.p2p` or `mpicoll.bench`; by default it is fitted to the trace
-            itself, to the times that a tenth of the calls of a kind stay below.
+        source: records of `mpicoll.p2p` or `mpicoll.bench`. Without records of one node, the model
+            within a node is fitted to the trace itself, to the times that a tenth of the calls of
+            a kind stay below.
 
     Raises:
         ArgumentError: the records tell nothing.
     """
-    if source is not None:
-        fit = fitted(load(source), "mpi4py", None)
-        gamma = DEFAULT.gamma if fit.gamma is None else fit.gamma
-        return Hockney(*fit.message, gamma, ports=None), f"{source}: {fit.source}"
+    machine = _read_machine(source) if source else Machine(Fit(None, ""), Fit(None, _MEASURE))
+    if machine.local.model is None:
+        local_kinds = [kind for kind in kinds if kind.is_local]
+        return machine._replace(local=_fit_to_trace(local_kinds))
+    return machine
+
+
+def _read_machine(source: Path) -> Machine:
+    """Return the models that records tell."""
+    records = load(source)
+    cases, fits = only(CaseRecord, records), only(FitRecord, records)
+    local: list[Record] = [fit for fit in fits if fit.link != "network"]
+    between: list[Record] = [fit for fit in fits if fit.link == "network"]
+    local += [case for case in cases if case.nodes == 1]
+    between += [case for case in cases if case.nodes == case.ranks > 1]
+    machine = Machine(_fit(local, source), _fit(between, source))
+    if machine.local.model is None and machine.between.model is None:
+        raise ArgumentError(f"{source}: {_fit(records, source).origin}")
+    return machine
+
+
+def _fit(records: Sequence[Record], source: Path) -> Fit:
+    """Return the model that records tell."""
+    try:
+        fit = fitted(records, "mpi4py", None)
+    except ArgumentError as error:
+        return Fit(None, str(error))
+    gamma = DEFAULT.gamma if fit.gamma is None else fit.gamma
+    return Fit(Hockney(*fit.message, gamma, ports=None), f"{source}: {fit.source}")
+
+
+def _fit_to_trace(kinds: Iterable[Kind]) -> Fit:
+    """Return the model that fits the calls of a trace."""
     rows, times = [], []
     for kind in within(_ALL_SECONDS, kinds):
         time = kind.quantile_us(0.1) / 1e6
@@ -76,13 +144,12 @@ def model_of(kinds: Iterable[Kind], source: Path | None) -> tuple[Model, str]:
             rows.append(row)
             times.append(time)
     if len({*rows}) < 3:
-        text = "the defaults of mpicoll.costs: too few calls of ours to fit them, use --from"
-        return Hockney(DEFAULT.alpha, DEFAULT.beta, DEFAULT.gamma, ports=None), text
+        return Fit(None, "mpicoll ran too few kinds of calls there: use --from")
     shares = np.array(rows) / np.array(times)[:, None]
     alpha, beta, gamma = least_squares(shares, np.ones(len(shares)))
     error = float(np.median(np.abs(shares @ [alpha, beta, gamma] - 1)))
     text = f"{len(rows)} kinds of calls of this trace, with a median error of {error:.0%}"
-    return Hockney(alpha, beta, gamma, ports=None), text
+    return Fit(Hockney(alpha, beta, gamma, ports=None), text)
 
 
 def _row(kind: Kind) -> tuple[float, ...] | None:
@@ -104,17 +171,17 @@ def within(seconds: float, kinds: Iterable[Kind]) -> Iterator[Kind]:
     return takewhile(lambda _: process_time() < until, kinds)
 
 
-def prices(kinds: Iterable[Kind], model: Model) -> Iterator[Priced | None]:
+def prices(kinds: Iterable[Kind], machine: Machine) -> Iterator[Priced | None]:
     """Yield the prices of kinds of calls, the first ones' where there are too many."""
-    return (price(kind, model) for kind in within(_ALL_SECONDS, kinds))
+    return (price(kind, machine) for kind in within(_ALL_SECONDS, kinds))
 
 
-def price(kind: Kind, model: Model) -> Priced | None:
-    """Price a kind of calls, None where it has no price."""
-    contract = of_call(kind)
-    if contract is None or kind.ranks < 2:
+def price(kind: Kind, machine: Machine) -> Priced | None:
+    """Price a kind of calls on its nodes, None where it has no price."""
+    contract, place = of_call(kind), machine.place(kind)
+    if contract is None or kind.ranks < 2 or place is None:
         return None
-    scenario = Scenario(contract.name, model, Switch(kind.ranks), time_limit=_SECONDS)
+    scenario = Scenario(contract.name, *place, time_limit=_SECONDS)
     nbytes = total(contract, kind)
     curves = rank(scenario, candidates(contract.name), [nbytes]).at(nbytes)
     if not curves:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.machine.children import run_launcher
-from mpicoll.machine.launchers import mpirun
+from mpicoll.machine.launchers import hosts_of, mpirun
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
+from mpicoll.text.numbers import count_text
 from mpicoll.text.sizes import bytes_text
 from mpicoll.trace.pricing import of_call, total
 from mpicoll.trace.reading import Kind
@@ -67,6 +68,7 @@ def replay(kind: Kind, seconds: float) -> Replayed:
     launcher = mpirun()
     if launcher is None:
         raise LaunchError("there is no mpirun to measure with")
+    _check_nodes(kind)
     with tempfile.TemporaryDirectory() as folder:
         records = Path(folder) / "records.jsonl"
         command = [
@@ -80,6 +82,17 @@ def replay(kind: Kind, seconds: float) -> Replayed:
         if run_launcher(command):
             raise ArgumentError(f"{' '.join(command)} has failed")
         return _best(kind, [*only(CaseRecord, load(records))])
+
+
+def _check_nodes(kind: Kind) -> None:
+    """Raise ArgumentError unless the launcher spreads the ranks over as many hosts."""
+    here, nodes = hosts_of(kind.ranks), max(1, len(kind.nodes))
+    if here != nodes:
+        raise ArgumentError(
+            f"{kind.call} on {kind.ranks} ranks of {count_text(nodes, 'node')} is not measured "
+            f"again here, as mpirun starts these ranks on {count_text(here, 'host')}. Use an "
+            "allocation of Slurm or python -m mpicoll.hosts --once with as many ranks on each host"
+        )
 
 
 def _best(kind: Kind, records: list[CaseRecord]) -> Replayed:

@@ -73,7 +73,7 @@ def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     assert process.stdout.count("at exit 2") == 2
     _, (kind,) = load(trace)
     assert (kind.call, kind.bytes_per_rank, kind.calls) == ("Allreduce", 24, 100)
-    assert (kind.algorithm, kind.transport, kind.ranks) == ("ring", "symmetric", 2)
+    assert (kind.algorithm, kind.transport, kind.nodes) == ("ring", "symmetric", ((0, 1),))
 
 
 def test_a_module_that_starts_mpi_itself_runs_and_its_exit_status_is_kept(program: Path) -> None:

@@ -16,7 +16,7 @@ from mpicoll.costs.models import Hockney
 from mpicoll.errors import ArgumentError
 from mpicoll.trace import pricing
 from mpicoll.trace.__main__ import main
-from mpicoll.trace.pricing import model_of, price
+from mpicoll.trace.pricing import Fit, Machine, machine_of, price
 from mpicoll.trace.reading import load
 from mpicoll.trace.replay import replay
 
@@ -66,11 +66,13 @@ def test_calls_are_priced_by_their_own_times(tmp_path: Path) -> None:
                    None), (true.alpha, true.beta, true.gamma), strict=True))]
     ]  # fmt: skip
     _, kinds = load(written(tmp_path / "t.jsonl", head(0), *lines))
-    model, origin = model_of(kinds, None)
+    machine = machine_of(kinds, None)
+    model, origin = machine.local
+    assert model is not None
     assert (model.latency, model.beta, model.gamma) == pytest.approx((1e-6, 1e-10, 2e-10), rel=1e-3)
     assert "9 kinds of calls" in origin
     for kind in kinds:
-        priced = price(kind, model)
+        priced = price(kind, machine)
         assert priced is not None
         assert priced.ran == pytest.approx(kind.least_us, rel=0.01)
         assert priced.cheapest_us <= priced.ran * 1.001
@@ -81,8 +83,57 @@ def test_calls_are_priced_by_their_own_times(tmp_path: Path) -> None:
 )
 def test_what_has_no_price(tmp_path: Path, changes: dict[str, Any]) -> None:
     _, kinds = load(written(tmp_path / "t.jsonl", head(0), line(0, **changes)))
-    assert price(kinds[0], Hockney(1e-6, 1e-9)) is None
-    assert "defaults" in model_of(kinds, None)[1]
+    known = Fit(Hockney(1e-6, 1e-9), "")
+    assert price(kinds[0], Machine(known, known)) is None
+    assert machine_of(kinds, None).local.model is None
+
+
+def fit_of(link: str, alpha_us: float) -> str:
+    """Return a record of `mpicoll.p2p`: 1 ns for each byte."""
+    return json.dumps({
+        "schema": 1, "kind": "fit", "run": {"id": "r", "hosts": ["a", "a", "b", "b"]},
+        "backend": "mpi4py", "library": "MPICH", "transport": "point-to-point", "link": link,
+        "alpha_us": alpha_us, "beta_ns_per_byte": 1.0, "ranks": 4, "nodes": 2,
+    })  # fmt: skip
+
+
+def traced_on_hosts(folder: Path, members: str = "0-3") -> Path:
+    """Write a trace of two nodes of two ranks, in which MPI served every call."""
+    heads = [head(rank) | {"node": "ab"[rank // 2]} for rank in range(4)]
+    mpi = line(0, algorithm="mpi", transport="", ranks=4, members=members)
+    return written(folder / "t.jsonl", *heads, mpi)
+
+
+@pytest.mark.parametrize(
+    ("members", "nodes"), [("0-3", ((0, 1), (2, 3))), ("0,2,1,3", ((0, 2), (1, 3))), ("", ())]
+)
+def test_a_trace_tells_the_nodes_of_its_calls(
+    tmp_path: Path, members: str, nodes: tuple[tuple[int, ...], ...]
+) -> None:
+    _, (kind,) = load(traced_on_hosts(tmp_path, members))
+    assert kind.nodes == nodes
+
+
+def test_calls_between_nodes_have_the_price_of_the_measured_network(tmp_path: Path) -> None:
+    """Without a measurement they have none: memory and a nominal network are others."""
+    path, pairs = traced_on_hosts(tmp_path), tmp_path / "pairs.jsonl"
+    shown = CliRunner().invoke(main, [str(path)]).output
+    assert "4 on 2 nodes" in shown
+    assert "between nodes: none: run python -m mpicoll.p2p" in shown
+    _, (kind,) = load(path)
+    assert price(kind, machine_of([kind], None)) is None
+    pairs.write_text(fit_of("memory", 1.0) + "\n")
+    assert price(kind, machine_of([kind], pairs)) is None
+    pairs.write_text("\n".join((fit_of("memory", 1.0), fit_of("network", 100.0))))
+    priced = price(kind, machine_of([kind], pairs))
+    assert priced is not None
+    assert 100 < priced.cheapest_us < 110
+
+
+def test_calls_are_not_measured_again_on_other_nodes(tmp_path: Path) -> None:
+    _, (kind,) = load(traced_on_hosts(tmp_path))
+    with pytest.raises(ArgumentError, match="4 ranks of 2 nodes is not measured again here"):
+        replay(kind, 1.0)
 
 
 @pytest.mark.launches

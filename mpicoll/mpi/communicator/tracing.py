@@ -24,8 +24,11 @@ from mpi4py import MPI
 from mpicoll.calls.arguments import Arguments
 from mpicoll.engine import tallies
 from mpicoll.engine.plan import Plan
+from mpicoll.machine.nodes import stated_node
+from mpicoll.mpi.communicator.members import world_ranks
 from mpicoll.mpi.communicator.reading import Call
 from mpicoll.text.lines import Lines
+from mpicoll.text.numbers import ranges
 from mpicoll.text.printable import printable
 from mpicoll.text.traces import OPENING, SCHEMA, VARIABLE, traced
 
@@ -49,11 +52,14 @@ class Kind(NamedTuple):
 
     Attributes:
         dtype, op: empty where they are not known.
+        members: the communicator's ranks in ``MPI_COMM_WORLD``, as ranges; empty where a member
+            is of another launch.
         algorithm: ``mpi`` where MPI's own method ran.
     """
 
     communicator: str
     ranks: int
+    members: str
     call: str
     bytes_per_rank: int
     dtype: str = ""
@@ -69,7 +75,7 @@ class Trace:
         self.path, self.began, self.began_ticks = path, perf_counter(), tallies.ticks()
         self.rank = MPI.COMM_WORLD.rank if MPI.Is_initialized() else 0
         self.tallies: dict[Kind, array[int]] = {}
-        self.plain: dict[tuple[str, int, str, int], array[int]] = {}
+        self.plain: dict[tuple[str, int, str, str, int], array[int]] = {}
 
     def tally(self, kind: Kind) -> array[int]:
         """Return the tally of a kind of calls."""
@@ -101,7 +107,10 @@ class Trace:
         """Append this rank's calls to the file."""
         seconds = perf_counter() - self.began
         tick = seconds / max(1, tallies.ticks() - self.began_ticks)
-        lines: list[dict[str, Any]] = [{"schema": SCHEMA, "rank": self.rank, "seconds": seconds}]
+        node = stated_node(self.rank)
+        head = {"schema": SCHEMA, "rank": self.rank, "seconds": seconds,
+                "node": os.uname().nodename if node is None else str(node)}  # fmt: skip
+        lines: list[dict[str, Any]] = [head]
         for kind, tally in self.tallies.items():
             times = tallies.read(tally, 1e6 * tick)
             if times.calls:
@@ -142,11 +151,13 @@ def kind_of(
     )  # fmt: skip
 
 
-def _label(comm: Any) -> tuple[str, int]:
-    """Return a communicator's name, or its size where it has none, and its size."""
-    label: tuple[str, int] | None = getattr(comm, "_label", None)
+def _label(comm: Any) -> tuple[str, int, str]:
+    """Return a communicator's name, or its size where it has none, its size and its members."""
+    label: tuple[str, int, str] | None = getattr(comm, "_label", None)
     if label is None:
-        label = comm.name or f"of {comm.size}", comm.size
+        members = world_ranks(comm)
+        text = "" if min(members) < 0 else ranges(members)
+        label = comm.name or f"of {comm.size}", comm.size, text
         if hasattr(comm, "__dict__"):
             comm._label = label
     return label
