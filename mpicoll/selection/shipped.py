@@ -131,12 +131,14 @@ LEVELS: Table = BETWEEN_NODES | {
     "gather": ((ANY, ANY, _SMALL_ROWS),),
     "allgather": (
         (ANY, 256 * KIB, _SMALL_ROWS),
-        (ANY, ANY, "lanes", "two_level(local=naive,across=ring)"),
+        (ANY, 2 * MIB, "lanes", "two_level(local=naive,across=ring)"),
+        (ANY, ANY, "lane_ring", "two_level(local=naive,across=ring)"),
     ),
     "scatter": ((ANY, 256 * KIB, _SMALL_ROWS),),
     "reduce_scatter": (
         (ANY, 256 * KIB, _SMALL_ROWS),
-        (ANY, ANY, "lanes", _SMALL_ROWS),
+        (ANY, 2 * MIB, "lanes", _SMALL_ROWS),
+        (ANY, ANY, "lane_ring", _SMALL_ROWS),
     ),
     "alltoall": ((ANY, 64 * KIB, _SMALL_ROWS),),
 }
