@@ -37,6 +37,8 @@ _LONG = 3
 """Times the least length of a sample: calls that take longer are estimated by fewer of them."""
 _OVERTIME = 1.3
 _TRIES = 4
+TIME_OVER = "the time was over"
+"""The message of a case that was refused for its limit of time."""
 
 
 class Pace(NamedTuple):
@@ -111,8 +113,16 @@ class Bench:
 
     # -- one group --------------------------------------------------------------------
 
-    def measure(self, cases: Sequence[Case], seconds: float) -> list[Candidate]:
-        """Measure cases of one group side by side, for about `seconds`."""
+    def measure(
+        self, cases: Sequence[Case], seconds: float, limit: float | None = None
+    ) -> list[Candidate]:
+        """Measure cases of one group side by side, for about `seconds`.
+
+        Args:
+            limit: the `synchroniser.time` at which measuring ends. Until then every case gets its
+                least number of samples, also beyond `seconds`. A case that has not begun by then
+                is refused.
+        """
         self.synchroniser.synchronise()
         until = self.synchroniser.time + int(seconds * 1e9)
         # Memory that was free when the run began may be gone by now.
@@ -128,12 +138,18 @@ class Bench:
         gc.collect()
         gc.disable()
         for candidate in running:
+            if self._is_past(limit):
+                candidate.message = TIME_OVER
+                continue
             self._check(candidate, benches[candidate.case.backend], self.settings.checks)
             self._calibrate(candidate, benches[candidate.case.backend])
-        level(running)
-        self._blocks(running, benches, until)
+        begun = [candidate for candidate in running if not candidate.message]
+        level(begun)
+        self._blocks(begun, benches, until, limit)
+        checks = 0 if self._is_past(limit) else min(1, self.settings.checks)
+        for candidate in begun:
+            self._check(candidate, benches[candidate.case.backend], checks)
         for candidate in running:
-            self._check(candidate, benches[candidate.case.backend], min(1, self.settings.checks))
             assert candidate.plan is not None
             candidate.plan.free()
         if any(candidate.case.call != PLAN for candidate in running):
@@ -245,24 +261,34 @@ class Bench:
         """Whether a rank lost its core to another process; where ranks share cores they must."""
         return not self.synchroniser.oversubscribed and any(report.switches for report in reports)
 
-    def _blocks(self, running: list[Candidate], benches: dict[str, Workbench], until: int) -> None:
+    def _is_past(self, limit: float | None) -> bool:
+        return limit is not None and self.synchroniser.time > limit
+
+    def _blocks(
+        self, running: list[Candidate], benches: dict[str, Workbench], until: int,
+        limit: float | None,
+    ) -> None:  # fmt: skip
         began, block = self.synchroniser.time, 0
         share = max(until - began, 1)
         while unfinished := active(running, self.settings):
-            if self._is_over(block, began, share):
+            if self._is_past(limit) or self._is_over(block, began, share, limit):
                 break
             for candidate in self.random.sample(unfinished, len(unfinished)):
+                if self._is_past(limit):
+                    break
                 self._visit(candidate, benches[candidate.case.backend], block)
             block += 1
         for candidate in running:
             self._top_up(candidate)
 
-    def _is_over(self, block: int, began: int, share: int) -> bool:
-        """Whether time is up: the least number of blocks may take a little more."""
+    def _is_over(self, block: int, began: int, share: int, limit: float | None) -> bool:
+        """Whether time is up: the least number of blocks may take until `limit`, or a bit more."""
         if self.settings.samples is not None or not block:
             return False
         used = self.synchroniser.time - began
-        return used > share * (1.0 if block >= self.settings.min_samples else _OVERTIME)
+        if block >= self.settings.min_samples:
+            return used > share
+        return limit is None and used > share * _OVERTIME
 
     def _visit(self, candidate: Candidate, bench: Workbench, block: int) -> None:
         self.watchdog.step(f"timing {candidate.case}")

@@ -1,6 +1,7 @@
 """Choose the candidates, and from their times the fewest ranges of sizes that serve all sizes.
 
-A candidate is *good enough* at a size if it is not significantly slower than the fastest. Each
+A candidate is *good enough* at a size if it is not significantly slower than the fastest. So
+neighbouring sizes keep one algorithm unless another one is significantly faster. Each
 range has one candidate that is good enough at all its sizes, preferably native. So a table does not
 alternate between equal candidates, and no entry loses to native.
 """
@@ -9,20 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
+from statistics import median
 from typing import Any
 
 from mpicoll.backend import IPC
 from mpicoll.collectives import Collectives
 from mpicoll.measurement.candidate import Candidate
 from mpicoll.measurement.cases import is_known
-from mpicoll.measurement.statistics import Interval, median_interval
+from mpicoll.measurement.statistics import is_enough, speedup
 from mpicoll.notation.contract import collective
 from mpicoll.selection import auto
 from mpicoll.text.names import with_all
 from mpicoll.tuning import FETCHED_ROW
 
-_MARGIN, _UNSURE_MARGIN = 1.03, 1.06
-"""Largest ratio to the fastest that is good enough: always, and if it is not significant."""
+_MARGIN = 1.03
+"""Largest ratio to the fastest that is good enough in any case."""
+_RISK = 0.05
+"""Probability of a wrong verdict about the candidates of one size."""
+LEAST_SAMPLES = 16
+"""Samples of which two may contradict such a verdict about twelve candidates."""
 
 
 def candidates(
@@ -77,14 +83,27 @@ def ranges(by_size: dict[int, list[Candidate]]) -> list[dict[str, Any]]:
 
 
 def good_enough(measured: Sequence[Candidate]) -> dict[str, float]:
-    """Return the candidates that are good enough, with their ratio to the fastest time."""
+    """Return the candidates that are good enough, with their ratio to the fastest time.
+
+    The others are significantly slower than the fastest, by `_MARGIN` at least. One wrong verdict
+    about all of these candidates is as unlikely as `_RISK`.
+    """
     times = _times(measured)
-    best = min(times.values(), key=lambda time: time.value)
+    fastest = min(measured, key=lambda candidate: times[candidate.case.algorithm])
+    confidence = 1 - _RISK / len(measured)
+    best = times[fastest.case.algorithm]
     return {
-        name: time.value / best.value for name, time in times.items()
-        if time.value <= best.value * _MARGIN
-        or (time.low <= best.value and time.value <= best.value * _UNSURE_MARGIN)
-    }  # fmt: skip
+        candidate.case.algorithm: times[candidate.case.algorithm] / best
+        for candidate in measured
+        if not _is_beaten(candidate, fastest, confidence)
+    }
+
+
+def _is_beaten(candidate: Candidate, fastest: Candidate, confidence: float) -> bool:
+    """Whether a candidate is significantly slower, by the ratios within the same blocks."""
+    blocks = candidate.samples.keys() & fastest.samples.keys()
+    ratio = speedup(candidate.samples, fastest.samples, confidence)
+    return ratio is not None and is_enough(len(blocks), confidence) and ratio.low > _MARGIN
 
 
 def _ratio(measured: Sequence[Candidate], name: str) -> float | None:
@@ -92,11 +111,8 @@ def _ratio(measured: Sequence[Candidate], name: str) -> float | None:
     times = _times(measured)
     if "native" not in times:
         return None
-    return round(times["native"].value / times[name].value, 3)
+    return round(times["native"] / times[name], 3)
 
 
-def _times(measured: Sequence[Candidate]) -> dict[str, Interval]:
-    return {
-        candidate.case.algorithm: median_interval(list(candidate.samples.values()))
-        for candidate in measured
-    }
+def _times(measured: Sequence[Candidate]) -> dict[str, float]:
+    return {candidate.case.algorithm: median(candidate.samples.values()) for candidate in measured}

@@ -15,13 +15,15 @@ from mpicoll.measurement import cases
 from mpicoll.measurement.candidate import Candidate, Settings
 from mpicoll.measurement.capacity import remarks_on_memory
 from mpicoll.measurement.cases import Case, Group, Wanted
-from mpicoll.measurement.measure import Bench
+from mpicoll.measurement.measure import TIME_OVER, Bench
 from mpicoll.measurement.ranks import Ranks, form_ranks
 from mpicoll.measurement.worlds import Worlds
 from mpicoll.selection import auto, tables
-from mpicoll.tune.choosing import candidates, ranges
+from mpicoll.tune.choosing import LEAST_SAMPLES, candidates, ranges
 
-_PRECISE = Settings(precision=0.02, min_samples=10)
+_PRECISE = Settings(precision=0.02, min_samples=LEAST_SAMPLES)
+_OVERRUN = 1.5
+"""Times its share of the time after which a size has others left out."""
 
 Measured = dict[str, dict[int, list[Candidate]]]
 """The candidates that ran, by backend and size."""
@@ -67,13 +69,20 @@ def run(options: Options, makers: Worlds) -> int:
     for remark in remarks_on_memory(all_cases, worlds, ranks.watchdog):
         ranks.print(f"warning: {remark}")
     count, unsaved = 0, list[dict[str, Any]]()
-    for name, measured in _measure(bench, groups, options.wanted.algorithms, until):
-        entries = _entries(ranks, name, measured, options.wanted)
+    for name, sizes, measured in _measure(bench, groups, options.wanted.algorithms, until):
+        entries = _entries(ranks, name, sizes, measured, options.wanted)
+        if not entries:
+            ranks.print(f"warning: {name} gets no entry: --time {options.budget:g} is too short")
         count += len(entries)
         unsaved += entries
         # Write after each collective, so that a time limit loses no decision.
-        if is_root and _is_saved(options.output, unsaved):
+        if is_root and entries and _is_saved(options.output, unsaved):
             unsaved = []
+    if groups and not count:
+        raise ArgumentError(
+            f"--time {options.budget:g} is too short to measure one size of one collective: give "
+            "more seconds, fewer collectives or fewer backends"
+        )
     if not unsaved:
         ranks.print(f"wrote {count} decisions to {options.output}")
     return int(everyone.exchange(bool(unsaved))[0])
@@ -124,19 +133,47 @@ def _tuned_collectives(worlds: dict[str, Collectives], options: Options) -> set[
 
 def _measure(
     bench: Bench, groups: Sequence[Group], more: Sequence[str], until: int
-) -> Iterator[tuple[str, Measured]]:
-    """Yield each collective with the candidates that ran."""
-    position = 0
-    for name, name_groups in groupby(groups, lambda group: group.contract.name):
-        results: Measured = {}
-        for group in name_groups:
-            share = (until - bench.synchroniser.time) / 1e9 / (len(groups) - position)
-            position += 1
-            cases_of_group = _cases_of(bench, group, more)
-            for candidate in filter(_is_good, bench.measure(cases_of_group, max(share, 0.0))):
+) -> Iterator[tuple[str, int, Measured]]:
+    """Yield each collective, its number of sizes, and the candidates that ran.
+
+    None of them begins after `until`.
+    """
+    collectives = [[*sizes] for _, sizes in groupby(groups, lambda group: group.contract.name)]
+    for index, sizes in enumerate(collectives):
+        now = bench.synchroniser.time
+        end = now + (until - now) // (len(collectives) - index)
+        yield sizes[0].contract.name, len(sizes), measure_sizes(bench, sizes, more, end)
+
+
+def measure_sizes(bench: Bench, groups: Sequence[Group], more: Sequence[str], end: int) -> Measured:
+    """Return the candidates that ran, of as many sizes as the time until `end` allows.
+
+    A size counts if all its candidates have enough samples.
+    """
+    results: Measured = {}
+    while groups and (began := bench.synchroniser.time) < end:
+        share = (end - began) / len(groups)
+        group, *groups = groups
+        measured = bench.measure(_cases_of(bench, group, more), share / 1e9, end)
+        if all(map(_is_complete, measured)):
+            for candidate in filter(_is_good, measured):
                 by_size = results.setdefault(candidate.case.backend, {})
                 by_size.setdefault(group.bytes_total, []).append(candidate)
-        yield name, results
+        now = bench.synchroniser.time
+        if now - began > _OVERRUN * share:
+            groups = spaced(groups, (end - now) // (now - began))
+    return results
+
+
+def spaced(groups: Sequence[Group], count: int) -> Sequence[Group]:
+    """Return so many groups, one at least, with equal distances from each other.
+
+    >>> spaced("abcdef", 3), spaced("abcdef", -1), spaced("ab", 5), spaced("", -1)
+    (['b', 'd', 'f'], ['d'], 'ab', '')
+    """
+    if (count := max(1, count)) >= len(groups):
+        return groups
+    return [groups[len(groups) * (2 * number + 1) // (2 * count)] for number in range(count)]
 
 
 def _cases_of(bench: Bench, group: Group, more: Sequence[str]) -> list[Case]:
@@ -157,13 +194,25 @@ def _gpu(world: Collectives, wanted: Wanted) -> str:
     return world.transport.arrays.gpu_name(world.gpu())
 
 
+def _is_complete(candidate: Candidate) -> bool:
+    """Whether a candidate has samples enough for a verdict, or cannot run."""
+    is_sampled = len(candidate.samples) >= LEAST_SAMPLES
+    return is_sampled or candidate.message not in ("", TIME_OVER)
+
+
 def _is_good(candidate: Candidate) -> bool:
     """Whether a candidate ran, with right results."""
     return not candidate.message and not candidate.wrong and bool(candidate.samples)
 
 
-def _entries(ranks: Ranks, name: str, measured: Measured, wanted: Wanted) -> list[dict[str, Any]]:
-    """Return the entry of one collective for each backend, and print them."""
+def _entries(
+    ranks: Ranks, name: str, count: int, measured: Measured, wanted: Wanted
+) -> list[dict[str, Any]]:
+    """Return the entry of one collective for each backend, and print them.
+
+    Args:
+        count: number of sizes that were to be measured.
+    """
     entries: list[dict[str, Any]] = []
     for backend, by_size in measured.items():
         world = ranks.worlds[backend]
@@ -176,7 +225,8 @@ def _entries(ranks: Ranks, name: str, measured: Measured, wanted: Wanted) -> lis
             "fingerprint": tables.fingerprint(world.library, gpu),
             "ranges": ranges(by_size),
         })  # fmt: skip
-        ranks.print(f"{backend} {name}: {_ranges_text(entries[-1]['ranges'])}")
+        sizes = "" if len(by_size) == count else f" ({len(by_size)} of {count} sizes measured)"
+        ranks.print(f"{backend} {name}: {_ranges_text(entries[-1]['ranges'])}{sizes}")
     return entries
 
 

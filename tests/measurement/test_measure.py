@@ -11,7 +11,7 @@ from mpicoll import Collectives
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.measurement.candidate import Call, Candidate, Settings
 from mpicoll.measurement.cases import Case, Wanted, groups
-from mpicoll.measurement.measure import Bench
+from mpicoll.measurement.measure import TIME_OVER, Bench
 from mpicoll.measurement.workbench import Workbench
 
 pytestmark = pytest.mark.threads_only
@@ -71,3 +71,12 @@ def test_few_calls_follow_one_of_the_same_candidate(
     bench._bind([candidate], benches)
     bench.sample(candidate, calls, benches[c.backend])
     assert (bench.first_calls, bench.runs) == ([calls_ahead], calls_ahead + calls)
+
+
+def test_no_case_begins_after_the_limit(c: Collectives) -> None:
+    """Cases that have begun before end at once."""
+    bench = Bench({c.backend: c}, Settings(), Watchdog(60.0))
+    (group,) = groups(Wanted(collectives=("allreduce",), sizes=(64,)), c.size)
+    cases = [Case(group, c.backend, name) for name in ("native", "ring")]
+    late = bench.measure(cases, 60.0, bench.synchroniser.time)
+    assert {(case.message, len(case.samples)) for case in late} == {(TIME_OVER, 0)}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from mpicoll.measurement.candidate import Candidate
 from mpicoll.selection import tables
 from mpicoll.selection.auto import CANDIDATES, between
-from mpicoll.tune.choosing import candidates, good_enough, ranges
+from mpicoll.tune.choosing import LEAST_SAMPLES, candidates, good_enough, ranges
 from mpicoll.tune.command import DEFAULT_SIZES
 
 
@@ -40,6 +42,34 @@ def test_equals_do_not_alternate() -> None:
     by_size[4] = make_candidates(a=1.0, b=2.0)
     assert [(part["upto"], part["algorithm"]) for part in ranges(by_size)] == [
         (128, "a"), (None, "b")
+    ]  # fmt: skip
+
+
+def noisy_sizes(seed: int, **times: tuple[float, float]) -> dict[int, list[Candidate]]:
+    """Return twelve sizes of candidates with a time on small sizes and a time on large sizes.
+
+    Samples vary by a third, like those of ranks that share cores.
+    """
+    random = Random(seed)
+    by_size = {}
+    for step in range(12):
+        by_size[4 << 2 * step] = make_candidates(**dict.fromkeys(times, 1.0))
+        for candidate in by_size[4 << 2 * step]:
+            time = times[candidate.case.algorithm][step // 6]
+            candidate.samples = {
+                block: time * random.lognormvariate(0, 0.3) for block in range(LEAST_SAMPLES)
+            }
+    return by_size
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_makes_no_ranges(seed: int) -> None:
+    """An algorithm is replaced where another one is significantly faster, and nowhere else."""
+    equal = noisy_sizes(seed, **dict.fromkeys(("native", *"abcdef"), (1.0, 1.0)))
+    assert len(ranges(equal)) == 1
+    crossing = noisy_sizes(seed, native=(4.0, 1.0), a=(1.0, 4.0), b=(9.0, 9.0))
+    assert [(part["upto"], part["algorithm"]) for part in ranges(crossing)] == [
+        (1 << 13, "a"), (None, "native")
     ]  # fmt: skip
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,15 +14,22 @@ import pytest
 import mpicoll
 from mpicoll import Collectives
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.cases import Wanted
+from mpicoll.measurement import cases
+from mpicoll.measurement.candidate import Candidate
+from mpicoll.measurement.cases import Case, Wanted
 from mpicoll.selection import tables
 from mpicoll.tune import run as tuning
+from mpicoll.tune.choosing import LEAST_SAMPLES
+from mpicoll.tune.command import DEFAULT_SIZES
+
+BUDGET = 20.0
+"""Seconds: more than enough for one size of two collectives, which take less if it is quiet."""
 
 
 def run_on(size: int, output: Path, *collectives: str) -> list[int]:
     """Return the exit status of each rank."""
     wanted = Wanted(collectives or ("allreduce",), (), (64,))
-    options = tuning.Options(wanted, ("threads",), 1.0, output, 0.0, None, resume=False)
+    options = tuning.Options(wanted, ("threads",), BUDGET, output, 0.0, None, resume=False)
 
     def run_rank(c: Collectives) -> int:
         return tuning.run(options, {"threads": lambda interface: c})
@@ -114,3 +123,54 @@ def test_nothing_measured_is_lost_where_the_disk_is_full(
     assert json.loads(last) == tables.read(path)
     entries = tables.read(path)["entries"]
     assert [entry["collective"] for entry in entries] == ["allreduce", "broadcast"]
+
+
+class SlowBench:
+    """A bench with a clock of its own, on which a size takes some seconds, or its share.
+
+    Attributes:
+        sizes: the sizes of which samples were taken.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        transport = SimpleNamespace(shared=None, name="point-to-point")
+        world = SimpleNamespace(
+            transport=transport,
+            nodes=((0,), (1,)),
+            transports=[],
+            algorithms=lambda name: ["native"],
+        )
+        self.worlds, self.synchroniser = {"mpi4py": world}, SimpleNamespace(time=0)
+        self.seconds, self.sizes = seconds, list[int]()
+
+    def measure(self, cases: Sequence[Case], seconds: float, limit: int) -> list[Candidate]:
+        self.sizes.append(cases[0].group.bytes_total)
+        end = self.synchroniser.time + int(1e9 * max(seconds, self.seconds))
+        self.synchroniser.time = min(end, limit + 1)
+        count = LEAST_SAMPLES if end <= limit else 3
+        return [Candidate(case, samples=dict.fromkeys(range(count), 1.0)) for case in cases]
+
+
+@pytest.mark.parametrize(("seconds", "measured"), [(1, 12), (10, 12), (30, 4), (90, 1), (200, 0)])
+def test_as_many_sizes_are_measured_as_the_time_allows(seconds: float, measured: int) -> None:
+    """In 120 s, with equal distances; a size without samples enough does not count."""
+    bench: Any = SlowBench(seconds)
+    groups = [*cases.groups(Wanted(("allreduce",), (), DEFAULT_SIZES), 2)]
+    by_size = tuning.measure_sizes(bench, groups, (), int(120e9)).get("mpi4py", {})
+    assert bench.synchroniser.time <= 120e9 + 1
+    assert len(by_size) == measured and set(by_size) <= set(bench.sizes)
+    if measured == 4:
+        assert [*by_size] == [4, 64, 1 << 14, 1 << 22]
+
+
+def test_too_little_time_for_one_size_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    wanted = Wanted(("allreduce",), (), (64,))
+    options = tuning.Options(wanted, ("threads",), 1e-6, path, 0.0, None, resume=False)
+
+    def run_rank(c: Collectives) -> None:
+        with pytest.raises(ArgumentError, match="--time 1e-06 is too short to measure one size"):
+            tuning.run(options, {"threads": lambda interface: c})
+
+    mpicoll.threads(2)(run_rank)
+    assert not path.exists()
