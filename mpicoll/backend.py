@@ -447,6 +447,9 @@ class SharedMemory(Store, Protocol):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's small item of a type, in rank order."""
 
+    def exchange_by(self, exchange: Callable[..., list[Any]]) -> None:
+        """Exchange items by this function from now on."""
+
     def address(self, rank: int, segment: int) -> tuple[int, object]:
         """Return where this process maps a rank's segment, and the owner of the mapping."""
 

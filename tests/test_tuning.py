@@ -42,6 +42,7 @@ EXCEPTIONS = {
     "memory/segments.py": {"FIRST": LIMIT, "_STREAMED": LAYOUT},
     "memory/slots.py": {"_SMALL_DATA": LAYOUT, "_ROOM": LIMIT, "_SHARE": LIMIT},
     "memory/waiting.py": {"_SECONDS": PATIENCE, "_LOOK": PATIENCE},
+    "peers/calls.py": {"_MOST_RECENT": LIMIT},
     "peers/contact.py": {
         **dict.fromkeys(("_NAME", "_NONCE", "_PROOF", "_MAX_LENGTH", "_MOST_TEXT"), LAYOUT),
         "_SECONDS": PATIENCE, "_PAUSE": PATIENCE, "_MOST_ENDED": LIMIT, "_AT_ONCE": LIMIT,

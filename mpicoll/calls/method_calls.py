@@ -17,7 +17,7 @@ from mpicoll.calls.recording import call_of
 from mpicoll.engine import extension
 from mpicoll.engine.plan import Plan
 from mpicoll.errors import CollectiveError
-from mpicoll.peers.calls import BEGUN, ENDED, PLAN, OtherCall
+from mpicoll.peers.calls import OtherCall
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
@@ -169,7 +169,7 @@ class MethodCalls(PlanCache[CachedPlan]):
         """
         is_other = isinstance(error, OtherCall)
         if self.calls is not None and not is_other:
-            self.calls.numbers[ENDED] = self.calls.numbers[BEGUN]
+            self.calls.end()
         if error is None:
             self.drop_target(target)
         else:
@@ -201,15 +201,15 @@ class MethodCalls(PlanCache[CachedPlan]):
                 where it is not to.
         """
         if (calls := self.calls) is not None:
-            calls.numbers[PLAN] = digest = plan.number
-            calls.numbers[BEGUN] += 1
+            digest = plan.number
+            calls.begin(digest)
         try:
             out = plan.run(arguments.x, arguments.out)
         except BaseException as error:
             self._give_up(plan.target, error)
             raise
         if calls is not None:
-            calls.numbers[ENDED] = calls.numbers[BEGUN]
+            calls.end()
         if raw_arguments and _is_constant(raw_arguments[_COUNTS]):
             self._enter(plan, arguments, digest, raw_arguments)
         return out

@@ -18,7 +18,7 @@ enum { PLACES = 512, PROBES = 8 };
 enum { BELOW_LIBRARY = 1 };
 
 /* The places in `Calls.numbers`, as mpicoll/peers/calls.py has them. */
-enum { CALLS_BEGUN, CALL_ENDED, CALL_PLAN, CALL_NUMBERS };
+enum { CALLS_BEGUN, CALL_ENDED, RECENT_PLANS, MOST_RECENT = 16, CALL_NUMBERS = RECENT_PLANS + MOST_RECENT };
 
 Entry *find_plan(const PlanTableObject *self, const CallKey *key)
 {
@@ -205,8 +205,9 @@ static int begin_call(PlanTableObject *self, int64_t digest, PyObject *name)
     int64_t *const calls = self->calls.buf;
     if (!calls)
         return agree(self, digest, name);
-    calls[CALL_PLAN] = digest; /* in this order, as another thread reads them between any two */
-    calls[CALLS_BEGUN]++;
+    const int64_t number = calls[CALLS_BEGUN] + 1;
+    calls[RECENT_PLANS + number % MOST_RECENT] = digest;
+    calls[CALLS_BEGUN] = number; /* in this order, as another thread reads them between any two */
     return 1;
 }
 
@@ -279,11 +280,11 @@ static PyObject *run_tallied(
     return done;
 }
 
-/* Compare a call, and return True for its caller to make the library's own call. */
+/* Begin a call, and return True for its caller to make the library's own call. */
 static PyObject *run_library(PlanTableObject *self, const Entry *entry, PyObject *const *args)
 {
     const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
-    const int same = agree(self, entry->digest, args[0]);
+    const int same = begin_call(self, entry->digest, args[0]);
     PyObject *const result = same < 0 ? NULL : same ? Py_NewRef(Py_True)
                                                     : serve_difference(self, args, Py_True);
     log_end(self->log, row, !result);
@@ -548,7 +549,7 @@ static int open_calls(Py_buffer *view, PyObject *calls)
         return -1;
     if (view->len == CALL_NUMBERS * sizeof(int64_t))
         return 0;
-    PyErr_SetString(PyExc_ValueError, "three numbers of 64 bits");
+    PyErr_SetString(PyExc_ValueError, "the numbers of `Calls`");
     return -1;
 }
 

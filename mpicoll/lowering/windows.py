@@ -52,16 +52,18 @@ class Ends(NamedTuple):
 
 
 def agree(
-    program: SharedProgram, rank: int, exchange: Callable[[Ends, Any], list[Ends]], tile: int,
-    nbytes: int,
+    program: SharedProgram, rank: int, node: Sequence[int],
+    exchange: Callable[[Ends, Any], list[Ends]], tile: int, nbytes: int,
 ) -> None:  # fmt: skip
-    """Give a window to each publication that may pass through one; collective.
+    """Give a window to each publication that may pass through one; collective on the node.
 
     Args:
-        exchange: returns the item of every rank of the node.
+        node: the ranks of the node.
+        exchange: returns the items of all ranks, of which those of the node count.
         tile: the elements of a tile, which has `nbytes` bytes.
     """
-    everyone = dict(enumerate(exchange(ends(program, tile), Ends)))
+    items = exchange(ends(program, tile), Ends)
+    everyone = {member: items[member] for member in node}
     tiles = max(_FEWEST, tuning.WINDOW_BYTES // nbytes)
     slots = min(tuning.WINDOW_SLOTS, 1 << tiles.bit_length() - 1)
     choose(program, rank, everyone, tile, slots, tiles)

@@ -59,7 +59,8 @@ def program_bytes(group: Group, world: Collectives, name: str) -> int:
         lowered = _lowered(group, world, schedule, transport)
     if group.device != CUDA:
         nbytes = lowered.real * itemsize(group.dtype)
-        windows.agree(lowered.program, world.rank, world.exchange, lowered.tile, nbytes)
+        node = next(ranks for ranks in world.nodes if world.rank in ranks)
+        windows.agree(lowered.program, world.rank, node, world.exchange, lowered.tile, nbytes)
     elements = _slots(lowered) + _buffers(lowered) + sum(lowered.program.scratch.values())
     return itemsize(group.dtype) * elements
 

@@ -55,7 +55,7 @@ def lay_out(
     """
     if tile:
         nbytes = tile * itemsize(dtype)
-        windows.agree(program, memory.rank, memory.exchange, tile, nbytes)
+        windows.agree(program, memory.rank, memory.intra_node, memory.exchange, tile, nbytes)
     resources = SharedResources(deadline=lambda: memory.wait_policy.deadline, leave=memory.leave)
     resources.number = memory.enter(resources)
     failure = ""

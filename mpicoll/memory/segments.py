@@ -119,6 +119,9 @@ class MappedMemory:
         self.mailbox = Mailbox(self) if len(intra_node) == size else None
         _ALL.add(self)
 
+    def exchange_by(self, exchange: Callable[..., list[Any]]) -> None:
+        self.exchange = self.files.exchange = exchange
+
     # -- memory -------------------------------------------------------------------------
 
     def grow(self, nbytes: int) -> None:

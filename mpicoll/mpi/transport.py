@@ -54,6 +54,7 @@ from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.calls import Calls
 from mpicoll.peers.known import Peers
+from mpicoll.peers.search import Missing
 from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.peers.watch import GRACE, guarded
 from mpicoll.text.encoding import decode_alike, encode_for
@@ -64,23 +65,36 @@ host (ompi#9845, ompi#12045): Open MPI's documentation (Networking, CUDA) counts
 reduction collectives like MPI_Ireduce, MPI_Iallreduce, etc" among what does not work with it."""
 
 
+LIBRARY = MPI.Get_library_version().split("\n")[0].strip("\0, ")
+"""The MPI library and its version."""
+
+
 class MpiTransport(MpiMessages):
     """`mpicoll.backend.Transport` over a communicator.
 
     Args:
         parent: the group that this one is split from.
+        deadline: in seconds; by default that of the parent or the environment.
+
+    Attributes:
+        node_comm: of the ranks of this node, where ranks exchange items on their node alone.
     """
 
     backend = "mpi4py"
     matches_by_order = False
+    node_comm = MPI.COMM_NULL
 
-    def __init__(self, comm: MPI.Comm, parent: MpiTransport | None = None) -> None:
+    def __init__(
+        self, comm: MPI.Comm, parent: MpiTransport | None = None, deadline: float | None = None
+    ) -> None:
         # Messages of these three never mix.
         comm = MPI.Intracomm(comm)  # not of a class whose collectives are ours
         self.rank, self.size = comm.rank, comm.size
         self.peers = Peers(self.rank, self.size)
         if parent is not None:
             self.peers.deadline = parent.deadline
+        if deadline is not None:
+            self.peers.deadline = deadline
         self.peers.inside = guarded(operator.call, self.peers, "a call inside of MPI", end, GRACE)
         self.peers.serve = serve
         self.natives_comm = _bare(comm, self.peers)
@@ -88,7 +102,7 @@ class MpiTransport(MpiMessages):
             _duplicate(self.natives_comm, self.peers) for _ in range(2)
         )
         self.arrays = MpiArrays()
-        self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
+        self.library = LIBRARY
         self.copies = CupyCopies()
         self.mirrors = Mirrors()
         self.shared: SharedMemory | None = None
@@ -201,6 +215,27 @@ class MpiTransport(MpiMessages):
         with self.poison_on_error():
             return exchange(self.users_comm, item, kind, self.peers)
 
+    def exchange_on_nodes(self) -> None:
+        """Exchange items on each node alone from now on; collective.
+
+        Ranks that make the same plans in the same calls need nothing from other nodes for them.
+        """
+        node = next(ranks for ranks in self.nodes if self.rank in ranks)
+        split = partial(self.users_comm.Split, node[0], self.rank)
+        self.node_comm = within(self.peers, str(_MAKING), split)
+        other_ranks = [rank for rank in node if rank != self.rank]
+
+        def exchange(item: Any, kind: Any = Any) -> list[Any]:
+            """Return the item of each rank of the node, this rank's for ranks of other nodes."""
+            data = encode_for(kind, item)
+            parts = _gathered(self.node_comm, data, self.peers, lambda: other_ranks)
+            items = dict(zip(node, decode_alike(parts, kind), strict=True))
+            return [items.get(rank, item) for rank in range(self.size)]
+
+        self.exchange = exchange  # type: ignore[method-assign]
+        if self.shared is not None:
+            self.shared.exchange_by(exchange)
+
     def agree(self, digest: int) -> bool:
         return all(number == digest for number in self.exchange(digest, int))
 
@@ -312,7 +347,7 @@ class MpiTransport(MpiMessages):
             # Its messages may be under way for ever, and must reach no group made later, to which
             # MPI would give the context of a communicator that is freed.
             return
-        for comm in (self.natives_comm, self.plans_comm, self.users_comm):
+        for comm in (self.natives_comm, self.plans_comm, self.users_comm, self.node_comm):
             if comm != MPI.COMM_NULL:
                 comm.Free()
 
@@ -330,19 +365,29 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
     peers = peers or Peers(comm.rank, comm.size)
     aborted_plan = peers.calls.left if peers.calls is not None else 0
     data = aborted_plan.to_bytes(_NUMBER, "little") + encode_for(kind, item)
-    lengths = np.empty(comm.size, np.int64)
     peers.exchanges += 1
-    stage = Stage(agreeing())
-    request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
-    completed(request, peers, stage, lengths)
-    received = bytearray(int(lengths.sum()))
-    request = peers.inside(comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
-    completed(request, peers, stage, data, received, lengths)
-    ends = np.cumsum(lengths)
-    parts = [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
+    parts = _gathered(comm, data, peers)
     if peers.calls is not None:
         peers.calls.hear([int.from_bytes(part[:_NUMBER], "little") for part in parts])
     return decode_alike([part[_NUMBER:] for part in parts], kind)
+
+
+def _gathered(
+    comm: MPI.Comm, data: bytes, peers: Peers, missing: Missing | None = None
+) -> list[bytes]:
+    """Return the bytes of every rank of a communicator, in rank order.
+
+    Args:
+        missing: as `completed` takes it.
+    """
+    lengths, stage = np.empty(comm.size, np.int64), Stage(agreeing())
+    request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
+    completed(request, peers, stage, lengths, missing=missing)
+    received = bytearray(int(lengths.sum()))
+    request = peers.inside(comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
+    completed(request, peers, stage, data, received, lengths, missing=missing)
+    ends = np.cumsum(lengths)
+    return [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
 
 
 def _bare(comm: MPI.Intracomm, peers: Peers) -> MPI.Comm:

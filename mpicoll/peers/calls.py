@@ -14,8 +14,10 @@ from typing import NamedTuple, Protocol
 
 from mpicoll.errors import RankLost
 
-BEGUN, ENDED, PLAN = range(3)
+BEGUN, ENDED, RECENT = range(3)
 """The places of the numbers in `Calls.numbers`; ``calls/plan_table.c`` has them, too."""
+_MOST_RECENT = 16
+"""The calls whose plans a rank remembers."""
 
 
 class Apart(Protocol):
@@ -46,12 +48,20 @@ class CallPosition(NamedTuple):
         number: of the call, since that exchange.
         is_complete: whether it is complete on this rank.
         plan: the number of the plan, the same on all ranks.
+        earlier_plans: those of the calls before, the last one first.
     """
 
     epoch: int = 0
     number: int = 0
     is_complete: bool = True
     plan: int = 0
+    earlier_plans: tuple[int, ...] = ()
+
+    def plan_of(self, number: int) -> int | None:
+        """Return the plan of a call that the rank has begun, None where it is forgotten."""
+        plans = self.plan, *self.earlier_plans
+        age = self.number - number
+        return plans[age] if 0 <= age < len(plans) else None
 
 
 class CallState(NamedTuple):
@@ -72,14 +82,14 @@ class Calls:
         exchanges: returns how many exchanges of the group this rank has begun.
         ask: returns what ranks answer, None where one does not.
 
-    A call sets `PLAN` and then `BEGUN`, and `ENDED` when it is complete; another thread, which
-    answers, reads them in the order `BEGUN`, `PLAN`, `ENDED`, `since`. So it never takes the plan
+    A call sets its plan and then `BEGUN`, and `ENDED` when it is complete; another thread, which
+    answers, reads them in the order `BEGUN`, plan, `ENDED`, `since`. So it never takes the plan
     of the next call for that of one that is not complete, nor a call before an exchange for one
     after it.
 
     Attributes:
         numbers: how many calls this rank has begun, which of them it has completed last, and the
-            number of the plan of the last one.
+            numbers of the plans of the last ones, that of call n at `RECENT` and n modulo 16.
         since: the exchanges that it had begun when the last one was complete, and `begun` then.
         left: the number of a plan that this rank has left in its middle, 0 where there is none.
         drop: takes the numbers of plans that no rank may run again, as messages of them that
@@ -95,18 +105,35 @@ class Calls:
         self, exchanges: Callable[[], int], ask: Callable[[Sequence[int]], list[CallState | None]]
     ) -> None:
         self.exchanges, self.ask = exchanges, ask
-        self.numbers = array("q", [0, 0, 0])
+        self.numbers = array("q", [0] * (RECENT + _MOST_RECENT))
         self.since = exchanges(), 0
         self.left = 0
         self.drop: Callable[[set[int]], None] = lambda numbers: None
+
+    def begin(self, plan: int) -> None:
+        """Begin a call by a plan, or by what the library has for it."""
+        numbers = self.numbers
+        number = numbers[BEGUN] + 1
+        numbers[RECENT + number % _MOST_RECENT] = plan
+        numbers[BEGUN] = number
+
+    def end(self) -> None:
+        """End the call that this rank has begun last."""
+        self.numbers[ENDED] = self.numbers[BEGUN]
 
     @property
     def position(self) -> CallPosition:
         """The call that this rank is in, or was in last; another thread may ask for it."""
         numbers = self.numbers
-        last_begun, plan, ended = numbers[BEGUN], numbers[PLAN], numbers[ENDED]
+        last_begun = numbers[BEGUN]
+        # One less than there are: the next call may take the place of the first meanwhile.
+        calls = range(last_begun, max(last_begun + 1 - _MOST_RECENT, -1), -1)
+        plan, *earlier_plans = (numbers[RECENT + number % _MOST_RECENT] for number in calls)
+        ended = numbers[ENDED]
         epoch, base = self.since
-        return CallPosition(epoch, last_begun - base, ended >= last_begun, plan)
+        number = last_begun - base
+        earlier_plans = earlier_plans[: max(number - 1, 0)]
+        return CallPosition(epoch, number, ended >= last_begun, plan, tuple(earlier_plans))
 
     def state(self) -> CallState:
         """Return this rank's answer; another thread may call it."""
@@ -148,9 +175,9 @@ class Calls:
 
     def hear(self, abandoned_plans: Sequence[int]) -> None:
         """Take the value of `left` on each rank, as all ranks have exchanged it."""
-        last_begun = self.numbers[BEGUN]
-        self.left, self.numbers[ENDED] = 0, last_begun
-        self.since = self.exchanges(), last_begun
+        self.left = 0
+        self.end()
+        self.since = self.exchanges(), self.numbers[BEGUN]
         if numbers := set(abandoned_plans) - {0}:
             self.drop(numbers)
 
@@ -159,8 +186,10 @@ def _differs(local: CallPosition, state: CallState) -> bool:
     """Whether a rank cannot come to this one's call any more."""
     remote = state.position
     here = remote if remote.epoch == local.epoch else CallPosition(local.epoch)
-    completed = here.number - (not here.is_complete)
-    if remote.epoch > local.epoch or completed >= local.number:
+    if remote.epoch > local.epoch:
         return False
-    is_in_exchange = state.exchanges > local.epoch
-    return is_in_exchange or (here.number == local.number and here.plan != local.plan)
+    plan = here.plan_of(local.number)
+    if plan is not None and plan != local.plan:
+        return True
+    completed = here.number - (not here.is_complete)
+    return completed < local.number and state.exchanges > local.epoch

@@ -14,6 +14,7 @@ from program_rows import address, program
 
 from mpicoll.engine import extension
 from mpicoll.memory.numpy_arrays import NumpyArrays
+from mpicoll.peers.calls import CallPosition, Calls
 
 
 def test_a_known_call_runs_on_new_arrays() -> None:
@@ -106,15 +107,17 @@ def test_the_ranks_compare_their_calls_whatever_serves_them(kind: str, other: in
 
 
 def test_ranks_of_several_nodes_say_in_which_call_they_are() -> None:
-    numbers, seen, x = array("q", [4, 4, 2]), list[list[int]](), np.arange(5.0)
+    calls, seen, x = Calls(lambda: 0, lambda ranks: []), list[CallPosition](), np.arange(5.0)
     table = extension._compiled.PlanTable(
         *NumpyArrays().layout(), array("q", [0, 0, 0]), None, lambda plan, error: True, lines=(),
-        calls=numbers,
+        calls=calls.numbers,
     )  # fmt: skip
-    table.add_function(call_of(x, x), lambda x, out: seen.append(list(numbers)), 9, 0)
-    table(*call_of(x, x))
-    assert seen == [[5, 4, 9]] and list(numbers) == [5, 5, 9]
-    with pytest.raises(ValueError, match="three numbers"):
+    table.add_function(call_of(x, x), lambda x, out: seen.append(calls.position), 9, 0)
+    for _ in range(2):
+        table(*call_of(x, x))
+    assert seen == [CallPosition(0, 1, False, 9), CallPosition(0, 2, False, 9, (9,))]
+    assert calls.position.is_complete
+    with pytest.raises(ValueError, match="the numbers of"):
         extension._compiled.PlanTable(
             None, None, array("q", [0, 0, 0]), None, None, lines=(), calls=array("q", [0])
         )

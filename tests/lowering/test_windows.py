@@ -159,6 +159,7 @@ def test_many_windows_have_few_slots_each(tiles: int) -> None:
 def test_windows_hold_three_mebibytes_whatever_their_tiles(nbytes: int, slots: int) -> None:
     programs, everyone = ends([[(send(1, 0),)], [(recv(0, 0),)]], [0, 1])
     programs[0].publications[0].tiles = 64
-    windows.agree(programs[0], 0, lambda local_ends, kind: [*everyone.values()], TILE, nbytes << 10)
+    items = [*everyone.values()]
+    windows.agree(programs[0], 0, [*everyone], lambda local, kind: items, TILE, nbytes << 10)
     window = programs[0].publications[0].window
     assert window is not None and window.slots == slots

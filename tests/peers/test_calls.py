@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from mpicoll.peers.calls import BEGUN, ENDED, PLAN, CallPosition, Calls, CallState, OtherCall
+from mpicoll.peers.calls import CallPosition, Calls, CallState, OtherCall
 
-OWN = CallPosition(epoch=5, number=3, is_complete=False, plan=7)
+OWN = CallPosition(epoch=5, number=3, is_complete=False, plan=7, earlier_plans=(6, 5))
 
 
 def in_own_call(ask: Callable[[Sequence[int]], list[CallState | None]]) -> Calls:
     calls = Calls(lambda: OWN.epoch, ask)
-    calls.numbers[:] = array("q", [OWN.number, OWN.number - 1, OWN.plan])
+    for plan in reversed(OWN.earlier_plans):
+        calls.begin(plan)
+        calls.end()
+    calls.begin(OWN.plan)
     assert calls.position == OWN
     return calls
 
@@ -30,6 +32,8 @@ def in_own_call(ask: Callable[[Sequence[int]], list[CallState | None]]) -> Calls
         pytest.param(CallPosition(5, 2, True, 8), 6, True, id="in an exchange instead"),
         pytest.param(CallPosition(5, 3, True, 7), 6, False, id="exchanges after the call"),
         pytest.param(CallPosition(5, 4, False, 8), 5, False, id="in the call after"),
+        pytest.param(CallPosition(5, 4, False, 8, (7,)), 5, False, id="made the same call before"),
+        pytest.param(CallPosition(5, 4, False, 8, (9,)), 5, True, id="made another call before"),
         pytest.param(
             CallPosition(5, 4, False, 8), 6, False, id="in an exchange after the call after"
         ),
@@ -80,16 +84,16 @@ def test_a_rank_that_is_in_no_call_asks_nobody() -> None:
 
     calls = Calls(lambda: exchanges[0], ask)
     calls.check([1])
-    calls.numbers[PLAN], calls.numbers[BEGUN] = 4, 1
+    calls.begin(4)
     calls.check([2])
     exchanges[0] += 1  # it has left the call, and waits in an exchange
     calls.check([3])
     assert calls.position == CallPosition(2, 1, False, 4)
     calls.hear([4, 4])
     assert calls.position == CallPosition(3, 0, True, 4)
-    calls.numbers[PLAN], calls.numbers[BEGUN] = 5, 2
+    calls.begin(5)
     assert calls.position == CallPosition(3, 1, False, 5)
-    calls.numbers[ENDED] = 2
+    calls.end()
     calls.check([5])
     assert asked == [2]
 
@@ -103,3 +107,13 @@ def test_plans_that_any_rank_has_left_are_dropped() -> None:
     calls.hear([3, 0, 2])
     assert dropped == [{2, 3}]
     assert calls.left == 0
+
+
+def test_a_rank_remembers_the_plans_of_its_last_calls() -> None:
+    calls = Calls(lambda: 0, lambda ranks: [])
+    for plan in range(1, 41):
+        calls.begin(plan)
+    position = calls.position
+    assert (position.number, position.plan) == (40, 40)
+    assert position.earlier_plans == tuple(range(39, 25, -1))
+    assert [position.plan_of(number) for number in (40, 26, 25, 41)] == [40, 26, None, None]

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from array import array
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -184,8 +183,11 @@ def test_a_rank_that_freed_the_group_has_gone_unless_it_completed_the_call(
     peers.contact, others.contact = contact(0), contact(1)
     for each, stated in ((peers, own), (others, last)):
         each.calls = calls = Calls(lambda: 5, lambda ranks: [])
-        ended = stated.number - (not stated.is_complete)
-        calls.numbers[:] = array("q", [stated.number, ended, stated.plan])
+        for plan in (*[own.plan] * (stated.number - 1), stated.plan):
+            calls.end()
+            calls.begin(plan)
+        if stated.is_complete:
+            calls.end()
     freed: list[Any] = []
     others.contact.close = freed.append  # type: ignore[method-assign]
     others.close()

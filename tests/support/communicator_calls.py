@@ -248,7 +248,7 @@ def logical(comm: Any) -> Any:
 
 
 def gatherv_apart(comm: Any) -> Any:
-    """The root alone has gaps between its blocks, which only MPI can read."""
+    """The root alone has gaps between its blocks."""
     counts, starts = [2] * comm.size, [3 * rank for rank in range(comm.size)]
     out = np.zeros(3 * comm.size)
     comm.Gatherv(
@@ -344,12 +344,12 @@ SERVED_CALLS = {
     "Gatherv in place": gatherv_in_place, "Gatherv of bytes": gatherv_bytes,
     "Scatterv": scatterv, "Scatterv in place": scatterv_in_place, "Alltoallv": alltoallv,
     "Alltoallv in place": alltoallv_in_place, "Reduce_scatter alone": reduce_scatter_own,
-    "exclusive or": logical,
+    "exclusive or": logical, "datatype on one rank": bcast_differently,
+    "blocks apart": allgatherv_apart, "Gatherv apart": gatherv_apart,
+    "Alltoallv apart": alltoallv_apart,
 }  # fmt: skip
 MPI_CALLS = {
-    "datatype on one rank": bcast_differently, "blocks apart": allgatherv_apart, "pairs": pairs,
-    "operator": user_operator(False), "commutative operator": user_operator(True),
-    "Gatherv apart": gatherv_apart, "Alltoallv apart": alltoallv_apart,
+    "pairs": pairs, "operator": user_operator(False), "commutative operator": user_operator(True),
     "long double": long_double,
 }  # fmt: skip
 

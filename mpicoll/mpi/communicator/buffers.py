@@ -2,6 +2,9 @@
 
 mpi4py's rules (its ``msgbuffer.pxi``): a buffer, or a list or tuple of a buffer with count,
 displacement and datatype, any of which it infers where they are left out.
+
+A buffer of a derived datatype, with gaps, or on a GPU is packed into bytes, and its result is
+unpacked: MPI does both, by a message of this rank to itself.
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ Flat = np.ndarray[Any, np.dtype[Any]]
 
 
 class Unreadable(Exception):
-    """Only MPI can read a buffer."""
+    """NumPy cannot view a buffer, or MPI does not fold its datatype by the operator."""
 
 
 class Refused(Unreadable):
     """mpi4py refuses a call before it calls MPI, so that no other rank hears of it."""
+
+
+class WrongLength(Unreadable):
+    """Two buffers of this rank have lengths that do not fit together."""
 
 
 def _of(*names: str) -> list[MPI.Datatype]:
@@ -93,11 +100,7 @@ def vector(spec: Any, blocks: int, *, written: bool) -> tuple[Flat, list[int]]:
         Unreadable: as in `block`, and where blocks do not follow each other.
     """
     flat, counts, displacements = _read(spec, tuple, written=written)
-    if counts is None:
-        quotient, remainder = divmod(flat.size, blocks)
-        counts = [quotient + (index < remainder) for index in range(blocks)]
-    else:
-        counts = numbers(counts, blocks)
+    counts = _shares(flat.size, blocks) if counts is None else numbers(counts, blocks)
     starts = list(accumulate(counts, initial=0))
     if displacements is not None:
         begins = _strided(displacements, blocks)
@@ -110,6 +113,87 @@ def vector(spec: Any, blocks: int, *, written: bool) -> tuple[Flat, list[int]]:
     if not 0 <= starts[0] <= starts[-1] <= flat.size:
         raise Unreadable(f"elements {starts[0]} to {starts[-1]} of {flat.size}")
     return flat[starts[0] : starts[-1]], counts
+
+
+class Packing:
+    """The bytes of a buffer that NumPy cannot view.
+
+    Attributes:
+        flat: the bytes of the type signature.
+        spec: the buffer, as a method of mpi4py that moves one message takes it.
+        indexed: the datatype that was made for it, if any.
+    """
+
+    def __init__(self, spec: Any, nbytes: int, indexed: MPI.Datatype | None = None) -> None:
+        self.spec, self.flat, self.indexed = spec, np.empty(nbytes, "u1"), indexed
+
+    def pack(self) -> Flat:
+        """Copy the buffer to the bytes, and return them."""
+        _self_comm().Sendrecv(self.spec, 0, 0, [self.flat, MPI.PACKED], 0, 0)
+        return self.flat
+
+    def unpack(self) -> None:
+        """Copy the bytes to the buffer."""
+        _self_comm().Sendrecv([self.flat, MPI.PACKED], 0, 0, self.spec, 0, 0)
+
+    def free(self) -> None:
+        """Free the datatype."""
+        if self.indexed is not None:
+            self.indexed.Free()
+
+
+def packing(spec: Any, blocks: int, *, written: bool) -> Packing:
+    """Return the packing of a buffer that `block` cannot view.
+
+    Raises:
+        Refused: mpi4py refuses the buffer.
+    """
+    check_block(spec, blocks, written=written)
+    memory, count, displacement, _ = _parts(spec, list | tuple)
+    kind = datatype(spec)
+    total = _entries(memory, kind, displacement) if count is None else operator.index(count)
+    if count is not None:
+        total *= max(blocks, 1)
+    return Packing([memory, (total, displacement or 0), kind], total * kind.Get_size())
+
+
+def vector_packing(spec: Any, blocks: int, *, written: bool) -> tuple[Packing, list[int]]:
+    """Return the packing of a buffer that `vector` cannot view, and the bytes of its blocks.
+
+    Raises:
+        Refused: mpi4py refuses the buffer.
+    """
+    check_vector(spec, blocks, written=written)
+    memory, counts, displacements, _ = _parts(spec, tuple)
+    kind = datatype(spec)
+    if counts is None:
+        lengths = _shares(_entries(memory, kind, 0), blocks)
+    else:
+        lengths = numbers(counts, blocks)
+    starts = list(accumulate(lengths, initial=0))[:-1]
+    if displacements is not None:
+        starts = _strided(displacements, blocks)
+    indexed = kind.Create_indexed(lengths, starts).Commit()
+    nbytes = [length * kind.Get_size() for length in lengths]
+    return Packing([memory, int(any(lengths)), indexed], sum(nbytes), indexed), nbytes
+
+
+def _entries(memory: Any, kind: MPI.Datatype, displacement: Any) -> int:
+    """Return how many entries of a datatype lie in memory behind a displacement."""
+    nbytes = 0 if memory is None else MPI.buffer(memory).nbytes
+    return nbytes // kind.extent - operator.index(displacement or 0) if nbytes else 0
+
+
+def _shares(total: int, blocks: int) -> list[int]:
+    """Return the lengths of blocks without counts, as mpi4py divides a buffer."""
+    quotient, remainder = divmod(total, blocks)
+    return [quotient + (index < remainder) for index in range(blocks)]
+
+
+@cache
+def _self_comm() -> MPI.Intracomm:
+    """Return a communicator of this rank alone, whose messages never meet the user's."""
+    return MPI.Intracomm(MPI.COMM_SELF).Dup()
 
 
 def check_block(spec: Any, blocks: int, *, written: bool) -> None:
@@ -145,13 +229,24 @@ def check_vector(spec: Any, blocks: int, *, written: bool) -> None:
 
 
 def datatype(spec: Any) -> MPI.Datatype:
-    """Return the datatype of a buffer that `block` reads."""
+    """Return the datatype of a buffer that mpi4py accepts."""
     memory, _, _, kind = _parts(spec, list | tuple)
     if isinstance(kind, MPI.Datatype):
         return kind
     if kind is None:
-        kind = _array(memory).dtype.char
+        kind = "B" if memory is None else _code(memory)
     return MPI.Datatype.fromcode(kind)
+
+
+def _code(memory: Any) -> str:
+    """Return the code by which mpi4py infers the datatype of an array."""
+    interface = getattr(memory, "__cuda_array_interface__", None)
+    return _array(memory).dtype.char if interface is None else np.dtype(interface["typestr"]).char
+
+
+def dtype_of(kind: MPI.Datatype) -> np.dtype[Any] | None:
+    """Return NumPy's dtype of a predefined datatype, None of another."""
+    return _dtypes().get(kind.handle)
 
 
 def numbers(counts: Any, blocks: int) -> list[int]:
@@ -238,7 +333,7 @@ def _memory(memory: Any, kind: Any, *, written: bool) -> Flat:
         return flat
     if isinstance(kind, str):
         kind = MPI.Datatype.fromcode(kind)
-    dtype = _dtypes().get(kind.handle)
+    dtype = dtype_of(kind)
     if dtype is None or flat.nbytes % dtype.itemsize:
         raise Unreadable("a derived datatype, or a part of an element")
     return flat if flat.dtype == dtype else flat.view(dtype)

@@ -15,9 +15,15 @@ from mpi4py import MPI
 
 from mpicoll.mpi.communicator import objects
 from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
-from mpicoll.mpi.communicator.reading import Place, is_extreme
+from mpicoll.mpi.communicator.reading import Reading, is_extreme
 from mpicoll.mpi.communicator.recording import LOG, recorded
-from mpicoll.mpi.communicator.state import find_flight, method_of, mpi_call, table_of
+from mpicoll.mpi.communicator.state import (
+    find_flight,
+    method_of,
+    mpi_call,
+    serves_objects,
+    table_of,
+)
 from mpicoll.mpi.communicator.tracing import base
 from mpicoll.mpi.communicator.uneven import is_refused
 
@@ -65,7 +71,7 @@ class Comm(_Base):
 
     def _call(self, *arguments: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
-        if is_refused(Place(self.rank, self.size), *arguments[:6]):
+        if is_refused(Reading(self.rank, self.size), *arguments[:6]):
             return True  # the ranks count the calls in which they meet
         table = self._settled(at_once=is_extreme(arguments[3]))
         return True if table is None else table(*arguments)
@@ -102,7 +108,7 @@ class Comm(_Base):
         if table is None:
             return mpi_method  # type: ignore[no-any-return]
         run = mpi_method
-        if table is not mpi_call:
+        if table is not mpi_call and serves_objects(self):
             run = method_of(self, name, partial(_make_method, objects.METHODS[name], table))
         setattr(self, f"_ours_{name}", run)
         return run  # type: ignore[no-any-return]

@@ -1,8 +1,10 @@
-"""What dispatches the calls on one communicator: to plans of ours, or to MPI's own collectives.
+"""What dispatches the calls on one communicator of one node: to plans of ours, or to MPI.
 
-The ranks compare every call that may be ours by a digest in shared memory. If all digests match,
-mpicoll runs the call. Otherwise, as an argument is wrong or only MPI can read the buffer of a rank,
-every rank calls MPI. A call whose plan is in the plan table compares its digest in its first wait.
+The key of a call is what MPI demands to be the same on all ranks: collective, operator, root, and
+type signature. What one rank alone knows of its buffers is packed and unpacked on that rank. The
+ranks compare every call that may be ours by a digest in shared memory. If the digests differ, as an
+argument is wrong, every rank calls MPI, which says so. A call whose plan is in the plan table
+compares its digest in its first wait.
 """
 
 from __future__ import annotations
@@ -24,19 +26,22 @@ from mpicoll.engine.plan import Plan
 from mpicoll.errors import CollectiveError
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.waiting import DEADLINE
+from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.communicator.buffers import Refused
 from mpicoll.mpi.communicator.deferring import defer, raise_deferred
 from mpicoll.mpi.communicator.messages import is_in_use
-from mpicoll.mpi.communicator.reading import OPS, Call, Place, lies_in
+from mpicoll.mpi.communicator.reading import OPS, Call, Reading, lies_in
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, TRACING, kind_of
 from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete, read
-from mpicoll.mpi.transport import MpiTransport
+from mpicoll.mpi.transport import MpiTransport, exchange
+from mpicoll.peers.known import Peers
 from mpicoll.selection.auto import AutoChooser
 from mpicoll.tuning import UNKNOWN_COUNTS
 
 _MOST_COUNTS = 64
 MPI_CALL = int.from_bytes(b"is MPI's", "little")
-"""Instead of a digest, from a rank that leaves a call to MPI."""
+"""Instead of a digest, from a rank that leaves a call to MPI: MPI does not fold its datatype by its
+operator, or an argument is wrong."""
 _READ = "read"
 """The algorithm of a call that has been read, where others have none."""
 
@@ -48,11 +53,13 @@ class Signature:
         number: how many were before it, by which ranks know that they mean the same one.
         calls: how many there have been.
         plan: ours; None where there is none yet, or MPI's own call is as good.
+        in_place: the plan takes input and output in place on this rank.
     """
 
     def __init__(self, number: int) -> None:
         self.number, self.calls = number, 0
         self.plan: Plan | None = None
+        self.in_place = False
 
     @property
     def target(self) -> object:
@@ -113,32 +120,39 @@ class Dispatcher(PlanCache[Signature]):
             MPI serves all calls.
     """
 
+    arrays = MpiArrays()
+    transport: MpiTransport | None
+    planner: Planner
+    chooser: AutoChooser
+
     def __init__(
         self, comm: MPI.Comm, algorithms: dict[str, str], repeats: int, flight: GroupFlight | None
     ) -> None:
         super().__init__()
         self.flight, self.recording = flight, Recording(flight)
-        self.comm, self.transport = comm, MpiTransport(comm)
-        self.at = Place(self.transport.rank, self.transport.size)
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.algorithms, self.repeats = algorithms, repeats
         self.counts: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.unknown_counts = UnknownCounts()
-        self.table = None
-        chooser = AutoChooser(self.transport)
-        self.planner = Planner(self.transport, Routes(self.transport), chooser)
-        shared = self.transport.shared
+        self.place = 0 if flight is None else flight.call("left to MPI", "", "", "")
+        self.table, self.transport = None, None
+        self._open_table()
+
+    def _open_table(self) -> None:
+        """Make what finds the plans, and what makes them; collective."""
+        transport = self.transport = MpiTransport(self.comm, deadline=mpi_deadline())
+        self.chooser = AutoChooser(transport)
+        self.planner = Planner(transport, Routes(transport), self.chooser)
+        shared, flight = transport.shared, self.flight
         if shared is None or shared.mailbox is None:
             self.close()
             return
         self.mailbox = shared.mailbox
-        if DEADLINE not in os.environ:
-            shared.wait_policy.deadline = inf  # as MPI waits
         self.table = extension.plan_table(
-            self.transport, self.run, self._give_up, log=flight and flight.log,
+            transport, self.run, self._give_up, log=flight and flight.log,
             in_place=MPI.IN_PLACE, datatype=MPI.Datatype,
         )  # fmt: skip
         shared.wait_policy.defer = self._defer
-        self.place = 0 if flight is None else flight.call("left to MPI", "", "", "")
 
     def run(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
@@ -154,7 +168,7 @@ class Dispatcher(PlanCache[Signature]):
         if self.table is None or name in self.unknown_counts.mpi_methods:
             return True  # also where the communicator has been freed
         if isinstance(op, MPI.Op) and op.handle not in OPS:
-            return True  # MPI demands the same operator on all ranks
+            return self._skip()  # MPI demands the same operator on all ranks
         with self.recording.call(name):
             try:
                 is_mpi = self._dispatch((name, x, out, op, root, counts, algorithm), differs)
@@ -165,31 +179,48 @@ class Dispatcher(PlanCache[Signature]):
             raise_deferred()
         return is_mpi
 
+    def _skip(self) -> bool:
+        """Leave a call to MPI that the ranks do not compare; return True."""
+        return True
+
     def _agree(self, digest: int) -> bool:
         """Whether all ranks publish this digest; the others may be inside MPI once they do."""
         return bool(self.table.agree(digest, None))
 
     def _dispatch(self, table_key: tuple[Any, ...], differs: object) -> bool | None:
         """Run a call, or find out with the others that MPI is to serve it."""
+        at = Reading(self.rank, self.size)
+        try:
+            return self._dispatch_read(at, table_key, differs)
+        finally:
+            at.close()
+
+    def _dispatch_read(
+        self, at: Reading, table_key: tuple[Any, ...], differs: object
+    ) -> bool | None:  # fmt: skip
+        """Do the same, given what reads the buffers."""
         name, x, out, op, root, counts, algorithm = table_key
         if algorithm is AS_OBJECT:
-            call = self._read(name, x, out, op, root, counts)
+            call = self._read(at, name, x, out, op, root, counts)
             return self._run(call, [table_key], differs, x.shape)
         if algorithm is _READ:
             read_call = Part if name in PART_READERS else Call
             return self._serve(read_call(name, x, out, op, root, counts), [table_key], differs)
-        call = self._read(name, x, out, op, root, counts)
+        call = self._read(at, name, x, out, op, root, counts)
         if call is None:
             return self._leave(table_key, differs)
         rows = call.counts and self._intern(call.counts)
         read = (call.name, call.x, call.out, call.op, call.root, rows, _READ)
-        if self.table.reads(table_key) and lies_in(call, x, out) is not None:
+        if not at.is_packed and self.table.reads(table_key) and lies_in(call, x, out) is not None:
             return self._serve(call, [table_key, read], differs)
+        at.pack()
         is_mpi: bool | None = self.table.within(*read)
+        if not is_mpi:
+            at.unpack()
         return is_mpi
 
     def _leave(self, table_key: tuple[Any, ...], differs: object) -> bool:
-        """Leave a call that this rank cannot read to MPI; return True."""
+        """Leave a call to MPI that MPI alone serves, or refuses; return True."""
         if not differs and self._agree(MPI_CALL):
             self.table.add_function(table_key, None, MPI_CALL, self.place)
         else:
@@ -209,8 +240,10 @@ class Dispatcher(PlanCache[Signature]):
         self._miss(call.name)
         if not is_same or call.name in self.unknown_counts.mpi_methods:
             return True
+        assert self.transport is not None
         counts = self.transport.exchange(call.counts, tuple[int, ...])
-        return self._run(complete(self.at, call, counts), table_keys, None)
+        at = Reading(self.rank, self.size)
+        return self._run(complete(at, call, counts), table_keys, None)
 
     def _miss(self, name: str) -> None:
         """Count a call whose counts the ranks did not know; the same one on all ranks."""
@@ -221,10 +254,12 @@ class Dispatcher(PlanCache[Signature]):
                 self.table.forget(signature.target)
             self.table.forget(None)
 
-    def _read(self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any) -> Any:
-        """Return the `Call` or `Part` that the arguments describe, None where only MPI can."""
+    def _read(
+        self, at: Reading, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any
+    ) -> Any:  # fmt: skip
+        """Return the `Call` or `Part` that the arguments describe, None where MPI refuses them."""
         try:
-            return read(self.at, name, x, out, op, root, counts)
+            return read(at, name, x, out, op, root, counts)
         except Refused:
             raise
         except Exception:  # whatever is wrong, MPI's own method says it
@@ -241,7 +276,7 @@ class Dispatcher(PlanCache[Signature]):
             return None
         try:
             return check_arguments(
-                self.transport.arrays, *self.at, call.name, call.x, out=call.out, op=call.op,
+                self.arrays, self.rank, self.size, call.name, call.x, out=call.out, op=call.op,
                 root=call.root, counts=call.counts,
                 algorithm=self.algorithms.get(call.name, "auto"),
             )  # fmt: skip
@@ -291,18 +326,15 @@ class Dispatcher(PlanCache[Signature]):
         Args:
             table_keys: the arguments by which the table finds it.
         """
-        program = plan.program
+        program, arrays = plan.program, (arguments.x, arguments.out)
         assert program is not None
-        address = self.transport.arrays.span
-        x, out = (
-            0 if array is None else address(array)[0] for array in (arguments.x, arguments.out)
-        )
+        x, out = (0 if array is None else self.arrays.span(array)[0] for array in arrays)
         tally, began = None, 0
         if TRACING is not None:
             kind = kind_of(self.comm, table_keys[0], call, arguments, plan)
             tally, began = TRACING.tally(kind), tallies.ticks()
         try:
-            program.run_on(x, out)
+            program.run_on(x, out, *arrays)
         except BaseException as error:
             self._give_up(program, error)
             raise
@@ -319,15 +351,19 @@ class Dispatcher(PlanCache[Signature]):
         Raises:
             CollectiveError: an algorithm that a variable names cannot serve the call.
         """
-        with self.mailbox.poison_on_error():
+        assert self.transport is not None
+        with self.transport.poison_on_error():
             self.planner.check(arguments)
             plan = self.planner.build(replace(arguments, unbound=True))
         if plan.program is not None:
-            if self.flight is not None:
-                plan.record(self.flight.log, call_of(self.flight, arguments, plan))
+            self._record(plan, arguments)
             return plan
         plan.free()
         return None
+
+    def _record(self, plan: Plan, arguments: Arguments) -> None:
+        if self.flight is not None:
+            plan.record(self.flight.log, call_of(self.flight, arguments, plan))
 
     def _defer(self, error: BaseException) -> bool:
         """Keep an error for the end of a method of objects, which makes further collectives."""
@@ -356,4 +392,17 @@ class Dispatcher(PlanCache[Signature]):
         """Release the plans, the shared memory, and MPI's communicators."""
         self.free()
         self.table = None
-        self.transport.close()
+        if self.transport is not None:
+            self.transport.close()
+
+
+def mpi_deadline() -> float | None:
+    """Return the deadline of a communicator in seconds: none but the user's, as MPI has none."""
+    return None if DEADLINE in os.environ else inf
+
+
+def exchange_items(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
+    """Return every rank's item, in rank order; collective. It waits for as long as MPI would."""
+    peers = Peers(comm.rank, comm.size)
+    peers.deadline = mpi_deadline() or peers.deadline
+    return exchange(comm, item, kind, peers)

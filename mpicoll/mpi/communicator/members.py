@@ -7,10 +7,10 @@ the ranks of a communicator exchange something only where all of them are marked
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 from mpi4py import MPI
 
-from mpicoll.calls.order import is_asked_for
 from mpicoll.machine.launchers import ranks_of_host
 from mpicoll.machine.marks import is_marked, must_be_marked
 from mpicoll.text.numbers import ranges
@@ -34,8 +34,8 @@ def world_ranks(comm: MPI.Comm) -> tuple[int, ...]:
 def runs_everywhere(comm: MPI.Comm, members: tuple[int, ...]) -> bool:
     """Whether all ranks of a communicator run the drop-in: the same on those that do.
 
-    A program that makes a `mpicoll.Comm` itself does so on all its ranks. With
-    ``MPICOLL_REPRODUCIBLE=1`` ranks of other hosts are taken for marked ones.
+    A program that makes a `mpicoll.Comm` itself does so on all its ranks. Where all ranks of a host
+    run the drop-in, those of other hosts are taken to do so, too.
 
     Args:
         members: as `world_ranks` returns them.
@@ -45,13 +45,18 @@ def runs_everywhere(comm: MPI.Comm, members: tuple[int, ...]) -> bool:
     unmarked = [rank for rank in members if rank < 0 or not is_marked(rank)]
     if not unmarked:
         return True
-    is_host_marked = len(members) - len(unmarked) == ranks_of_host()
-    if is_asked_for() and is_host_marked:
-        return True
+    if min(unmarked) >= 0 and _is_host_marked():
+        return True  # they are on other hosts
     first = next((rank for rank in members if rank not in unmarked), None)
-    if first == MPI.COMM_WORLD.rank and not (is_host_marked and comm.rank):
+    if first == MPI.COMM_WORLD.rank:
         _warn(comm, unmarked)
     return False
+
+
+@cache
+def _is_host_marked() -> bool:
+    """Whether all ranks of this launch that are on this host are marked."""
+    return sum(map(is_marked, range(MPI.COMM_WORLD.size))) == ranks_of_host()
 
 
 def _warn(comm: MPI.Comm, unmarked: list[int]) -> None:

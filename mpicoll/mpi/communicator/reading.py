@@ -15,12 +15,17 @@ from mpi4py import MPI
 
 from mpicoll.mpi.communicator.buffers import (
     Flat,
+    Packing,
     Refused,
     Unreadable,
+    WrongLength,
     block,
     datatype,
+    dtype_of,
     numbers,
+    packing,
     vector,
+    vector_packing,
 )
 
 OPS = {
@@ -65,52 +70,128 @@ class Arrays(Protocol):
     def out(self) -> Flat | None: ...
 
 
-class Place(NamedTuple):
-    """A rank among how many."""
+class Reading:
+    """The buffers of one call on one rank, as flat arrays.
 
-    rank: int
-    size: int
+    Attributes:
+        rank, size: of the communicator.
+        inputs, outputs: the packed ones, whose arrays have their contents after `pack`.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.inputs: list[Packing] = []
+        self.outputs: list[Packing] = []
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether an array is a packed copy of a buffer."""
+        return bool(self.inputs or self.outputs)
+
+    def block(self, spec: Any, blocks: int = 0, *, written: bool, folded: bool = False) -> Flat:
+        """Return the elements of a buffer, or the array of a packed one.
+
+        Args:
+            blocks, written: as `buffers.block` takes them.
+            folded: by an operator, so that the elements have a dtype.
+
+        Raises:
+            Refused: mpi4py refuses the buffer.
+            Unreadable: MPI folds no such datatype.
+        """
+        try:
+            return block(spec, blocks, written=written)
+        except Refused:
+            raise
+        except Exception:  # whatever is wrong, mpi4py says it of a message
+            flat = self._packed(packing(spec, blocks, written=written), written=written)
+            dtype = dtype_of(datatype(spec)) if folded else flat.dtype
+            if dtype is None:
+                raise Unreadable("MPI folds no derived datatype") from None
+            return flat.view(dtype)
+
+    def vector(self, spec: Any, *, written: bool) -> tuple[Flat, list[int]]:
+        """Return the elements of a buffer with a count for each rank, and these counts.
+
+        Raises:
+            Refused: mpi4py refuses the buffer.
+        """
+        try:
+            return vector(spec, self.size, written=written)
+        except Refused:
+            raise
+        except Exception:  # as in `block`
+            local, nbytes = vector_packing(spec, self.size, written=written)
+            return self._packed(local, written=written), nbytes
+
+    def _packed(self, local: Packing, *, written: bool) -> Flat:
+        (self.outputs if written else self.inputs).append(local)
+        return local.flat
+
+    def is_in_place(self, buffer: Any) -> bool:
+        """Whether this rank's block lies in its other buffer, which is packed then."""
+        in_place = is_in_place(buffer)
+        if in_place:
+            self.pack()
+        return in_place
+
+    def pack(self) -> None:
+        """Pack all buffers; what a call does not write stays in its output."""
+        for local in (*self.inputs, *self.outputs):
+            local.pack()
+
+    def unpack(self) -> None:
+        """Unpack the outputs after a call."""
+        for local in self.outputs:
+            local.unpack()
+
+    def close(self) -> None:
+        """Free what the packed buffers need."""
+        for local in (*self.inputs, *self.outputs):
+            local.free()
 
 
-Reader = Callable[[Place, Any, Any, Any, int, Any], Call]
+Reader = Callable[[Reading, Any, Any, Any, int, Any], Call]
 """Takes both buffers, operator, root and counts as a program passes them; raises `Unreadable`."""
 
 
-def _barrier(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+def _barrier(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     return Call("barrier", None, None)
 
 
-def _bcast(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+def _bcast(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     is_root = at.rank == root
-    data = words(block(x, written=not is_root), 1)
+    data = words(at.block(x, written=not is_root), 1)
     if not data.flags.writeable:
         data = _writable(data)
     return Call("broadcast", data if is_root else None, data, root=root)
 
 
-def _gather(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+def _gather(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     if at.rank != root:
-        return Call("gather", words(block(x, written=False), 1), None, root=root)
-    rows = words(block(out, at.size, written=True), at.size)
-    row = rows[at.rank].copy() if is_in_place(x) else _like_row(block(x, written=False), rows)
+        return Call("gather", words(at.block(x, written=False), 1), None, root=root)
+    rows = words(at.block(out, at.size, written=True), at.size)
+    row = rows[at.rank].copy() if at.is_in_place(x) else _like_row(at.block(x, written=False), rows)
     return Call("gather", row, rows, root=root)
 
 
-def _scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+def _scatter(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     if at.rank != root:
-        return Call("scatter", None, words(block(out, written=True), 1), root=root)
-    rows = words(block(x, at.size, written=False), at.size)
-    in_place = is_in_place(out)
-    row = np.empty_like(rows[0]) if in_place else _like_row(block(out, written=True), rows)
-    return Call("scatter", rows, row, root=root)
+        return Call("scatter", None, words(at.block(out, written=True), 1), root=root)
+    rows = words(at.block(x, at.size, written=False), at.size)
+    if is_in_place(out):
+        return Call("scatter", rows, np.empty_like(rows[0]), root=root)
+    target = at.block(out, written=True)  # the row may be shorter
+    row = target.view("u1")[: rows[0].nbytes]
+    return Call("scatter", rows, _like_row(row, rows), root=root)
 
 
-def _allgather(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    return _gathered(at, x, block(out, at.size, written=True))
+def _allgather(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+    return _gathered(at, x, at.block(out, at.size, written=True))
 
 
-def _allgatherv(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    flat, lengths = vector(out, at.size, written=True)
+def _allgatherv(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+    flat, lengths = at.vector(out, written=True)
     if min(lengths) == max(lengths):  # an allgather, whose ranks need not acknowledge
         return _gathered(at, x, flat)
     nbytes = [length * flat.itemsize for length in lengths]
@@ -118,61 +199,64 @@ def _allgatherv(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) ->
     rows = tuple(length // whole.itemsize for length in nbytes)
     start = sum(rows[: at.rank])
     row = whole[start : start + rows[at.rank]]
-    if is_in_place(x):
+    if at.is_in_place(x):
         return Call("allgather", row.copy(), whole, counts=rows)
-    return Call("allgather", _like_row(block(x, written=False), row[None]), whole, counts=rows)
+    return Call("allgather", _like_row(at.block(x, written=False), row[None]), whole, counts=rows)
 
 
-def _alltoall(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    rows = words(block(out, at.size, written=True), at.size)
-    if is_in_place(x):
+def _alltoall(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+    rows = words(at.block(out, at.size, written=True), at.size)
+    if at.is_in_place(x):
         return Call("alltoall", rows.copy(), rows)
-    return Call("alltoall", words(block(x, at.size, written=False), at.size), rows)
+    return Call("alltoall", words(at.block(x, at.size, written=False), at.size), rows)
 
 
-def _reduce(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+def _reduce(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     if at.rank != root:
-        return folding("reduce", block(x, written=False), None, op, root=root)
-    result = block(out, written=True)
-    if is_in_place(x):
+        return folding("reduce", at.block(x, written=False, folded=True), None, op, root=root)
+    result = at.block(out, written=True, folded=True)
+    if at.is_in_place(x):
         return folding("reduce", result.copy(), result, op, root=root)
-    return folding("reduce", of_type(x, out), result, op, root=root)
+    return folding("reduce", of_type(at, x, out), result, op, root=root)
 
 
-def _allreduce(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    return _prefix("allreduce", x, out, op)
+def _allreduce(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+    return _prefix(at, "allreduce", x, out, op)
 
 
-def _scan(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    return _prefix("scan", x, out, op)
+def _scan(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+    return _prefix(at, "scan", x, out, op)
 
 
-def _exscan(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    return _prefix("exscan", x, out, op)
+def _exscan(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+    return _prefix(at, "exscan", x, out, op)
 
 
-def _reduce_scatter_block(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+def _reduce_scatter_block(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     if is_in_place(x):
-        whole = block(out, at.size, written=True)
+        whole = at.block(out, at.size, written=True, folded=True)
+        at.pack()
         data, result = whole.copy(), whole[: whole.size // at.size]
     else:
-        data, result = of_type(x, out, at.size), block(out, written=True)
+        data, result = of_type(at, x, out, at.size), at.block(out, written=True, folded=True)
         if data.size != result.size * at.size:
             raise Refused(f"{data.size} elements, and {result.size} of {at.size} ranks")
     return folding("reduce_scatter", data.reshape(at.size, -1), result, op)
 
 
-def _reduce_scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+def _reduce_scatter(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     target, counts = out
     rows = numbers(counts, at.size)
-    result = block(target, written=True)
-    if is_in_place(x):
+    result = at.block(target, written=True, folded=True)
+    if at.is_in_place(x):
         data = result.copy()
         result = result[: rows[at.rank]]
     else:
-        data = of_type(x, target)
+        data = of_type(at, x, target)
     if data.size != sum(rows) or result.size != rows[at.rank]:
         raise Refused(f"{data.size} elements, and {result.size} of rows of {rows}")
+    if min(rows) == max(rows):
+        return folding("reduce_scatter", data.reshape(at.size, -1), result, op)
     return folding("reduce_scatter", data, result, op, counts=tuple(rows))
 
 
@@ -191,23 +275,23 @@ def is_in_place(buffer: Any) -> bool:
     return buffer is None or buffer is MPI.IN_PLACE
 
 
-def _gathered(at: Place, x: Any, whole: Flat) -> Call:
+def _gathered(at: Reading, x: Any, whole: Flat) -> Call:
     """Return an allgather of rows of one length."""
     rows = words(whole, at.size)
-    row = rows[at.rank] if is_in_place(x) else _like_row(block(x, written=False), rows)
+    row = rows[at.rank] if at.is_in_place(x) else _like_row(at.block(x, written=False), rows)
     return Call("allgather", row, rows)
 
 
-def _prefix(name: str, x: Any, out: Any, op: Any) -> Call:
-    result = block(out, written=True)
-    return folding(name, result if is_in_place(x) else of_type(x, out), result, op)
+def _prefix(at: Reading, name: str, x: Any, out: Any, op: Any) -> Call:
+    result = at.block(out, written=True, folded=True)
+    return folding(name, result if at.is_in_place(x) else of_type(at, x, out), result, op)
 
 
-def of_type(x: Any, out: Any, blocks: int = 0) -> Flat:
+def of_type(at: Reading, x: Any, out: Any, blocks: int = 0) -> Flat:
     """Return the input of a reduction, whose datatype mpi4py compares with its output's."""
     if datatype(x) != datatype(out):
         raise Refused("input and output have different datatypes")
-    return block(x, blocks, written=False)
+    return at.block(x, blocks, written=False, folded=True)
 
 
 def folding(
@@ -245,7 +329,7 @@ def word(lengths: Iterable[int]) -> np.dtype[Any]:
 def _like_row(flat: Flat, rows: Flat) -> Flat:
     """Return an array as words; it must be as long as a row."""
     if flat.nbytes != rows[0].nbytes:
-        raise Unreadable(f"{flat.nbytes} bytes, where a row has {rows[0].nbytes}")
+        raise WrongLength(f"{flat.nbytes} bytes, where a row has {rows[0].nbytes}")
     return flat.view(rows.dtype)
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
+from mpicoll.backend import Nodes
 from mpicoll.calls.agreement import raise_any
 from mpicoll.calls.order import is_asked_for
 from mpicoll.engine.extension import _compiled
@@ -25,9 +26,9 @@ from mpicoll.errors import ArgumentError, Disagreement, brief
 from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, stated_node
-from mpicoll.mpi.communicator.dispatcher import Dispatcher
+from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
+from mpicoll.mpi.communicator.dispatcher import Dispatcher, exchange_items
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
-from mpicoll.mpi.transport import exchange
 from mpicoll.selection.forced import forced
 from mpicoll.text.numbers import whole
 
@@ -93,8 +94,8 @@ class State:
         number: the same on all ranks, and another one for each state of these members.
 
     Attributes:
-        is_mpi: MPI serves it, as its ranks lie on several nodes, too many others are ours, or some
-            rank does not run the drop-in.
+        nodes: the ranks of each node.
+        is_mpi: MPI serves it, as too many others are ours, or some rank does not run the drop-in.
         folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
         methods: those that are made for it, by name.
@@ -102,6 +103,7 @@ class State:
 
     def __init__(self, members: tuple[int, ...], number: int, wishes: Wishes) -> None:
         self.members, self.number, self.wishes = members, number, wishes
+        self.nodes: Nodes = ()
         self.calls, self.is_mpi, self.folds = 0, False, False
         self.methods: dict[str, Callable[..., Any]] = {}
         self.flight: GroupFlight | None = None
@@ -128,7 +130,7 @@ def _state_of(comm: MPI.Intracomm) -> State:
         state.is_mpi = state.folds = True
         return state
     reusable = _take(members)
-    offers = exchange(comm, _offer(tuple(reusable)), Offer)
+    offers = exchange_items(comm, _offer(tuple(reusable)), Offer)
     wishes = _agreed(comm.rank, [offer.wishes for offer in offers])
     nodes, _ = group_by_node([offer.host for offer in offers], [offer.node for offer in offers])
     common = set(reusable).intersection(*(offer.idle for offer in offers))
@@ -136,7 +138,7 @@ def _state_of(comm: MPI.Intracomm) -> State:
         reusable.pop(number).close()
     usable = sorted(number for number in common if reusable[number].wishes == wishes)
     state = reusable.pop(usable[0]) if usable else State(members, offers[0].number, wishes)
-    state.is_mpi = len(nodes) > 1
+    state.nodes = nodes
     _idle.extend(reusable.values())
     if usable:
         state.folds = False  # mpi4py has not duplicated this communicator
@@ -145,7 +147,7 @@ def _state_of(comm: MPI.Intracomm) -> State:
             state.dispatcher.comm = comm
     else:
         state.flight = join(
-            partial(exchange, comm), comm.rank, comm.size, writers=_compiled,
+            partial(exchange_items, comm), comm.rank, comm.size, writers=_compiled,
             name=comm.name,
         )  # fmt: skip
     return state
@@ -183,17 +185,49 @@ def table_of(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | N
         state.calls += 1
         if state.calls <= state.wishes.warmup_calls and not at_once:
             return None
-        while len(_live) >= _MOST_SERVED and _idle:
-            _idle.pop(0).close()
-        if max(exchange(plain, len(_live), int)) >= _MOST_SERVED:
+        state.dispatcher = _dispatcher(plain, state)
+        if state.dispatcher is None:
             state.is_mpi = True
             return mpi_call
-        state.dispatcher = Dispatcher(
-            plain, state.wishes.algorithms, state.wishes.repeats, state.flight
-        )
-        _live.add(state.dispatcher)
     table: Callable[..., Any] = state.dispatcher.table or mpi_call
     return table
+
+
+def _dispatcher(comm: MPI.Intracomm, state: State) -> Dispatcher | None:
+    """Return what dispatches the calls of a communicator, None where MPI serves it; collective."""
+    wishes = state.wishes
+    arguments = comm, wishes.algorithms, wishes.repeats, state.flight
+    if len(state.nodes) > 1:
+        return NodesDispatcher(
+            *arguments, state.nodes, _admit, is_fixed=wishes.is_fixed
+        )  # fmt: skip
+    if not _has_room(comm):
+        return None
+    dispatcher = Dispatcher(*arguments)
+    _live.add(dispatcher)
+    return dispatcher
+
+
+def _admit(dispatcher: Dispatcher) -> bool:
+    """Whether all ranks can make the transport of a dispatcher; collective."""
+    has_room = _has_room(dispatcher.comm)
+    if has_room:
+        _live.add(dispatcher)
+    return has_room
+
+
+def _has_room(comm: MPI.Comm) -> bool:
+    """Whether all ranks can make one more transport; collective."""
+    while len(_live) >= _MOST_SERVED and _idle:
+        _idle.pop(0).close()
+    most_live: int = max(exchange_items(comm, len(_live), int))
+    return most_live < _MOST_SERVED
+
+
+def serves_objects(comm: MPI.Comm) -> bool:
+    """Whether the methods of objects on a communicator are ours: where its ranks share memory."""
+    state: Any = comm.Get_attr(_key())
+    return len(state.nodes) == 1
 
 
 def method_of(
@@ -228,7 +262,7 @@ def prepare_folds(comm: MPI.Comm) -> None:
     while not state.folds:
         is_alone = _duplicating.acquire(blocking=False)
         try:
-            if all(exchange(plain, is_alone, bool)):
+            if all(exchange_items(plain, is_alone, bool)):
                 plain.allreduce(0)
                 state.folds = True
         finally:

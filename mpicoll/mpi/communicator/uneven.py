@@ -17,17 +17,15 @@ from mpicoll.calls.arguments import digest_of
 from mpicoll.mpi.communicator.buffers import (
     Flat,
     Refused,
-    Unreadable,
-    block,
+    WrongLength,
     check_block,
     check_vector,
     numbers,
-    vector,
 )
 from mpicoll.mpi.communicator.reading import (
     READERS,
     Call,
-    Place,
+    Reading,
     folding,
     is_in_place,
     of_type,
@@ -57,22 +55,22 @@ class Part(NamedTuple):
         return digest_of(f"{self.name} from {self.root}")
 
 
-Reader = Callable[[Place, Any, Any, Any, int], Part]
+Reader = Callable[[Reading, Any, Any, Any, int], Part]
 """Takes both buffers, operator and root as a program passes them; raises `Unreadable`."""
 
 
-def _gatherv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part:
+def _gatherv(at: Reading, x: Any, out: Any, op: Any, root: int) -> Part:
     block_bytes, whole, counts = _rooted(at, x, out, root, written=False)
     return Part("gatherv", block_bytes, whole, "", root, counts)
 
 
-def _scatterv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part:
+def _scatterv(at: Reading, x: Any, out: Any, op: Any, root: int) -> Part:
     block_bytes, whole, counts = _rooted(at, out, x, root, written=True)
     return Part("scatterv", whole, block_bytes, "", root, counts)
 
 
 def _rooted(
-    at: Place, part: Any, whole: Any, root: int, *, written: bool
+    at: Reading, part: Any, whole: Any, root: int, *, written: bool
 ) -> tuple[Flat, Flat | None, tuple[int, ...]]:
     """Return this rank's block, the root's whole array and the lengths, all in bytes.
 
@@ -80,27 +78,28 @@ def _rooted(
         written: this rank's block is, as in a scatter; else the whole array.
     """
     if at.rank != root:
-        local = block(part, written=written)
+        local = at.block(part, written=written)
         return _bytes(local), None, (local.nbytes,)
-    flat, rows = vector(whole, at.size, written=not written)
-    local = _row(flat, rows, root).copy() if is_in_place(part) else block(part, written=written)
+    flat, rows = at.vector(whole, written=not written)
+    in_place = at.is_in_place(part)
+    local = _row(flat, rows, root).copy() if in_place else at.block(part, written=written)
     if local.nbytes != rows[root] * flat.itemsize:
-        raise Unreadable(f"{local.nbytes} bytes, where the root's row has {rows[root]} elements")
+        raise WrongLength(f"{local.nbytes} bytes, where the root's row has {rows[root]} elements")
     return _bytes(local), _bytes(flat), _lengths(flat, rows)
 
 
-def _alltoallv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part:
-    result, received = vector(out, at.size, written=True)
-    if is_in_place(x):
+def _alltoallv(at: Reading, x: Any, out: Any, op: Any, root: int) -> Part:
+    result, received = at.vector(out, written=True)
+    if at.is_in_place(x):
         data, sent = result.copy(), received
     else:
-        data, sent = vector(x, at.size, written=False)
+        data, sent = at.vector(x, written=False)
     counts = _lengths(data, sent) + _lengths(result, received)
     return Part("alltoallv", _bytes(data), _bytes(result), "", 0, counts)
 
 
-def _reduce_scatter_own(at: Place, x: Any, out: Any, op: Any, root: int) -> Part:
-    data, result = of_type(x, out), block(out, written=True)
+def _reduce_scatter_own(at: Reading, x: Any, out: Any, op: Any, root: int) -> Part:
+    data, result = of_type(at, x, out), at.block(out, written=True, folded=True)
     call = folding("reduce_scatter", data, result, op)
     return Part("reduce_scatter_own", data, result, call.op, 0, (result.size, data.size))
 
@@ -112,7 +111,7 @@ PART_READERS: dict[str, Reader] = {
 
 
 def read(
-    at: Place, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any
+    at: Reading, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any
 ) -> Call | Part:  # fmt: skip
     """Return what the arguments of a method of mpi4py describe.
 
@@ -148,7 +147,7 @@ _VECTORS = {"gatherv": (0, 1), "scatterv": (1, 0), "allgatherv": (0, 1), "alltoa
 """Methods whose input or output has a count for each block."""
 
 
-def _check(at: Place, name: str, x: Any, out: Any, root: int) -> None:
+def _check(at: Reading, name: str, x: Any, out: Any, root: int) -> None:
     """Raise `Refused` where mpi4py refuses a buffer of this rank."""
     is_root = at.rank == root
     if name == "bcast":
@@ -173,7 +172,7 @@ def _check(at: Place, name: str, x: Any, out: Any, root: int) -> None:
             check_block(spec, blocks, written=index == 1)
 
 
-def is_refused(at: Place, *arguments: Any) -> bool:
+def is_refused(at: Reading, *arguments: Any) -> bool:
     """Whether mpi4py refuses the arguments of a method on this rank alone, as `read` takes them."""
     try:
         read(at, *arguments)
@@ -181,10 +180,12 @@ def is_refused(at: Place, *arguments: Any) -> bool:
         return True
     except Exception:  # MPI's own method says it
         return False
+    finally:
+        at.close()
     return False
 
 
-def is_rank(at: Place, root: Any) -> bool:
+def is_rank(at: Reading, root: Any) -> bool:
     """Whether a root is a rank."""
     try:
         return 0 <= operator.index(root) < at.size
@@ -192,7 +193,7 @@ def is_rank(at: Place, root: Any) -> bool:
         return False
 
 
-def complete(at: Place, part: Part, counts: Sequence[tuple[int, ...]]) -> Call | None:
+def complete(at: Reading, part: Part, counts: Sequence[tuple[int, ...]]) -> Call | None:
     """Return the call that a part belongs to, None where the parts do not fit together.
 
     Args:
@@ -222,7 +223,7 @@ def complete(at: Place, part: Part, counts: Sequence[tuple[int, ...]]) -> Call |
     return Call(part.name[:-1], x, out, root=part.root, counts=_shorter(rows, kind.itemsize))
 
 
-def _pairs(at: Place, part: Part, counts: Sequence[tuple[int, ...]]) -> Call | None:
+def _pairs(at: Reading, part: Part, counts: Sequence[tuple[int, ...]]) -> Call | None:
     sent, received = [row[: at.size] for row in counts], [row[at.size :] for row in counts]
     if sent != list(zip(*received, strict=True)):
         return None

@@ -21,7 +21,7 @@ def test_what_is_ours_gives_what_mpi_gives(comm: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MPI_CALLS)
-def test_what_only_mpi_can_read_is_mpis(comm: Any, name: str) -> None:
+def test_what_only_mpi_can_fold_is_mpis(comm: Any, name: str) -> None:
     check(comm, MPI_CALLS[name])
     assert all(each.plan is None for each in signatures(comm))
 

@@ -22,6 +22,7 @@ from mpicoll import Comm  # noqa: E402
 from mpicoll.errors import CollectiveError  # noqa: E402
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 from mpicoll.mpi.communicator import state  # noqa: E402
+from mpicoll.selection import shipped  # noqa: E402
 
 
 def test_many_communicators_are_mpis(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
@@ -113,19 +114,20 @@ def test_a_freed_communicator_makes_no_calls_of_the_next_one() -> None:
     following.Free()
 
 
-def test_nothing_is_made_for_a_communicator_on_several_nodes(
+def test_nothing_is_made_for_calls_that_are_mpis_on_several_nodes(
     monkeypatch: pytest.MonkeyPatch, comm: Any
 ) -> None:
-    """MPI serves all of its calls, so no call makes a transport."""
+    """The table of `auto` leaves its calls to MPI, so no call makes a transport."""
     if comm.size == 1:
         pytest.skip("MPI serves one rank")
     monkeypatch.setenv(RANKS_PER_NODE, "1")
+    monkeypatch.setattr(shipped, "SEVERAL_NODES", {})
     across = comm.Dup()
     for call in (allreduce, bcast, allgather):
         check(across, call)
     assert across.allreduce(across.rank, MPI.MAX) == across.size - 1
-    assert _state(across).is_mpi
-    assert _state(across).dispatcher is None
+    assert len(_state(across).nodes) == comm.size
+    assert _state(across).dispatcher.transport is None
     across.Free()
 
 
