@@ -113,7 +113,7 @@ class AutoChooser:
             transport.size, transport.backend, is_on_gpu=arguments.device == "gpu",
             shares_memory=shared is not None and len(transport.nodes) == 1,
             shares_cores=shared is not None and shared.wait_policy.oversubscribed,
-            has_levels=shared is not None and len(transport.nodes) > 1,
+            has_levels=1 < len(transport.nodes) < transport.size,
         )  # fmt: skip
 
     def _everywhere(self, name: str, text: str) -> list[str]:

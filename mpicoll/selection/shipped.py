@@ -142,7 +142,7 @@ LEVELS: Table = BETWEEN_NODES | {
     ),
     "alltoall": ((ANY, 64 * KIB, _SMALL_ROWS),),
 }
-"""The same where ranks of a node share memory, so that one message serves all of them."""
+"""The same where a node has several ranks, so that one message serves all of them."""
 
 BY_MESSAGES: Table = {
     "barrier": ((ANY, ANY, "dissemination"),),
@@ -173,7 +173,7 @@ class Place(NamedTuple):
         is_on_gpu: the arrays lie on GPUs.
         shares_memory: all ranks are on one node and map each other's memory.
         shares_cores: a node has more ranks than cores.
-        has_levels: there are several nodes, and ranks of a node share memory.
+        has_levels: there are several nodes, and a node has several ranks.
     """
 
     ranks: int

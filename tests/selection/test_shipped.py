@@ -76,7 +76,7 @@ def test_a_row_serves_nodes_of_different_sizes(name: str, nodes: Nodes) -> None:
         assert prove(find(name, algorithms[-1]), sum(map(len, nodes)), 0, nodes).rounds
 
 
-def test_levels_decide_where_ranks_of_a_node_share_memory() -> None:
+def test_levels_decide_where_a_node_has_several_ranks() -> None:
     place = Place(4, "mpi4py", shares_memory=False, has_levels=True)
     assert shipped.choices("allreduce", 64, place) == ("two_level(local=one_shot)",)
     assert shipped.choices("scan", 64, place) == (FOLDED,)
