@@ -61,6 +61,10 @@ _MOST_JOINED = 32
 """Folds that one row does at most: fewer than a program of C takes."""
 
 
+Copied = tuple[Operand, Operand, int]
+"""The target and the source of a copy, and its elements."""
+
+
 def _numbered(place: Operand, publication: Published, tile: int) -> Operand:
     """Return the place of a tile, whose slot and number follow from those of the run.
 
@@ -107,6 +111,7 @@ class Table:
         self.check = -1
         self.nbytes = self.moves = 0
         self.has_messages_under_way = False
+        self.received: list[Copied] = []
         self.keep: list[object] = [self.resources]
         for name, buffer in buffers.items():
             self._bind(name, buffer)
@@ -266,9 +271,12 @@ class Table:
         transfers = *post.receives, *post.sends
         pieces = [transfer.piece for transfer in transfers]
         # Messages between two ranks keep their order, so one round has one kind.
-        has_arrays = not any(piece and self._is_given(piece) for piece in pieces)
+        has_arrays = all(
+            piece is None or not self._is_given(piece) or self._is_copied(piece) for piece in pieces
+        )
         bind = self._bound_message if has_arrays else self._unbound_message
-        sends, receives = (list(map(bind, side)) for side in post)
+        receives = [bind(transfer, self.received) for transfer in post.receives]
+        sends = [bind(transfer, None) for transfer in post.sends]
         self.messages = self.transport.messages(sends, receives, self.tag, stage)
         self.resources.inter_node.append(self.messages)
         if not has_arrays:
@@ -278,10 +286,33 @@ class Table:
             self.call(start)
         self.has_messages_under_way = True
 
-    def _bound_message(self, transfer: Transfer) -> Message:
-        return Message(transfer.peer, transfer.piece and view(self.buffers, transfer.piece))
+    def _bound_message(self, transfer: Transfer, received: list[Copied] | None) -> Message:
+        """Return a message from or to memory that the plan holds.
 
-    def _unbound_message(self, transfer: Transfer) -> Message:
+        Args:
+            received: takes a copy to make once a message has come; None for a message that is sent.
+        """
+        piece = transfer.piece
+        if piece is None or not self._is_given(piece):
+            return Message(transfer.peer, piece and view(self.buffers, piece))
+        memory = self.arrays.empty((piece.length,), self.dtype)
+        place = Operand(self._buffer(("message", len(self.addresses)), memory), 0)
+        if received is None:
+            self._copy(place, self._operand(piece), piece.length)
+        else:
+            received.append((self._operand(piece), place, piece.length))
+        return Message(transfer.peer, memory)
+
+    def _copy(self, target: Operand, source: Operand, length: int) -> None:
+        """Copy a small message between an array of the run and memory that the plan holds."""
+        self._row(COPY, target, source, count=length * self.width, extra=CACHED)
+        self.nbytes += length * self.width
+
+    def _is_copied(self, piece: Piece) -> bool:
+        """Whether a message is copied, as requests on memory of the plan start in less time."""
+        return piece.length * self.width <= tuning.LIGHT_RUN
+
+    def _unbound_message(self, transfer: Transfer, _received: list[Copied] | None) -> Message:
         nbytes = transfer.piece.length * self.width if transfer.piece else 0
         return Message(transfer.peer, None, nbytes, self.resources.buffers)
 
@@ -294,6 +325,9 @@ class Table:
             self._row(POLL, NOWHERE, count=len(self.callbacks), extra=end.looks)
             self.callbacks.append(end.test)
         self.has_messages_under_way = False
+        for copied in self.received:
+            self._copy(*copied)
+        self.received.clear()
 
     def _combine(self, combine: Combine) -> None:
         target, length = self._operand(combine.target), combine.target.length
