@@ -29,6 +29,7 @@ COMMUNICATOR = tuple(
     f"on_ranks/communicator/test_{name}"
     for name in ("calls", "dispatcher", "classes", "state", "in_order", "recording", "buffers")
 )
+ACROSS = "on_ranks/communicator/test_across_nodes"
 OBJECTS = "on_ranks/communicator/test_objects"
 JOINED = "test_nccl_joins_nodes_whose_ranks_read_each_others_gpus"
 GPU, NCCL = "on_ranks/gpu", "on_ranks/test_nccl"
@@ -48,6 +49,7 @@ LAUNCHES = {
         SHARED,
         *COMMUNICATOR,
         KNOWN,
+        ACROSS,
     ),
     ("mpi4py", 3): (
         PLANS,
@@ -64,7 +66,7 @@ LAUNCHES = {
         ENVIRONMENT,
         WAITS,
     ),
-    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM),
+    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, ACROSS),
     ("torch", 1): (EVERY,),
     ("torch", 2): (
         DTYPES,

@@ -92,6 +92,7 @@ class Calls:
             numbers of the plans of the last ones, that of call n at `RECENT` and n modulo 16.
         since: the exchanges that it had begun when the last one was complete, and `begun` then.
         left: the number of a plan that this rank has left in its middle, 0 where there is none.
+        error: that of a rank which finds itself in another call than one that it waits for.
         drop: takes the numbers of plans that no rank may run again, as messages of them that
             nobody has received may be under way.
         apart: takes a tag that no other plan has and the name of a collective, and returns what the
@@ -100,6 +101,7 @@ class Calls:
     """
 
     apart: Callable[[int, str], Apart]
+    error: type[RankLost] = OtherCall
 
     def __init__(
         self, exchanges: Callable[[], int], ask: Callable[[Sequence[int]], list[CallState | None]]
@@ -171,7 +173,7 @@ class Calls:
         for state in states:
             if state is not None and _differs(local, state):
                 self.left = local.plan
-                raise OtherCall("the ranks are in different calls")
+                raise self.error("the ranks are in different calls")
 
     def hear(self, abandoned_plans: Sequence[int]) -> None:
         """Take the value of `left` on each rank, as all ranks have exchanged it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -134,6 +135,21 @@ def test_two_levels_are_right_on_several_hosts(pair: Hosts, tmp_path: Path) -> N
     assert all(record.transport == "symmetric+point-to-point" for record in levels)
     assert all(record.correct is not False for record in ran)
     assert all(0 < record.sync_error_us < 1e6 for record in ran)
+
+
+@needs_hosts
+def test_programs_of_mpi4py_run_schedules_on_several_hosts(
+    pair: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank chooses the form of its buffers."""
+    monkeypatch.setenv("MPICOLL_ALGORITHM", "allreduce=two_level,bcast=two_level,allgather=bruck")
+    program = str(ROOT / "tests/support/random_buffers.py")
+    process = run(pair, ["-m", "mpicoll.run", program, "1", "150"], 2)
+    assert process.returncode == 0, process.stderr
+    plans = re.findall(r"150 calls are right, (\d+) plans", process.stdout)
+    assert len(plans) == 4
+    assert len(set(plans)) == 1
+    assert int(plans[0]) > 10
 
 
 @needs_hosts

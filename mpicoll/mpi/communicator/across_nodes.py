@@ -37,7 +37,7 @@ from mpicoll.mpi.communicator.dispatcher import Dispatcher, Signature, exchange_
 from mpicoll.mpi.communicator.reading import Call, Reading
 from mpicoll.mpi.communicator.uneven import PART_READERS, read
 from mpicoll.mpi.transport import LIBRARY, MpiTransport
-from mpicoll.peers.calls import BEGUN, Calls, OtherCall
+from mpicoll.peers.calls import BEGUN, Calls
 from mpicoll.selection.auto import AutoChooser
 
 _UNREAD = 0
@@ -201,7 +201,7 @@ class NodesDispatcher(Dispatcher):
         self.chooser.transport = transport
         transport.exchange_on_nodes()
         if (calls := transport.calls) is not None:
-            calls.numbers = self.calls.numbers
+            calls.numbers, calls.error = self.calls.numbers, RankLost
             calls.since = calls.exchanges(), calls.numbers[BEGUN] - 1
         self.transport = transport
 
@@ -222,12 +222,12 @@ class NodesDispatcher(Dispatcher):
         return plan
 
     def _give_up(self, program: object, error: BaseException) -> bool:
-        if isinstance(error, OtherCall):
-            self._leave_group(RankLost(str(error)))
+        if isinstance(error, RankLost):
+            self._leave_group(error)  # as others may wait for this rank in a later call
         return super()._give_up(program, error)
 
     def _leave_group(self, error: CollectiveError) -> None:
-        """Tell the ranks that wait for this one that it makes another call."""
+        """Tell the ranks that wait for this one that it will not come."""
         if self.transport is not None:
             self.transport.leave(GROUP, error)
 
