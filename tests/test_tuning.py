@@ -67,7 +67,7 @@ EXCEPTIONS = {
     "selection/shipped.py": {
         "KIB": LAYOUT, "MIB": LAYOUT,
         **dict.fromkeys(
-            ("BY_MESSAGES", "SEVERAL_NODES", "SHARED_CORES", "OWN_CORES", "ON_GPU"), TABLE
+            ("BY_MESSAGES", "BETWEEN_NODES", "LEVELS", "SHARED_CORES", "OWN_CORES", "ON_GPU"), TABLE
         ),
     },
     "mpi/gpu_trial.py": {"_SECONDS": PATIENCE},

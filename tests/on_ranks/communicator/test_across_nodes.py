@@ -86,7 +86,8 @@ def test_auto_chooses_by_its_table_after_the_first_calls(
     """A short broadcast is ours by the table, an allreduce is MPI's."""
     monkeypatch.delenv(FORCED)
     monkeypatch.delenv(WARMUP)
-    monkeypatch.setattr(shipped, "SEVERAL_NODES", {"broadcast": ((np.inf, 64, "two_level"),)})
+    for table in ("BETWEEN_NODES", "LEVELS"):
+        monkeypatch.setattr(shipped, table, {"broadcast": ((np.inf, 64, "two_level"),)})
     for _ in range(20):
         np.testing.assert_array_equal(bcast(alone), bcast(MPI.COMM_WORLD))
         np.testing.assert_array_equal(allreduce(alone), allreduce(MPI.COMM_WORLD))

@@ -121,7 +121,7 @@ def test_nothing_is_made_for_calls_that_are_mpis_on_several_nodes(
     if comm.size == 1:
         pytest.skip("MPI serves one rank")
     monkeypatch.setenv(RANKS_PER_NODE, "1")
-    monkeypatch.setattr(shipped, "SEVERAL_NODES", {})
+    monkeypatch.setattr(shipped, "BETWEEN_NODES", {})
     across = comm.Dup()
     for call in (allreduce, bcast, allgather):
         check(across, call)
