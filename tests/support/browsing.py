@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from launcher import LIMIT
+
 SHOTS = os.environ.get("MPICOLL_TEST_SHOTS")
 """A folder that keeps pictures of the page, for people to look at."""
 
@@ -28,6 +30,7 @@ class Opened:
         self.complaints: list[str] = []
         size = {"width": width, "height": 900}
         context = browser.new_context(viewport=size, offline=True, accept_downloads=True, **more)
+        context.set_default_timeout(1000 * LIMIT)
         self.tab = context.new_page()
         self.tab.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
         self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
