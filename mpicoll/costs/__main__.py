@@ -106,9 +106,6 @@ _time = Real(0, 1_000_000_000)
 )  # fmt: skip
 @click.option("--backend", default="mpi4py", help="Whose records.")
 @click.option(
-    "--events", is_flag=True, help="Simulate every message, also where there is a closed form."
-)
-@click.option(
     "--patience", "time_limit", type=SECONDS, default=30.0,
     help="Seconds of the processor to generate a schedule, or to simulate it at one size.",
 )  # fmt: skip
@@ -153,7 +150,7 @@ def priced(options: Options, spelled: set[str]) -> RankingOutput:
     for note in flags.notes(fit, options):
         click.echo(note, err=True)
     scenario = Scenario(
-        contract.name, model, topology, options.root, options.events, options.time_limit
+        contract.name, model, topology, options.root, options.time_limit
     )  # fmt: skip
     chosen = [*candidates(contract.name, split_names(options.algorithms or ""))]
     ranking = _rank_with_progress(scenario, chosen, (*(sweep or ()), *sizes))

@@ -15,10 +15,9 @@ import numpy as np
 
 from mpicoll.algorithms.registry import Algorithm, find
 from mpicoll.costs.events import simulate
-from mpicoll.costs.lockstep import holds, lockstep
+from mpicoll.costs.listings import pattern_of
 from mpicoll.costs.models import AlphaBeta, Hockney
 from mpicoll.costs.network import measured
-from mpicoll.costs.patterns import Pattern, pattern_of
 from mpicoll.costs.topologies import Switch
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.measurement.hockney import least_squares
@@ -153,17 +152,9 @@ def factors(
     """
     pattern = pattern_of(algorithm, size, root, seconds=_TIME_LIMIT)
     return tuple(
-        _seconds(pattern, nbytes, Hockney(*unit, ports))
+        simulate(pattern, nbytes, Hockney(*unit, ports), Switch(size), _TIME_LIMIT)
         for unit in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
     )
-
-
-def _seconds(pattern: Pattern, nbytes: float, model: Hockney) -> float:
-    """Return the price on one switch."""
-    switch = Switch(pattern.size)
-    if holds(pattern, model, switch):
-        return lockstep(pattern, nbytes, model)
-    return simulate(pattern, nbytes, model, switch, _TIME_LIMIT)
 
 
 def _root(record: CaseRecord, algorithm: Algorithm) -> int:

@@ -63,7 +63,6 @@ class Options:
     ports: int
     source: Path | None
     backend: str
-    events: bool
     time_limit: float
     style: str
 

@@ -14,8 +14,8 @@ from typing import Self
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes as Groups
 from mpicoll.costs.events import simulate
+from mpicoll.costs.listings import pattern_of
 from mpicoll.costs.models import AlphaBeta, Hockney
-from mpicoll.costs.patterns import pattern_of
 from mpicoll.costs.topologies import Nodes
 from mpicoll.costs.topology import in_order
 from mpicoll.errors import ArgumentError

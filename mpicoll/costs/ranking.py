@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find, parse
+from mpicoll.costs.classes import classes_of
 from mpicoll.costs.events import simulate
-from mpicoll.costs.lockstep import holds, lockstep
+from mpicoll.costs.listings import pattern_of
 from mpicoll.costs.models import Model
-from mpicoll.costs.patterns import pattern_of
 from mpicoll.costs.topology import Topology
 from mpicoll.defaults import NAMES as LIBRARIES
 from mpicoll.errors import ArgumentError, CollectiveError
@@ -44,7 +44,6 @@ class Scenario:
     """A collective on a network, and the limits of pricing it.
 
     Attributes:
-        events: simulate also where there is a closed form.
         time_limit: seconds of the processor to generate a schedule, or to simulate it at one
             size.
     """
@@ -53,7 +52,6 @@ class Scenario:
     model: Model
     topology: Topology
     root: int = 0
-    events: bool = False
     time_limit: float = inf
 
 
@@ -63,7 +61,7 @@ class Curve:
 
     Attributes:
         rounds: the most rounds of a rank; sent: the most vectors that one sends.
-        how: ``closed form`` or ``events``.
+        classes: how many ranks were simulated, as all others do the same as one of them.
         points: sizes in bytes, ascending, and seconds.
         smooth: the lines between them are within 2 %; else time ran out.
     """
@@ -71,7 +69,7 @@ class Curve:
     algorithm: Algorithm
     rounds: int
     sent: float
-    how: str
+    classes: int
     points: tuple[tuple[float, float], ...]
     smooth: bool = True
 
@@ -175,20 +173,17 @@ def curve(
     pattern = pattern_of(
         algorithm, topology.size, scenario.root, topology.groups, scenario.time_limit
     )
-    closed = not scenario.events and holds(pattern, scenario.model, topology)
 
     def priced(nbytes: float) -> float:
         report(algorithm, nbytes)
-        if closed:
-            return lockstep(pattern, nbytes, scenario.model)
         return simulate(pattern, nbytes, scenario.model, topology, scenario.time_limit)
 
     points = {nbytes: priced(nbytes) for nbytes in sizes}
     deadline = began + scenario.time_limit
     smooth = _refine(points, priced, lambda: time.process_time() < deadline)
-    how = "closed form" if closed else "events"
+    count = len(classes_of(pattern, topology).rank)
     placed = tuple(sorted(points.items()))
-    return Curve(algorithm, pattern.rounds, pattern.sent, how, placed, smooth)
+    return Curve(algorithm, pattern.rounds, pattern.sent, count, placed, smooth)
 
 
 def _refine(

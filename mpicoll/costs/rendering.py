@@ -55,18 +55,18 @@ def _prices(output: RankingOutput, nbytes: int) -> Table:
     table = Table(title=", ".join([*parts, rounded_size_text(nbytes)] if output.sweep else parts))
     # Names are folded where the table is too wide: cut short they would say nothing.
     table.add_column("algorithm", overflow="fold")
-    for name in ("rounds", "sent", "time us", "x bound"):
+    for name in ("rounds", "sent", "classes", "time us", "x bound"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("priced by", no_wrap=True)
     for curve in output.ranking.at(nbytes):
         seconds = curve.seconds(nbytes)
         table.add_row(
-            str(curve.algorithm), str(curve.rounds), number(curve.sent), number(seconds * 1e6),
-            number(seconds / lower_bound.seconds) if lower_bound.seconds else "-", curve.how,
+            str(curve.algorithm), str(curve.rounds), number(curve.sent), f"{curve.classes:,}",
+            number(seconds * 1e6),
+            number(seconds / lower_bound.seconds) if lower_bound.seconds else "-",
         )  # fmt: skip
     table.add_section()
     limit = max(lower_bound.limits, key=lower_bound.limits.__getitem__)
-    table.add_row("bound", "", "", number(lower_bound.seconds * 1e6), "1", f"by {limit}")
+    table.add_row(f"bound, by {limit}", "", "", "", number(lower_bound.seconds * 1e6), "1")
     return table
 
 
@@ -114,7 +114,7 @@ def _record(curve: Curve, nbytes: int, lower_bound: Bound) -> dict[str, Any]:
     return {
         "bytes": nbytes, "algorithm": str(curve.algorithm), "seconds": seconds,
         "over_bound": seconds / lower_bound.seconds if lower_bound.seconds else None,
-        "rounds": curve.rounds, "sent": curve.sent, "priced_by": curve.how,
+        "rounds": curve.rounds, "sent": curve.sent, "classes": curve.classes,
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from math import ceil, prod
 import numpy as np
 
 from mpicoll.backend import Nodes as Groups
+from mpicoll.costs.groups import Groups as RankGroups
 from mpicoll.costs.models import AlphaBeta, check_times
 from mpicoll.costs.topology import NONE, Cut, Flags, Ranks, Topology, in_order
 from mpicoll.errors import ArgumentError
@@ -88,6 +89,10 @@ class Nodes(Topology):
         return _links_where(
             source_nodes != target_nodes, source_nodes, len(self.nodes) + target_nodes
         )
+
+    def permits(self, groups: RankGroups) -> bool:
+        """Whether groups consist of nodes."""
+        return self.consists_of(groups)
 
     def cuts(self, root: int) -> Iterator[Cut]:
         """Yield every node."""
@@ -172,6 +177,10 @@ class FatTree(Topology):
             (self.leaves + target_leaf) * self.spines + spine,
         )
         return _links_where(source_leaf != target_leaf, up, down)
+
+    def permits(self, groups: RankGroups) -> bool:
+        """Whether groups consist of leaves, and all leaves choose spines alike."""
+        return self.radix % self.spines == 0 and self.consists_of(groups)
 
     def cuts(self, root: int) -> Iterator[Cut]:
         """Yield the first leaf, and the first half of them."""

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpicoll.backend import Nodes as Groups
+from mpicoll.backend import Nodes
+from mpicoll.costs.groups import Groups, grouped
 from mpicoll.costs.models import AlphaBeta, check_times
 from mpicoll.errors import ArgumentError
 
@@ -68,7 +69,7 @@ class Topology:
         return f"{text}, {1e6 * self.hop:g} us a hop" if self.hop else text
 
     @cached_property
-    def groups(self) -> Groups:
+    def groups(self) -> Nodes:
         """The ranks of each node or its like, for node-aware algorithms."""
         return in_order(self.size, 1)
 
@@ -85,12 +86,29 @@ class Topology:
         """Return the inner links of each message in a column, filled up with NONE."""
         return np.empty((0, len(sources)), np.int64)
 
+    def permits(self, groups: Groups) -> bool:
+        """Whether any two of these groups, if as wide, use links that are alike.
+
+        Then there are as many links up and down for each of the topology's `groups`, of which
+        these groups consist: numbered by direction, then by group.
+        """
+        return not self.links
+
+    def consists_of(self, groups: Groups) -> bool:
+        """Whether these groups consist of this topology's `groups`."""
+        units = grouped(self.groups, 1)
+        return (
+            groups.units > 0
+            and np.array_equal(groups.ranks, units.ranks)
+            and np.array_equal(groups.first, units.first[:: groups.units])
+        )
+
     def cuts(self, root: int) -> Iterator[Cut]:
         """Yield cuts that bound the traffic of the topology."""
         return iter(())
 
 
-def in_order(size: int, width: int) -> Groups:
+def in_order(size: int, width: int) -> Nodes:
     """Return groups of `width` ranks in their order; the last one may have fewer.
 
     >>> in_order(5, 3)

@@ -390,3 +390,16 @@ def target(name: str = ..., /) -> str:
     Raises:
         ValueError: the processor lacks them.
     """
+
+def simulate_messages(
+    columns: tuple[Buffer, ...], began: Buffer, links: int, servers: int, latency: float,
+    hold: float, beta: float, memory_alpha: float, memory_beta: float, hop: float,
+    counts_ports_in_memory: bool, deadline: float, /,
+) -> tuple[float, int, int, bool]:  # fmt: skip
+    """Return the time of a schedule, a rank that waits for ever or -1, messages, and lateness.
+
+    Args:
+        columns: arrays of `mpicoll.costs.classes.Classes`, as `mpicoll.costs.events` lists them.
+        began: when each rank begins its first round.
+        deadline: seconds of the processor after which the simulation ends without a result.
+    """

@@ -145,13 +145,6 @@ def test_every_topology_under_every_model(
     assert prices and min(prices) >= 1 - 1e-9
 
 
-def test_simulated_or_in_closed_form() -> None:
-    args = "allreduce", "--ranks", "8", "--algorithms", "ring"
-    closed, simulated = records(*args)[2], records(*args, "--events")[2]
-    assert (closed["priced_by"], simulated["priced_by"]) == ("closed form", "events")
-    assert closed["seconds"] == pytest.approx(simulated["seconds"])
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
