@@ -17,7 +17,7 @@ from mpicoll.algorithms.registry import Algorithm, find
 from mpicoll.costs.events import simulate
 from mpicoll.costs.listings import pattern_of
 from mpicoll.costs.models import AlphaBeta, Hockney
-from mpicoll.costs.network import measured
+from mpicoll.costs.network import measured, message_time
 from mpicoll.costs.topologies import Switch
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.measurement.hockney import least_squares
@@ -68,12 +68,19 @@ def fitted(records: Iterable[Record], backend: str, ports: int | None = 1) -> Fi
 
 def _of_messages(records: Iterable[Record], backend: str) -> Fitted:
     between, within = measured(records, backend)
-    source = "fits of single messages"
-    if between:
-        return Fitted(between, within, None, source)
-    assert within
-    doubt = "no pair on two nodes was measured: messages of one node stand for all"
-    return Fitted(within, within, None, source, (doubt,))
+    used = {"between nodes": between, "within a node": within}
+    doubts = [
+        f"messages {where}: {doubt}"
+        for where, record in used.items()
+        if record
+        for doubt in _doubts(record.error, record.alpha_us, record.beta_ns_per_byte)
+    ]
+    if between is None:
+        doubts.append("no pair on two nodes was measured: messages of one node stand for all")
+    times = [message_time(record) if record else None for record in (between or within, within)]
+    message, local = times
+    assert message
+    return Fitted(message, local, None, "fits of single messages", (*doubts,))
 
 
 def _of_schedules(records: Iterable[CaseRecord], backend: str, ports: int | None) -> Fitted:

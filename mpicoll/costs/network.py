@@ -46,21 +46,25 @@ class Network:
         Raises:
             ArgumentError: no messages between ranks were measured.
         """
-        between, within = measured(records, backend)
+        between, within = (record and message_time(record) for record in measured(records, backend))
         return cls(between or within, within, gamma)  # type: ignore[arg-type]
 
 
-def measured(records: Iterable[Record], backend: str) -> tuple[AlphaBeta | None, AlphaBeta | None]:
-    """Return the times of messages between nodes and within one; None if not measured.
+def message_time(record: FitRecord) -> AlphaBeta:
+    """Return the time of a message, in seconds."""
+    return AlphaBeta(record.alpha_us / 1e6, record.beta_ns_per_byte / 1e9)
+
+
+def measured(records: Iterable[Record], backend: str) -> tuple[FitRecord | None, FitRecord | None]:
+    """Return the fits of messages between nodes and within one; None if not measured.
 
     Raises:
         ArgumentError: neither was measured.
     """
-    lines: dict[bool, dict[str, AlphaBeta]] = {True: {}, False: {}}
+    lines: dict[bool, dict[str, FitRecord]] = {True: {}, False: {}}
     for record in only(FitRecord, records):
         if record.backend == backend:
-            time = AlphaBeta(record.alpha_us / 1e6, record.beta_ns_per_byte / 1e9)
-            lines[record.link == "network"][record.transport] = time
+            lines[record.link == "network"][record.transport] = record
     # The transports of auto and of plain schedules come first.
     ways = ("symmetric", "point-to-point", "cma")
     between, within = (

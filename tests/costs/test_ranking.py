@@ -316,6 +316,22 @@ def test_fits_of_single_messages_leave_folds_as_they_are(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("link", "values", "message"),
+    [
+        ("network", {"error": 0.87}, "messages between nodes: half of the times are more than 87%"),
+        ("network", {"beta_ns_per_byte": 0.0, "GBps": None}, "nodes: beta comes out as 0"),
+        ("same socket", {"alpha_us": 0.0}, "messages within a node: alpha comes out as 0"),
+    ],
+)  # fmt: skip
+def test_a_bad_fit_of_single_messages_is_doubted(
+    tmp_path: Path, link: str, values: dict[str, Any], message: str
+) -> None:
+    result = run(*from_file(tmp_path, fit(link=link, **values)))
+    assert result.exit_code == 0
+    assert "warning: " in result.stderr and message in result.stderr
+
+
+@pytest.mark.parametrize(
     ("record", "message"),
     [
         (fit(alpha_us="x"), "Expected `float`, got `str` - at `$.alpha_us`"),
