@@ -6,7 +6,8 @@ Exit status 2: bad usage.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from mpicoll.text.names import split_names
 from mpicoll.text.sizes import rounded_size_text
 
 _PIPED_WIDTH = 160
+_SILENT = 2.0
+"""Seconds before the command names the algorithms where standard error is no terminal."""
 _time = Real(0, 1_000_000_000)
 
 
@@ -106,8 +109,8 @@ _time = Real(0, 1_000_000_000)
 )  # fmt: skip
 @click.option("--backend", default="mpi4py", help="Whose records.")
 @click.option(
-    "--patience", "time_limit", type=SECONDS, default=30.0,
-    help="Seconds of the processor to generate a schedule, or to simulate it at one size.",
+    "--patience", "time_limit", type=SECONDS, show_default="30 with --algorithms, else 1",
+    help="Seconds of the processor to generate and to simulate an algorithm.",
 )  # fmt: skip
 @click.option(
     "--format", "style", type=click.Choice(["table", "jsonl"]), default="table",
@@ -149,9 +152,7 @@ def priced(options: Options, spelled: set[str]) -> RankingOutput:
     topology = flags.topology(options, fit, AlphaBeta(model.latency, model.beta))
     for note in flags.notes(fit, options):
         click.echo(note, err=True)
-    scenario = Scenario(
-        contract.name, model, topology, options.root, options.time_limit
-    )  # fmt: skip
+    scenario = Scenario(contract.name, model, topology, options.root, flags.time_limit(options))
     chosen = [*candidates(contract.name, split_names(options.algorithms or ""))]
     ranking = _rank_with_progress(scenario, chosen, (*(sweep or ()), *sizes))
     if not ranking.curves:
@@ -173,7 +174,18 @@ def _rank_with_progress(
         def report(algorithm: Algorithm, nbytes: float) -> None:
             progress.update(task, description=f"{algorithm}, {rounded_size_text(nbytes)}")
 
-        return rank(scenario, progress.track(chosen, task_id=task), sizes, report)
+        families = progress.track(chosen, task_id=task)
+        return rank(scenario, families if sys.stderr.isatty() else _told(chosen), sizes, report)
+
+
+def _told(chosen: Sequence[Family]) -> Iterator[Family]:
+    """Name each algorithm that is priced on standard error, once a ranking has taken a while."""
+    began = time.monotonic()
+    for number, family in enumerate(chosen, 1):
+        if time.monotonic() > began + _SILENT:
+            name = family[0][0].name if family and family[0] else ""
+            click.echo(f"pricing {name}, {number} of {len(chosen)}", err=True)
+        yield family
 
 
 def _print(output: RankingOutput) -> None:

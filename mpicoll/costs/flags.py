@@ -63,7 +63,7 @@ class Options:
     ports: int
     source: Path | None
     backend: str
-    time_limit: float
+    time_limit: float | None
     style: str
 
 
@@ -102,6 +102,13 @@ def _misfits(options: Options, spelled: set[str], contract: Collective) -> Itera
         yield "--ports 0 is for --model hockney: LogGP counts ports"
     if "backend" in spelled and not options.source:
         yield "--backend is for --from: it says whose records to take"
+
+
+def time_limit(options: Options) -> float:
+    """Return the seconds of the processor for each algorithm: many where a few are named."""
+    if options.time_limit is not None:
+        return options.time_limit
+    return 30.0 if options.algorithms else 1.0
 
 
 def read_fit(options: Options) -> Fitted:

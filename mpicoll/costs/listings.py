@@ -12,6 +12,7 @@ import time
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
@@ -122,6 +123,7 @@ class _Builder:
         self.seconds, self.began = seconds, time.process_time()
         self.vector_blocks = max(1, algorithm.blocks(size))
         self.listings: dict[int, Listing] = {}
+        self.durations: list[float] = []
 
     def run(self) -> Pattern:
         estimate = self.vector_blocks * _PER_SEGMENT
@@ -166,7 +168,8 @@ class _Builder:
             else:
                 yield kind
         remaining = sum(len(members) for _, members in differing)
-        seconds = (time.process_time() - self.began) / max(1, len(self.listings)) * remaining
+        # The median: some ranks, such as the root, list many more messages than most.
+        seconds = median(self.durations) * remaining
         if seconds > self.seconds:
             raise Unsupported(
                 f"its ranks differ, and to generate the schedules of {remaining:,} of them would "
@@ -209,7 +212,7 @@ class _Builder:
         """Return the messages of a rank; only the first ones where it has many."""
         if rank in self.listings:
             return self.listings[rank]
-        listing, blocks = Listing(), 0
+        began, listing, blocks = time.process_time(), Listing(), 0
         steps = iter(self.algorithm.schedule(rank, self.size, self.root, self.nodes))
         for number, step in enumerate(steps, 1):
             blocks += listing.read(step)
@@ -221,6 +224,7 @@ class _Builder:
             if number % _UNTIMED == 0:
                 self._check_time()
         self._check_time()
+        self.durations.append(time.process_time() - began)
         if listing.is_whole:
             self.listings[rank] = listing
         return listing

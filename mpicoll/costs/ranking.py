@@ -44,8 +44,8 @@ class Scenario:
     """A collective on a network, and the limits of pricing it.
 
     Attributes:
-        time_limit: seconds of the processor to generate a schedule, or to simulate it at one
-            size.
+        time_limit: seconds of the processor to generate the schedule of an algorithm and to
+            simulate it at the sizes that were asked for.
     """
 
     collective: str
@@ -170,18 +170,19 @@ def curve(
     sizes = sorted(set(map(float, sizes)))
     report(algorithm, sizes[0])  # to generate the schedules takes a while, too
     began, topology = time.process_time(), scenario.topology
+    deadline = began + scenario.time_limit
     pattern = pattern_of(
         algorithm, topology.size, scenario.root, topology.groups, scenario.time_limit
     )
 
     def priced(nbytes: float) -> float:
         report(algorithm, nbytes)
-        return simulate(pattern, nbytes, scenario.model, topology, scenario.time_limit)
+        remaining = max(0.0, deadline - time.process_time())
+        return simulate(pattern, nbytes, scenario.model, topology, remaining)
 
     points = {nbytes: priced(nbytes) for nbytes in sizes}
-    deadline = began + scenario.time_limit
-    smooth = _refine(points, priced, lambda: time.process_time() < deadline)
     count = len(classes_of(pattern, topology).rank)
+    smooth = _refine(points, priced, lambda: time.process_time() < deadline)
     placed = tuple(sorted(points.items()))
     return Curve(algorithm, pattern.rounds, pattern.sent, count, placed, smooth)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from reprlib import repr as short
 from typing import Any, NamedTuple
 
@@ -45,14 +46,11 @@ FIGURES = ("rounds", "sent", "reduced", "messages", "ports", "ordered")
 
 
 def rows(chosen: Sequence[Algorithm], size: int, root: int, nodes: Nodes | None) -> Iterator[Row]:
-    """Prove algorithms one after the other."""
+    """Prove algorithms one after the other, without the messages: these fill gigabytes."""
     for algorithm in chosen:
         try:
-            yield Row(
-                algorithm,
-                size,
-                prove(algorithm, size, root if algorithm.collective.rooted else 0, nodes),
-            )
+            trace = prove(algorithm, size, root if algorithm.collective.rooted else 0, nodes)
+            yield Row(algorithm, size, replace(trace, log=[]))
         except Unsupported as reason:
             yield Row(algorithm, size, None, str(reason))
 

@@ -105,6 +105,34 @@ def test_a_terminal_shows_the_algorithm_and_the_size_that_are_priced() -> None:
     assert re.search(r"ring, [\d.]+ ?[KMG]?i?B?.*0/1", shown), shown
 
 
+def test_a_long_ranking_names_its_algorithms_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    args = "allreduce", "--ranks", "8", "--algorithms", "ring,swing"
+    assert "pricing" not in run(*args).stderr
+    monkeypatch.setattr("mpicoll.costs.__main__._SILENT", -1.0)
+    assert run(*args).stderr == "pricing ring, 1 of 2\npricing swing, 2 of 2\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "seconds"),
+    [((), 1.0), (("--algorithms", "ring"), 30.0), (("--patience", "7"), 7.0)],
+    ids=str,
+)
+def test_named_algorithms_get_more_time(
+    args: tuple[str, ...], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def stop(scenario: Scenario, *_: Any) -> None:
+        limits.append(scenario.time_limit)
+        raise ArgumentError("stopped")
+
+    monkeypatch.setattr("mpicoll.costs.__main__.rank", stop)
+    run("allreduce", "--ranks", "8", *args)
+    assert limits == [seconds]
+
+
 def _read(terminal: int) -> Iterator[str]:
     """Yield what a terminal shows until its last program has ended."""
     with suppress(OSError):

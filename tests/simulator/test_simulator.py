@@ -16,7 +16,7 @@ from mpicoll.errors import ArgumentError, Deadlock, Unsupported, WrongContents
 from mpicoll.notation.contract import collective
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
 from mpicoll.simulator import MOST_RANKS, contiguous, prove, simulate
-from mpicoll.simulator.__main__ import main
+from mpicoll.simulator.__main__ import main, rows
 
 
 def test_uneven_volume_is_counted_in_elements() -> None:
@@ -240,3 +240,9 @@ def test_history_begins_with_what_each_rank_holds_at_first() -> None:
     first = (0, 0), (1, 0)
     assert history[0] == [(0, {0: first[:1]}), (1, {0: first})]
     assert history[1] == [(0, {0: first[1:]}), (1, {0: first[1:]})]
+
+
+def test_the_command_keeps_no_messages() -> None:
+    """Those of all algorithms on 1,024 ranks would fill gigabytes."""
+    (row,) = rows([find("allreduce", "ring")], 4, 0, None)
+    assert row.trace and row.trace.messages == 24 and not row.trace.log
