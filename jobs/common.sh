@@ -6,8 +6,9 @@
 #   MPICOLL_REQUEUE MPICOLL_JOBS
 #
 # For the scripts: $name, the prefix of their files; $tasks, the number of ranks; `launch`, which
-# starts a command on these ranks, on $nodes nodes if that is set; `step`, which runs another
-# launcher; `fail`.
+# starts a command on these ranks, on $nodes nodes if that is set; `launch_torchrun` and `meet`, for
+# torch; `step`, which runs another launcher; `fail`. If a script defines `inspect`, that runs before
+# the ranks are ended.
 set -euo pipefail
 # The benchmark records variables called MPICOLL_, and --resume refuses a file with other values.
 export -n MPICOLL_SETUP MPICOLL_MODULES MPICOLL_VENV MPICOLL_LAUNCHER MPICOLL_BIND \
@@ -67,7 +68,24 @@ launch() { # command: run it on $tasks ranks, from the first node on
 srun_bound() { # options and command: each task on cores of its own
     # From Slurm 22.05 on srun does not take --cpus-per-task from sbatch.
     local each=(${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"})
-    step srun --cpu-bind="$bind" "${each[@]}" "$@"
+    # A rank that fails ends the others, as under mpirun: they may wait for it for ever.
+    step srun --kill-on-bad-exit=1 --cpu-bind="$bind" "${each[@]}" "$@"
+}
+
+meet() { # state for torch where its ranks meet: the first node, and a port of this job
+    export SLURM_GPU_BIND=none MASTER_ADDR=${MASTER_ADDR:-$(hostname)}
+    export MASTER_PORT=${MASTER_PORT:-$((20000 + ${SLURM_JOB_ID:?torch needs a job} % 12000))}
+}
+
+launch_torchrun() { # arguments of Python: run it on $tasks ranks, by one torchrun on each node
+    meet
+    local count=$SLURM_JOB_NUM_NODES
+    [ $((tasks % count)) = 0 ] || fail "nodes need as many tasks each"
+    # torchrun binds nothing: its ranks share the cores of their node.
+    step srun --kill-on-bad-exit=1 --mpi=none --cpu-bind=none --ntasks="$count" --ntasks-per-node=1 \
+        torchrun --nnodes "$count" --nproc-per-node $((tasks / count)) \
+        --rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d \
+        --rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT" "$@"
 }
 
 launcher() { # print the launcher of the ranks: as asked for, or as fits the MPI
@@ -98,7 +116,12 @@ written() { cat -- "$name"[.-]*json* 2>/dev/null | wc -c; }
 
 stop() { # signal: end the ranks; their records are on the disk
     trap '' INT TERM USR1
-    echo "$1: ending the ranks; what was measured is in $name*" >&2
+    if declare -F inspect >/dev/null; then
+        echo "$1: ending the ranks" >&2
+        inspect
+    else
+        echo "$1: ending the ranks; what was measured is in $name*" >&2
+    fi
     # A signal to srun would kill the ranks; scancel sends it to them as it is.
     if [ -n "$this" ]; then scancel --signal=TERM "$this" || true; fi
     if [ -n "${running:-}" ]; then
@@ -109,7 +132,7 @@ stop() { # signal: end the ranks; their records are on the disk
     if [ "$1" = SIGUSR1 ] && [ "${MPICOLL_REQUEUE:-}" = 1 ] && [ "$(written)" -gt "$before" ]; then
         echo "queueing again as job $this" >&2
         scontrol requeue "$this"
-    else
+    elif ! declare -F inspect >/dev/null; then
         echo "to continue, submit again with MPICOLL_RESUME=${MPICOLL_RESUME:-$job}" >&2
     fi
     exit 143

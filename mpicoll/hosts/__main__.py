@@ -58,9 +58,10 @@ def main(
     unwind_at_termination()  # removes the hosts
     try:
         with Hosts(hosts, None if rate == "none" else rate, mtu) as cluster:
-            variables = {**os.environ, **cluster.environment(provider, per_host)}
+            variables = {**os.environ, **cluster.environment(provider)}
             if once:
-                command = cluster.enter_first([sys.executable, *python])
+                command = cluster.entering(0, [sys.executable, *python])
+                variables |= cluster.launch_environment(per_host)
             else:
                 command = cluster.command(python, per_host)
             return subprocess.run(command, env=variables, check=False).returncode

@@ -176,36 +176,44 @@ class Hosts:
             starter: the command that starts each rank, given its own.
         """
         names = self.names[:hosts]
-        return self.enter_first([
-            _mpirun(), "-hosts", ",".join(names), "-ppn", str(per_host),
+        return self.entering(0, [
+            _mpirun(), "-launcher", "ssh", "-launcher-exec", self._launcher,
+            "-hosts", ",".join(names), "-ppn", str(per_host),
             "-n", str(per_host * len(names)), *starter, sys.executable, *python,
         ])  # fmt: skip
 
-    def enter_first(self, command: Sequence[str]) -> list[str]:
-        """Return the command that runs a command once, on the first host."""
-        first = self.names[0]
-        enter = ["ip", "netns", "exec", self._namespace(first)]
-        return [*enter, "unshare", "--uts", "sh", "-c", f'hostname {first}; exec "$@"', "sh",
-                *command]  # fmt: skip
+    def entering(self, index: int, command: Sequence[str]) -> list[str]:
+        """Return the command that runs a command on a host."""
+        name = self.names[index]
+        return ["ip", "netns", "exec", self._namespace(name), "unshare", "--uts",
+                "sh", "-c", f'hostname {name}; exec "$@"', "sh", *command]  # fmt: skip
 
-    def environment(self, provider: str = "ofi", per_host: int = 1) -> dict[str, str]:
-        """Return the variables that make MPICH, gloo and torchcoll use the emulated network.
-
-        With them, an mpirun of MPICH or Open MPI on the first host starts its ranks on all hosts,
-        `per_host` on each host before the next one.
-        """
+    @property
+    def _launcher(self) -> str:
         assert self.folder is not None, "hosts exist only inside the with block"
-        launcher = str(self.folder / "launch")
-        hydra, prrte = self.folder / f"hydra-{per_host}", self.folder / f"prrte-{per_host}"
-        hydra.write_text("".join(f"{name}:{per_host}\n" for name in self.names))
-        prrte.write_text("".join(f"{name} slots={per_host}\n" for name in self.names))
+        return str(self.folder / "launch")
+
+    def environment(self, provider: str = "ofi") -> dict[str, str]:
+        """Return the variables that make MPICH, gloo and torchcoll use the emulated network."""
         cores = str(len(os.sched_getaffinity(0)) / self.count)
         return {
             **PROVIDERS[provider], "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
             CORES: os.environ.get(CORES, cores),
-            "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": launcher, "HYDRA_HOST_FILE": str(hydra),
-            "PRTE_MCA_plm": "ssh", "PRTE_MCA_plm_ssh_agent": launcher,
-            "PRTE_MCA_prte_default_hostfile": str(prrte),
+        }  # fmt: skip
+
+    def launch_environment(self, per_host: int) -> dict[str, str]:
+        """Return the variables by which an mpirun on a host starts its ranks on all hosts.
+
+        It is that of MPICH or Open MPI, and fills each host with `per_host` ranks.
+        """
+        assert self.folder is not None, "hosts exist only inside the with block"
+        hydra, prrte = self.folder / "hydra", self.folder / "prrte"
+        hydra.write_text("".join(f"{name}:{per_host}\n" for name in self.names))
+        prrte.write_text("".join(f"{name} slots={per_host}\n" for name in self.names))
+        return {
+            "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": self._launcher,
+            "HYDRA_HOST_FILE": str(hydra), "PRTE_MCA_plm": "ssh",
+            "PRTE_MCA_plm_ssh_agent": self._launcher, "PRTE_MCA_prte_default_hostfile": str(prrte),
         }  # fmt: skip
 
 

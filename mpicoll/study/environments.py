@@ -101,7 +101,7 @@ class LaunchEnvironment:
         if name.startswith("srun-"):
             return [
                 "srun", f"--ntasks={ranks}", *([f"--ntasks-per-node={width}"] if width else []),
-                f"--mpi={name.removeprefix('srun-')}", f"--cpu-bind={bind}",
+                f"--mpi={name.removeprefix('srun-')}", f"--cpu-bind={bind}", "--kill-on-bad-exit=1",
             ]  # fmt: skip
         count, ppn = ["-n", str(ranks)], ["-ppn", width] if width else []
         if self.vendor == "Open MPI":

@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes on this machine: controller, two slurmd and munge, and nothing left."""
+"""A real Slurm of two emulated hosts: controller, two slurmd and munge, and nothing left."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher import LIMIT, free_port
+from launcher import LIMIT
+
+from mpicoll.hosts.emulation import Hosts
+from mpicoll.hosts.emulation import missing as no_hosts
 
 DAEMONS = ("slurmctld", "slurmd", "munged", "sbatch")
 NODES, CORES = 2, 2
@@ -28,8 +30,7 @@ _PATIENCE = 180.0
 # write for itself: hence %n.
 _CONF = """
 ClusterName=mpicoll
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
+SlurmctldHost={hosts.names[0]}({address})
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={state}/munge.socket
@@ -57,12 +58,10 @@ FirstJobId={first}
 KillWait=2
 GresTypes=gpu
 """
-_NODE = (
-    "NodeName=n{index} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} Gres=gpu:1"
-)
+_NODE = "NodeName={name} NodeAddr={address} CPUs={cores} Gres=gpu:1"
 _PARTITION = "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
 # A GPU to ask for: Slurm wants a device file, and none that two nodes share.
-_GRES = ("NodeName=n0 Name=gpu File=/dev/null", "NodeName=n1 Name=gpu File=/dev/zero")
+_GRES = ("NodeName=host0 Name=gpu File=/dev/null", "NodeName=host1 Name=gpu File=/dev/zero")
 
 
 def search_path() -> str:
@@ -75,7 +74,7 @@ def missing() -> str | None:
     lacking = [name for name in DAEMONS if shutil.which(name, path=search_path()) is None]
     if lacking:
         return f"no {', '.join(lacking)}: as root, run .ci/packages"
-    return None if os.geteuid() == 0 else "Slurm's daemons need root here"
+    return no_hosts()
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,16 @@ class Cluster:
     Attributes:
         environment: what leads a command to it.
         state: the folder of its files and logs.
+        hosts: its nodes; the controller is on the first one.
     """
 
     environment: dict[str, str]
     state: Path
+    hosts: Hosts
+
+    def command(self, *words: str | Path) -> list[str]:
+        """Return the command that runs a command on the first node."""
+        return self.hosts.entering(0, [str(word) for word in words])
 
     def run(
         self,
@@ -97,9 +102,9 @@ class Cluster:
         timeout: float = LIMIT,
         **variables: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command there, with these variables set."""
+        """Run a command on the first node, with these variables set."""
         return subprocess.run(
-            [str(each) for each in command], env={**self.environment, **variables}, cwd=cwd,
+            self.command(*command), env={**self.environment, **variables}, cwd=cwd,
             capture_output=True, text=True, errors="replace", timeout=timeout,
         )  # fmt: skip
 
@@ -124,24 +129,25 @@ def cluster(state: Path) -> Iterator[Cluster]:
     """Bring Slurm up in an empty folder, and take it down."""
     for parent in (state, *state.parents[:2]):
         parent.chmod(0o755)  # munge wants to be sure that nobody else writes there
-    environment = _configure(state)
     started: list[subprocess.Popen[bytes]] = []
-    with (state / "daemons.log").open("w") as log:
+    with Hosts(NODES, None) as hosts, (state / "daemons.log").open("w") as log:
+        environment = _configure(state, hosts)
 
-        def start(*command: str) -> None:
+        def start(host: int, *command: str) -> None:
             started.append(
                 subprocess.Popen(
-                    command, env=environment, stdout=log, stderr=log, start_new_session=True
+                    hosts.entering(host, command), env=environment, stdout=log, stderr=log,
+                    start_new_session=True,
                 )
-            )
+            )  # fmt: skip
 
-        found = Cluster(environment, state)
+        found = Cluster(environment, state, hosts)
         try:
-            start("munged", "--foreground", "--force", *_munge(state))
+            start(0, "munged", "--foreground", "--force", *_munge(state))
             wait_until((state / "munge.socket").exists, found)
-            start("slurmctld", "-D")
-            for index in range(NODES):
-                start("slurmd", "-D", "-N", f"n{index}")
+            start(0, "slurmctld", "-D")
+            for index, name in enumerate(hosts.names):
+                start(index, "slurmd", "-D", "-N", name)
             wait_until(lambda: _idle(found) == NODES, found)
             yield found
             found.run("scancel", "--user=root", "--full")
@@ -172,32 +178,23 @@ def _munge(state: Path) -> Sequence[str]:
             f"--log-file={state}/munge.log", f"--seed-file={state}/munge.seed")  # fmt: skip
 
 
-def _configure(state: Path) -> dict[str, str]:
+def _configure(state: Path, hosts: Hosts) -> dict[str, str]:
     """Write the configuration; return the environment that leads to it."""
-    host = socket.gethostname().split(".")[0]
-    ports = [free_port() for _ in range(1 + NODES)]
-    for name in (
-        "ctld",
-        *(f"{kind}.n{each}" for kind in ("spool", "tmp") for each in range(NODES)),
-    ):
+    folders = (f"{kind}.{name}" for kind in ("spool", "tmp") for name in hosts.names)
+    for name in ("ctld", *folders):
         (state / name).mkdir()
-    nodes = [
-        _NODE.format(index=index, host=host, port=ports[1 + index], cores=CORES)
-        for index in range(NODES)
-    ]
+    addresses = [hosts.address(index) for index in range(NODES)]
+    first = random.randrange(1000, 1_000_000)
+    lines = [
+        _CONF.format(hosts=hosts, address=addresses[0], state=state, first=first),
+        *(_NODE.format(name=name, address=address, cores=CORES)
+          for name, address in zip(hosts.names, addresses, strict=True)),
+        _PARTITION,
+    ]  # fmt: skip
     conf = state / "slurm.conf"
-    conf.write_text(
-        "\n".join(
-            (
-                _CONF.format(
-                    host=host, state=state, ports=ports, first=random.randrange(1000, 1_000_000)
-                ),
-                *nodes,
-                _PARTITION,
-                "",
-            )
-        )
-    )
+    conf.write_text("\n".join((*lines, "")))
+    # A network namespace has no control groups, whose version slurmd looks up otherwise.
+    (state / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     (state / "gres.conf").write_text("\n".join((*_GRES, "")))
     # A job or a launcher around the tests must not be taken for theirs.
     own = {
@@ -208,7 +205,8 @@ def _configure(state: Path) -> dict[str, str]:
     # ranks on each node, not that both nodes are the same cores: a rank that waits must yield.
     told = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_mpi_yield_when_idle": "1"}  # fmt: skip
-    return {**own, **told, "SLURM_CONF": str(conf), "PATH": search_path()}
+    network = hosts.environment()
+    return {**own, **told, **network, "SLURM_CONF": str(conf), "PATH": search_path()}
 
 
 def _idle(there: Cluster) -> int:
