@@ -232,8 +232,8 @@ def test_what_takes_too_long() -> None:
     torus = Torus(64, dims=(64,))  # on which all ranks are simulated
     with pytest.raises(Unsupported, match="8,064 messages would take about"):
         simulate(ring, 1, Hockney(1, 1), torus, seconds=0.001)
-    with pytest.raises(Unsupported, match="of 500 of them would take about"):
-        pattern_of(find("broadcast", "binomial"), 500, seconds=2e-3)
+    with pytest.raises(Unsupported, match="of 65,536 of them would take about"):
+        pattern_of(find("broadcast", "binomial"), 1 << 16, seconds=2.0)
     with pytest.raises(Unsupported, match="16,384 segments would take about"):
         pattern_of(find("broadcast", "chain(segments=16384)"), 8, seconds=0.01)
     with pytest.raises(Unsupported, match=r"takes more than 0\.05 s"):
