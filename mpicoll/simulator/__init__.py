@@ -45,7 +45,7 @@ class Trace:
             do not commute need.
         one_by_one: whether it is folded by adding one rank after the other to the first, so that
             roundings are the same for every such schedule.
-        log: every message, in the order in which they were matched.
+        log: every message, in the order in which they were matched; only if asked for.
         history: for each rank the rounds that it ended and its contents after each, from
             round 0, before any; only if asked for.
     """
@@ -70,6 +70,7 @@ def simulate(
     sizes: Sizes | None = None,
     *,
     history: bool = False,
+    log: bool = True,
 ) -> Trace:
     """Run the schedules of all ranks and check the result against the contract.
 
@@ -78,23 +79,24 @@ def simulate(
         sizes: the elements of each block, one each by default; empty blocks are neither
             sent nor checked.
         history: record every rank's contents after each of its rounds.
+        log: record every message.
 
     Raises:
         Deadlock: ranks wait for messages that never come.
         WrongContents: a message, a fold or a result is not what it must be.
     """
-    group = Run(schedules, collective, Place(0, size, root, blocks), sizes, history)
+    group = Run(schedules, collective, Place(0, size, root, blocks), sizes, history, log)
     group.run()
     ordered, one_by_one = group.check()
     return Trace(
         rounds=max(me.end for me in group.ranks),
         sent=max(me.sent for me in group.ranks) / group.whole,
         reduced=max(me.reduced for me in group.ranks) / group.whole,
-        messages=len(group.log),
+        messages=group.messages,
         ports=max(me.ports for me in group.ranks),
         ordered=ordered,
         one_by_one=one_by_one,
-        log=group.log,
+        log=group.log or [],
         history=[me.history for me in group.ranks],
     )
 
@@ -108,11 +110,13 @@ def prove(
     counts: Counts | None = None,
     *,
     history: bool = False,
+    log: bool = True,
 ) -> Trace:
     """Simulate an algorithm on `size` ranks.
 
     Args:
         counts: the rows' lengths as size-aware algorithms get them; `sizes`: as they are.
+        history, log: as in `simulate`.
 
     Raises:
         ArgumentError: there are no ranks or too many, or no such root.
@@ -126,7 +130,9 @@ def prove(
         schedules = _schedules(algorithm, size, blocks, root, nodes, counts)
         if history and sum(map(len, schedules)) * blocks > _MOST_HELD:
             raise _too_long(algorithm, size, f"its history holds more than {_MOST_HELD:,} blocks")
-        return simulate(schedules, algorithm.collective, size, root, blocks, sizes, history=history)
+        return simulate(
+            schedules, algorithm.collective, size, root, blocks, sizes, history=history, log=log
+        )
 
 
 def _schedules(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from reprlib import repr as short
 from typing import Any, NamedTuple
 
@@ -49,8 +48,8 @@ def rows(chosen: Sequence[Algorithm], size: int, root: int, nodes: Nodes | None)
     """Prove algorithms one after the other, without the messages: these fill gigabytes."""
     for algorithm in chosen:
         try:
-            trace = prove(algorithm, size, root if algorithm.collective.rooted else 0, nodes)
-            yield Row(algorithm, size, replace(trace, log=[]))
+            start = root if algorithm.collective.rooted else 0
+            yield Row(algorithm, size, prove(algorithm, size, start, nodes, log=False))
         except Unsupported as reason:
             yield Row(algorithm, size, None, str(reason))
 

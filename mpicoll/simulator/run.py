@@ -124,6 +124,7 @@ class Run:
         place: Place,
         sizes: Sizes | None,
         history: bool,
+        log: bool,
     ) -> None:
         self.collective, self.place, self.sizes, self.history = collective, place, sizes, history
         self.ranks = [
@@ -133,7 +134,7 @@ class Run:
         for me in self.ranks if history else []:
             me.record()
         self.ready = list(range(len(schedules)))
-        self.log: list[Message] = []
+        self.messages, self.log = 0, list[Message]() if log else None
 
     def _initial_contents(self, rank: int) -> dict[Block, Value]:
         held = self.collective.input_blocks(self.place._replace(rank=rank))
@@ -215,7 +216,9 @@ class Run:
             op = source.schedule[source.at][place]
             raise self._not_held(giver, missing.args[0], op) from None
         end = 1 + (source.start if source.start > destination.start else destination.start)
-        self.log.append(Message(end, giver, taker, blocks))
+        self.messages += 1
+        if self.log is not None:
+            self.log.append(Message(end, giver, taker, blocks))
         destination.arrived.append((position, targets, values))
         destination.news |= source.sources
         source.sent += len(values) if self.sizes is None else sum(map(self._count, blocks))
