@@ -40,6 +40,8 @@ from mpicoll.mpi.transport import LIBRARY, MpiTransport
 from mpicoll.peers.calls import BEGUN, Calls
 from mpicoll.selection.auto import AutoChooser
 
+_MOST_KEYS = 512
+"""The keys of which a rank remembers the algorithm."""
 _UNREAD = 0
 """Instead of the digest of a call that is MPI's whatever its buffers are."""
 
@@ -76,6 +78,7 @@ class NodesDispatcher(Dispatcher):
         self.calls: Calls = self.group.calls
         self.admit, self.is_fixed = admit, is_fixed
         self.is_admitted = True
+        self.algorithm_of_key: dict[tuple[Any, ...], str | None] = {}
         super().__init__(comm, algorithms, repeats, flight)
 
     def _open_table(self) -> None:
@@ -135,15 +138,18 @@ class NodesDispatcher(Dispatcher):
         key = tuple((arguments.signature | {"in place": None}).values())
         digest = digest_of(repr(key)) % (1 << 31)
         self.calls.begin(digest)
+        algorithm = self._algorithm_of(key, arguments)
+        if algorithm is None:
+            if self.table.reads(table_key):
+                self.table.add_function(table_key, None, digest, self.place)
+            return True
+        # Only calls of ours are cached: those of MPI's may be in the tables of some ranks alone.
         signature = self.get(key) or self.add(key, Signature)
         signature.calls += 1
-        repeats = 1 if call.op in ("min", "max") else self.repeats
-        if signature.calls == repeats and (algorithm := self._algorithm(arguments)):
+        if signature.calls == (1 if call.op in ("min", "max") else self.repeats):
             signature.plan = self._plan(replace(arguments, algorithm=algorithm))
             signature.in_place = arguments.in_place
         if signature.plan is None:
-            if signature.calls >= repeats and self.table.reads(table_key):
-                self.table.add_function(table_key, None, digest, self.place)
             return True
         at.pack()
         table_keys = [] if at.is_packed else [table_key]
@@ -154,6 +160,14 @@ class NodesDispatcher(Dispatcher):
         return None
 
     # -- plans ------------------------------------------------------------------------------
+
+    def _algorithm_of(self, key: tuple[Any, ...], arguments: Arguments) -> str | None:
+        """Return the same as `_algorithm`, which is asked once for each key."""
+        if key not in self.algorithm_of_key:
+            if len(self.algorithm_of_key) >= _MOST_KEYS:
+                self.algorithm_of_key.clear()
+            self.algorithm_of_key[key] = self._algorithm(arguments)
+        return self.algorithm_of_key[key]
 
     def _algorithm(self, arguments: Arguments) -> str | None:
         """Return the schedule that serves a call, None where MPI's own call does; collective.
