@@ -68,7 +68,6 @@ class TorchMessages:
         ranks: list[int] = []
         posts: list[Post] = []
         batch: list[Post] = []
-        addresses: dict[int, int] = {}
         takes: list[Callable[[int], object]] = []
         is_unbound = any(message.nbytes for message in (*receives, *sends))
         for messages, operation, post in (
@@ -80,9 +79,9 @@ class TorchMessages:
                     continue
                 if is_unbound:
                     ranks.append(peer)
-                    takes.append(partial(addresses.__setitem__, len(posts)))
-                    array = partial(self._array_at, addresses, len(posts), nbytes, owner)
-                    posts.append(partial(_post_array, post, array, peer, tag + PLANS))
+                    window = MovingArray(self.arrays, nbytes, owner, self._signal.clone())
+                    takes.append(window.move)
+                    posts.append(partial(window.post, post, peer, tag + PLANS))
                     continue
                 # A receive must not land in the byte that a send reads: each signal has its own.
                 memory = self._signal.clone() if data is None else as_bytes(data)
@@ -171,18 +170,33 @@ class TorchMessages:
                 lanes.append(partial(steps, pieces, copy, post))
         return lanes
 
-    def _array_at(self, addresses: dict[int, int], place: int, nbytes: int, owner: object) -> Array:
-        if not nbytes:
-            return self._signal.clone()
-        return array_at(self.arrays, addresses[place], "uint8", nbytes, owner)
-
     def _needs_staging(self, x: Array | None) -> bool:
         """Whether a tensor is on a GPU and the group has gloo only."""
         return self.nccl is None and not self.arrays.is_on_host(x)
 
 
-def _post_array(post: Post, make: Callable[[], Array], peer: int, tag: int) -> Any:
-    return post([make()], peer, tag)
+class MovingArray:
+    """The array of a message whose address can change from run to run.
+
+    Args:
+        nbytes: the length of the message.
+        owner: keeps the memory.
+        signal: the array of a message without bytes.
+    """
+
+    def __init__(self, arrays: TorchArrays, nbytes: int, owner: object, signal: Array) -> None:
+        self.arrays, self.nbytes, self.owner = arrays, nbytes, owner
+        self.array, self.address = signal, 0
+
+    def move(self, address: int) -> None:
+        """Take the address of the next run."""
+        if address != self.address and self.nbytes:
+            self.array = array_at(self.arrays, address, "uint8", self.nbytes, self.owner)
+            self.address = address
+
+    def post(self, post: Post, peer: int, tag: int) -> Any:
+        """Start the message."""
+        return post([self.array], peer, tag)
 
 
 def _post_after(first: Thunk, post: Post) -> Any:

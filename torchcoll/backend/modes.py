@@ -7,7 +7,7 @@ thread may run it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -17,9 +17,17 @@ from torch.utils import _python_dispatch
 @contextmanager
 def unseen() -> Iterator[None]:
     """Hide operators from autograd and from all modes: default devices, counters, fake tensors."""
-    modes: Any = _python_dispatch
-    with torch.no_grad(), torch._C.DisableTorchFunction(), modes._disable_current_modes():
+    with torch.no_grad(), torch._C.DisableTorchFunction(), _without_modes():
         yield
+
+
+def _without_modes() -> AbstractContextManager[object]:
+    """Return a context without modes of torch's; entering torch's own takes longer than a call."""
+    if not torch._C._len_torch_dispatch_stack():
+        return nullcontext()
+    modes: Any = _python_dispatch
+    context: AbstractContextManager[object] = modes._disable_current_modes()
+    return context
 
 
 def run_unseen(function: Callable[..., object], *arguments: Any) -> None:
