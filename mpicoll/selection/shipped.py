@@ -119,6 +119,7 @@ BETWEEN_NODES: Table = {
 """Where calls go between nodes over MPI, other than by the library's own call."""
 
 _SMALL_VECTOR, _SMALL_ROWS = "two_level(local=one_shot)", "two_level(local=naive)"
+_DIRECT_ROWS = "two_level(local=naive,across=naive)"
 
 LEVELS: Table = BETWEEN_NODES | {
     "barrier": ((ANY, ANY, _SMALL_VECTOR),),
@@ -143,6 +144,22 @@ LEVELS: Table = BETWEEN_NODES | {
     "alltoall": ((ANY, 64 * KIB, _SMALL_ROWS),),
 }
 """The same where a node has several ranks, so that one message serves all of them."""
+
+GLOO_LEVELS: Table = {
+    "barrier": ((ANY, ANY, _SMALL_VECTOR),),
+    "broadcast": ((ANY, ANY, _SMALL_VECTOR),),
+    "reduce": ((4, ANY, _SMALL_VECTOR), (ANY, 256 * KIB, _SMALL_VECTOR)),
+    "allreduce": (
+        (ANY, 256 * KIB, _SMALL_VECTOR),
+        (4, ANY, "two_level(local=one_shot,across=ring)", _SMALL_VECTOR),
+    ),
+    "gather": ((ANY, 128 * KIB, _DIRECT_ROWS),),
+    "allgather": ((ANY, 256 * KIB, _SMALL_ROWS), (ANY, ANY, "lanes", _SMALL_ROWS)),
+    "scatter": ((ANY, 128 * KIB, _DIRECT_ROWS),),
+    "reduce_scatter": ((ANY, ANY, _SMALL_ROWS),),
+    "alltoall": ((ANY, 32 * KIB, _DIRECT_ROWS),),
+}
+"""The same over gloo's messages."""
 
 BY_MESSAGES: Table = {
     "barrier": ((ANY, ANY, "dissemination"),),
@@ -188,8 +205,10 @@ class Place(NamedTuple):
         """The table that comes before the library's own call."""
         if self.shares_memory:
             return ON_GPU if self.is_on_gpu else SHARED_CORES if self.shares_cores else OWN_CORES
-        if self.backend != "mpi4py" or self.is_on_gpu:
+        if self.is_on_gpu:
             return {}
+        if self.backend == "torch":
+            return GLOO_LEVELS if self.has_levels else {}
         return LEVELS if self.has_levels else BETWEEN_NODES
 
 

@@ -26,6 +26,7 @@ ON_A_NODE = {
 TABLES = {
     "own": shipped.OWN_CORES, "shared": shipped.SHARED_CORES, "GPU": shipped.ON_GPU,
     "nodes": shipped.BETWEEN_NODES, "levels": shipped.LEVELS, "messages": shipped.BY_MESSAGES,
+    "gloo": shipped.GLOO_LEVELS,
 }  # fmt: skip
 ALL_ROWS = [
     pytest.param(rows, id=f"{table} {name}")
@@ -51,7 +52,13 @@ def test_no_row_is_hidden_by_one_above_it(rows: Rows) -> None:
         assert not any(most_ranks <= row[0] and most_bytes <= row[1] for row in above)
 
 
-NODES = {"levels": ((0, 3), (1, 4), (2, 5))}
+NODES = dict.fromkeys(("levels", "gloo"), ((0, 3), (1, 4), (2, 5)))
+BETWEEN_LEVELS = [
+    pytest.param(rows, name, id=f"{backend} {name}")
+    for backend, table in (("mpi4py", shipped.LEVELS), ("torch", shipped.GLOO_LEVELS))
+    for name, rows in table.items()
+    if rows != shipped.BETWEEN_NODES.get(name)
+]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +77,9 @@ def test_every_algorithm_that_a_table_names_is_right(name: str, text: str, table
 
 
 @pytest.mark.parametrize("nodes", [((0, 1, 2), (3,)), ((0, 2), (1, 3, 4)), ((0,), (1, 2))])
-@pytest.mark.parametrize("name", sorted(set(shipped.LEVELS) - set(shipped.BETWEEN_NODES)))
-def test_a_row_serves_nodes_of_different_sizes(name: str, nodes: Nodes) -> None:
-    for _, _, *algorithms in shipped.LEVELS[name]:
+@pytest.mark.parametrize(("rows", "name"), BETWEEN_LEVELS)
+def test_a_row_serves_nodes_of_different_sizes(rows: Rows, name: str, nodes: Nodes) -> None:
+    for _, _, *algorithms in rows:
         assert prove(find(name, algorithms[-1]), sum(map(len, nodes)), 0, nodes).rounds
 
 
@@ -81,7 +88,10 @@ def test_levels_decide_where_a_node_has_several_ranks() -> None:
     assert shipped.choices("allreduce", 64, place) == ("two_level(local=one_shot)",)
     assert shipped.choices("scan", 64, place) == (FOLDED,)
     assert shipped.choices("alltoall", 1 << 20, place) == ()
-    assert shipped.choices("allreduce", 64, place._replace(backend="torch")) == ()
+    over_gloo = place._replace(backend="torch")
+    assert shipped.choices("allreduce", 64, over_gloo) == ("two_level(local=one_shot)",)
+    assert shipped.choices("scan", 64, over_gloo) == ()
+    assert shipped.choices("alltoall", 1 << 20, over_gloo) == ()
 
 
 def test_the_first_row_that_covers_a_call_decides() -> None:
