@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
-_MOST_PLANS = 64
+MOST_PLANS = 64
 
 
 class Cached(Protocol):
@@ -57,7 +57,7 @@ class PlanCache(Generic[P]):
 
     def add(self, key: Any, make: Callable[[int], P]) -> P:
         """Return the plan that `make` returns for a number, and cache it in place of the oldest."""
-        if len(self._plans) >= _MOST_PLANS:
+        if len(self._plans) >= MOST_PLANS:
             self.drop_oldest()
         self._plan_count += 1
         plan = self._plans[key] = make(self._plan_count)

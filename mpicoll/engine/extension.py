@@ -79,15 +79,16 @@ def _agree(transport: Transport, digest: int, name: str | None) -> bool:
         set_call(previous_name)
 
 
-def queue(table: Any, layout: tuple[Array, object] | None = None) -> Any:
+def queue(table: Any, ranks: int, layout: tuple[Array, object] | None = None) -> Any:
     """Return a queue that runs issued calls by the plans of a table: `_compiled.Queue`.
 
     Args:
+        ranks: of the group.
         layout: how arrays that are lent to NumPy are read, as `Arrays.layout` has it.
     """
     if layout is not None:
         table.lend(*layout)
-    return _compiled.Queue(table)
+    return _compiled.Queue(table, ranks)
 
 
 def spins(memory: SharedMemory) -> int:

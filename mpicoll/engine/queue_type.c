@@ -14,6 +14,7 @@ typedef struct {
     PyObject_HEAD
     Queue queue;
     PlanTableObject *table;
+    Py_ssize_t ranks;
     char held;            /* takes no calls, as Python runs one */
     unsigned long driver; /* the thread that runs Python and advances it; 0 where none does */
     char looks;           /* its driver looks at the call, and does not wait for it */
@@ -52,12 +53,13 @@ static int flatten(ArrayArgument *given, Py_ssize_t rows)
 }
 
 /* Read equal arrays, one for each rank; 0 where only Python understands them. */
-static int read_rows(const PlanTableObject *table, PyObject *list, Side *side, int written)
+static int read_rows(const QueueObject *self, PyObject *list, Side *side, int written)
 {
+    const PlanTableObject *const table = self->table;
     int together = 1;
     side->rows = PySequence_Tuple(list);
     const Py_ssize_t many = side->rows ? PyTuple_GET_SIZE(side->rows) : 0;
-    if (!many || many != table->digests.size)
+    if (!many || many != self->ranks)
         return 0;
     if (!read_array(&table->reader, PyTuple_GET_ITEM(side->rows, 0), &side->given, written) ||
         !flatten(&side->given, 0))
@@ -78,13 +80,13 @@ static int read_rows(const PlanTableObject *table, PyObject *list, Side *side, i
     return 1;
 }
 
-static int read_side(const PlanTableObject *table, PyObject *array, Side *side, int rows, int written)
+static int read_side(const QueueObject *self, PyObject *array, Side *side, int rows, int written)
 {
     if (rows && (PyList_CheckExact(array) || PyTuple_CheckExact(array)))
-        return read_rows(table, array, side, written);
-    if (!read_array(&table->reader, array, &side->given, written))
+        return read_rows(self, array, side, written);
+    if (!read_array(&self->table->reader, array, &side->given, written))
         return 0;
-    return array == Py_None || flatten(&side->given, rows ? table->digests.size : 0);
+    return array == Py_None || flatten(&side->given, rows ? self->ranks : 0);
 }
 
 /* Write the addresses of rows that lie apart; 0 where one has changed since it was read. */
@@ -113,13 +115,16 @@ static int are_clear(const Apart *apart, const ArrayArgument *x, int64_t rank)
     return 1;
 }
 
-/* Make the call of a key, whose program is held first: reading an array may run Python code. */
-static Call *call_of_key(const PlanTableObject *table, CallKey *key, const Side *x, const Side *out, int makes)
+/* Make the call of a key, whose program is held first: reading an array may run Python code. Only a call
+   that blocks runs callbacks, which take whole arrays. */
+static Call *call_of_key(const PlanTableObject *table, CallKey *key, const Side *x, const Side *out,
+                         int makes, int blocks)
 {
     if (!x->many && !out->many)
         key_set_overlap(key);
     const Entry *const entry = find_plan(table, key);
-    if (!entry || entry->kind != PROGRAM || entry->program->calls || (entry->make_output && makes))
+    if (!entry || entry->kind != PROGRAM || (entry->program->calls && !blocks) ||
+        (entry->make_output && makes))
         return NULL;
     Call *const call = queue_call(x->many, out->many);
     if (!call)
@@ -133,13 +138,14 @@ static Call *call_of_key(const PlanTableObject *table, CallKey *key, const Side 
         free(call);
         return NULL;
     }
-    call->direct = x->many || are_clear(&call->outputs, &x->given, table->digests.rank);
+    call->direct = !((ProgramObject *)call->owner)->calls &&
+                   (x->many || are_clear(&call->outputs, &x->given, table->digests.rank));
     return call;
 }
 
 /* Make the call of name, x, out, op, root, counts, algorithm and which are rows; NULL, without an
    error, where only Python can serve it. */
-static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many)
+static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many, int blocks)
 {
     PlanTableObject *const table = self->table;
     const int64_t *const numbers = table->digests.number;
@@ -150,10 +156,10 @@ static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many
     Side x = {.rows = NULL}, out = {.rows = NULL};
     const int one = args[1] == args[2] && !rows;
     Call *call = NULL;
-    if (!PyErr_Occurred() && read_side(table, args[1], &x, rows & INPUT_ROWS, one) &&
-        (one || read_side(table, args[2], &out, rows & OUTPUT_ROWS, 1))) {
+    if (!PyErr_Occurred() && read_side(self, args[1], &x, rows & INPUT_ROWS, one) &&
+        (one || read_side(self, args[2], &out, rows & OUTPUT_ROWS, 1))) {
         key.x = x.given, key.out = one ? x.given : out.given;
-        call = call_of_key(table, &key, &x, &out, args[2] == Py_None);
+        call = call_of_key(table, &key, &x, &out, args[2] == Py_None, blocks);
     }
     Py_XDECREF(x.rows);
     Py_XDECREF(out.rows);
@@ -303,16 +309,17 @@ static PyObject *queue_run(QueueObject *self, PyObject *const *args, Py_ssize_t 
 {
     Queue *const queue = &self->queue;
     Call *const call =
-        queue_completed(queue) == queue->issued ? make_call(self, args, many) : NULL;
+        queue_completed(queue) == queue->issued ? make_call(self, args, many, 1) : NULL;
     if (!call)
         Py_RETURN_FALSE;
     ProgramObject *const program = owner(call);
     int same = 0;
     if (queue_prepare(queue, call)) {
         const uint64_t row = log_start(program->log, program->call);
-        same = plan_run(self->table, program, call->digest, args[0]);
+        same = program_hold(program, args[1], args[2]);
+        same = same < 0 ? same : plan_run(self->table, program, call->digest, args[0]);
         if (same > 0)
-            queue_finish(queue, call);
+            queue_finish(queue, call), program_release(program);
         else if (!same)
             log_withdraw(program->log, row), same = drop_begun(self, program);
         log_end(program->log, row, same < 0);
@@ -327,7 +334,7 @@ static PyObject *queue_run(QueueObject *self, PyObject *const *args, Py_ssize_t 
 static PyObject *queue_issue(QueueObject *self, PyObject *const *args, Py_ssize_t many)
 {
     Queue *const queue = &self->queue;
-    Call *const call = make_call(self, args, many);
+    Call *const call = make_call(self, args, many, 0);
     if (!call)
         return PyLong_FromLong(0);
     call->row = log_start(owner(call)->log, owner(call)->call);
@@ -425,7 +432,8 @@ static PyObject *queue_skip_one(QueueObject *self, PyObject *Py_UNUSED(ignored))
 static int queue_init(QueueObject *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     PyObject *table;
-    if (!PyArg_ParseTuple(args, "O!", &PlanTableType, &table))
+    Py_ssize_t ranks;
+    if (!PyArg_ParseTuple(args, "O!n", &PlanTableType, &table, &ranks))
         return -1;
     if (self->table) {
         PyErr_SetString(PyExc_TypeError, "it is made once");
@@ -436,6 +444,7 @@ static int queue_init(QueueObject *self, PyObject *args, PyObject *Py_UNUSED(kwa
         return -1;
     }
     self->table = (PlanTableObject *)Py_NewRef(table);
+    self->ranks = ranks;
     self->queue.digests = self->table->digests;
     self->queue.ended = record_end;
     return 0;

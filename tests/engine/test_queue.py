@@ -29,7 +29,7 @@ def opened(c: Collectives, *calls: tuple[Any, ...]) -> Any:
     """Return a queue that knows some calls, as they have run once."""
     for call in calls:
         c._call(*call[:-1])
-    return extension.queue(c.plans.table)
+    return extension.queue(c.plans.table, c.size)
 
 
 @pytest.mark.parametrize("count", [SMALL, LARGE])

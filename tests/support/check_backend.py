@@ -11,10 +11,11 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from functools import reduce
+from functools import partial, reduce
+from itertools import product
 from operator import xor
 from threading import Event
 from time import sleep
@@ -34,6 +35,11 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torchcoll.backend import describe_group
 
 BACKEND = sys.argv[1]
+PLANNED = (
+    "allreduce", "broadcast", "reduce", "allgather", "gather", "scatter", "reduce_scatter",
+    "alltoall",
+)  # fmt: skip
+"""The collectives on tensors that have plans between nodes."""
 OPS = {
     "SUM": (sum, (torch.float32, torch.bfloat16, torch.int16, torch.complex64)),
     "AVG": (lambda all_: sum(all_) / len(all_), (torch.float64, torch.float16)),
@@ -418,13 +424,24 @@ def check_options_choose() -> None:
         dist.new_group(backend=BACKEND, pg_options="allreduce=rnig")
 
 
-def check_gloo_serves_groups_on_several_nodes() -> None:
-    """They are torch's own groups, so a call is gloo's alone, unless MPI carries it."""
+@contextmanager
+def several_nodes(per_node: int = 2) -> Iterator[None]:
+    """State nodes of so many ranks, of one rank where there are two ranks."""
+    count = per_node if size() > 2 else 1
+    with patch.dict(os.environ, {"MPICOLL_RANKS_PER_NODE": str(count)}):
+        yield
+
+
+def check_groups_on_several_nodes() -> None:
+    """A group is torch's own where every node has one rank, unless MPI carries its calls."""
     whole, node = list(range(size())), [0, 1]
-    ours = "torchcoll over gloo" if BACKEND == "torchcoll" else "torchcoll over MPI"
+    library = "gloo" if BACKEND == "torchcoll" else "MPI"
+    ours, nodes = f"torchcoll over {library}", ""
+    if size() > 2 and BACKEND == "torchcoll":
+        nodes = f", {size()} ranks on {-(-size() // 2)} nodes"
     pair = rank() < 2 and size() > 2
-    with patch.dict(os.environ, {"MPICOLL_RANKS_PER_NODE": "2" if size() > 2 else "1"}):
-        untouched = dist.new_group(whole, backend=BACKEND)
+    with several_nodes():
+        spanning = dist.new_group(whole, backend=BACKEND)
         chosen = dist.new_group(whole, backend=BACKEND, pg_options={"allreduce": "ring"})
         beside = dist.new_group(whole, backend=f"cpu:{BACKEND},cuda:fake")
         with patch.dict(os.environ, {"TORCHCOLL_AS_GLOO": "1"}):
@@ -432,18 +449,91 @@ def check_gloo_serves_groups_on_several_nodes() -> None:
             on_one_node = dist.new_group(node, backend="gloo")
         with patch.dict(os.environ, {"MPICOLL_REPRODUCIBLE": "1"}):
             in_order = dist.new_group(whole, backend=BACKEND)
+    with several_nodes(1):
+        lone_ranks = dist.new_group(whole, backend=BACKEND)
     if BACKEND == "torchcoll":
-        for group in (untouched, beside, unmodified):
-            assert type(group) is dist.ProcessGroup
-        assert describe_group(untouched) == describe_group(unmodified) == "gloo"
-    assert describe_group(chosen) == describe_group(in_order) == ours
+        assert describe_group(lone_ranks) == "gloo"
+        assert type(lone_ranks) is dist.ProcessGroup
+    if size() > 2:
+        assert describe_group(spanning) == ours + nodes
+        assert describe_group(beside).startswith(ours + nodes)
     if pair:
         assert describe_group(on_one_node) == "torchcoll over gloo"
-    for group in (untouched, chosen, beside, unmodified, in_order):
-        tensor = given(rank())
-        dist.all_reduce(tensor, group=group, async_op=True).wait()
-        same(tensor, sum(every()))
+    assert describe_group(chosen) == describe_group(in_order) == ours
+    for group in (spanning, chosen, beside, unmodified, in_order, lone_ranks):
+        for is_async in (True, False):
+            tensor = given(rank())
+            work = dist.all_reduce(tensor, group=group, async_op=is_async)
+            if is_async:
+                work.wait()
+            same(tensor, sum(every()))
         assert dist.get_backend(group) == dist.distributed_c10d._world.pg_map[group][0]
+
+
+def all_results(group: Any, *, is_async: bool, inputs: Callable[[int], torch.Tensor]) -> list[Any]:
+    """Return the results of all collectives on this rank's input, and on rows like it."""
+    x, root, named = inputs(0), size() - 1, {"group": group, "async_op": is_async}
+    vectors = [x.clone() for _ in range(3)]
+    rows = [[torch.zeros_like(x) for _ in range(size())] for _ in range(2)]
+    given_rows = [inputs(row) for row in range(size())]
+    flat = [torch.zeros(size() * x.numel(), dtype=x.dtype) for _ in range(2)]
+    flat[0].view(size(), -1)[rank()] = x
+    # One rank alone gives its row of the output.
+    row = flat[0].view(size(), -1)[rank()] if rank() == 1 and BACKEND == "torchcoll" else x
+    outputs = [torch.zeros_like(x) for _ in range(3)]
+    is_root = rank() == root
+    works = [
+        dist.all_reduce(vectors[0], ReduceOp.MAX, **named),
+        dist.broadcast(vectors[1], root, **named),
+        dist.reduce(vectors[2], root, **named),
+        dist.all_gather(rows[0], x, **named),
+        dist.all_gather_into_tensor(flat[0], row, **named),
+        dist.gather(x, rows[1] if is_root else None, root, **named),
+        dist.scatter(outputs[0], given_rows if is_root else None, root, **named),
+        dist.reduce_scatter(outputs[1], given_rows, **named),
+        dist.reduce_scatter_tensor(outputs[2], torch.cat(given_rows), ReduceOp.MIN, **named),
+        dist.all_to_all_single(flat[1], torch.cat(given_rows), **named),
+        dist.barrier(**named),
+    ]
+    for work in works:
+        if work is not None:
+            work.wait()
+    reduced = vectors[2:] if is_root else []
+    return [*vectors[:2], *reduced, *rows[0], *rows[1], *flat, *outputs]
+
+
+def row_of(row: int, dtype: torch.dtype, count: int) -> torch.Tensor:
+    return given(rank() + 2 * row, dtype, count)
+
+
+def check_calls_on_several_nodes_give_the_results_of_gloo() -> None:
+    """Each signature is gloo's at first and then ours; asynchronous calls are gloo's throughout."""
+    plain = dist.new_group(backend="gloo")
+    with several_nodes():
+        group = dist.new_group(backend=BACKEND)
+        for dtype, count in ((torch.float32, 3), (torch.bfloat16, 3000)):
+            inputs = partial(row_of, dtype=dtype, count=count)
+            expected = all_results(plain, is_async=False, inputs=inputs)
+            for call in range(11):
+                same(all_results(group, is_async=call % 4 == 3, inputs=inputs), expected)
+    if size() > 2 and BACKEND == "torchcoll":
+        keys = {(key.name, key.dtype) for key in group.spanning.planned}
+        dtypes = torch.float32, torch.bfloat16
+        assert keys == {*product(PLANNED, dtypes), ("barrier", torch.uint8)}, keys
+
+
+def check_a_wait_between_nodes_names_the_rank() -> None:
+    x = torch.ones(2)
+    with several_nodes():
+        for calls in (7, 12):  # the next call makes the plan, or runs it
+            group = dist.new_group(backend=BACKEND, timeout=timedelta(seconds=60))
+            for _ in range(calls):
+                dist.all_reduce(x, group=group)
+            distributed_c10d._set_pg_timeout(timedelta(seconds=0.5), group)
+            if rank():
+                with pytest.raises(dist.DistBackendError, match="rank 0"):
+                    dist.all_reduce(x, group=group)
+            dist.barrier()
 
 
 def check_another_library_serves_gpus() -> None:

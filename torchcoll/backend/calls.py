@@ -9,6 +9,7 @@ import torch
 
 from mpicoll.calls.arguments import digest_of
 from mpicoll.errors import ArgumentError
+from mpicoll.notation.contract import collective
 from torchcoll.arrays import HOST
 from torchcoll.backend.tensors import Room, Tensor, flat, give_back, hand_out
 
@@ -204,6 +205,28 @@ class TensorCalls:
 
     def _none(self, like: Tensor) -> Tensor:
         return like.new_empty((self.size, 0))
+
+
+class SpanningTensorCalls(TensorCalls):
+    """The collectives of a group on several nodes, whose ranks compare no call.
+
+    An input that overlaps the rows of the output is copied: this rank alone knows that it does, and
+    all ranks must run the same plan.
+    """
+
+    def run(
+        self, name: str, x: Tensor | None, out: Tensor | None, op: str = "sum", root: int = 0,
+        counts: Any = None,
+    ) -> None:  # fmt: skip
+        is_vector = collective(name).unit == "vector"
+        if not is_vector and x is not None and out is not None and _overlap(x, out):
+            x = x.clone()
+        super().run(name, x, out, op, root, counts)
+
+
+def _overlap(x: Tensor, out: Tensor) -> bool:
+    start, out_start = x.data_ptr(), out.data_ptr()
+    return start < out_start + out.nbytes and out_start < start + x.nbytes
 
 
 def _lengths(tensor: Tensor, x: Tensor, sizes: Any, ranks: int) -> list[int]:

@@ -18,10 +18,11 @@ import torch.distributed as dist
 from torch.autograd import profiler
 from torch.distributed import distributed_c10d
 
+from mpicoll.backend import Nodes
 from mpicoll.errors import ArgumentError, CollectiveError
 from torchcoll.backend import autograd
 from torchcoll.backend.autograd import Operator
-from torchcoll.backend.calls import TensorCalls, Tensors
+from torchcoll.backend.calls import SpanningTensorCalls, TensorCalls, Tensors
 from torchcoll.backend.choice import choose
 from torchcoll.backend.modes import autograd_mode, run_unseen, unseen
 from torchcoll.backend.opening import (
@@ -32,6 +33,7 @@ from torchcoll.backend.opening import (
     wait_for_all,
 )
 from torchcoll.backend.order import Call, Order
+from torchcoll.backend.spanning import SpanningCalls
 from torchcoll.backend.tensors import Tensor, is_watched, moves, op_name, reduces
 from torchcoll.backend.works import (
     COMPLETE_WORK,
@@ -73,6 +75,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         others: plain process groups for devices that another library than gloo serves.
         algorithms: the algorithm of each collective.
         not_reduced: dtypes whose reductions are left to the library.
+        spanning: which calls are ours in a group on several nodes, where gloo runs the others; None
+            for other groups.
     """
 
     def __init__(
@@ -88,15 +92,23 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self.calls = TensorCalls(rank, size, self._opened_once, self.algorithms)
         self.order = Order(f"torchcoll {rank}")
         self.not_reduced: set[torch.dtype] = set()
+        self.spanning: SpanningCalls | None = None
         self._opened: Any = None
         self._is_destroyed = False
+
+    def span(self, nodes: Nodes) -> None:
+        """Compare no calls, and leave those to gloo that it runs faster between these nodes."""
+        self.spanning = SpanningCalls(nodes, lambda: self._opened_once(deadline_of(self)))
+        self.calls = SpanningTensorCalls(self._rank, self._size, self._opened_once, self.algorithms)
 
     # -- what torch asks of a group beside collectives --------------------------------------
 
     def describe(self) -> str:
         """Return in words what serves the group's collectives."""
         parts = [f"torchcoll over {'gloo' if self.over is open_over_gloo else 'MPI'}"]
-        if self._opened is not None:
+        if self.spanning is not None:
+            parts.append(f"{self._size} ranks on {len(self.spanning.nodes)} nodes")
+        elif self._opened is not None:
             shared = self._opened.transport.shared
             is_shared = shared is not None and shared.mailbox is not None
             parts.append(f"{self._size} ranks {'in shared memory' if is_shared else 'by messages'}")
@@ -146,14 +158,18 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.ALL_REDUCE, tensors, call, tensors, opts
         if work := self._serve(*issued, "allreduce", x, x, op):
             return work
-        if len(tensors) != 1 or not self._reduces(op, tensors):
+        if (
+            len(tensors) != 1
+            or not self._reduces(op, tensors)
+            or self._is_gloos(opts, "allreduce", x, None, op)
+        ):
             return self._forward("allreduce", tensors, opts, tensors)
         return self._issue(*issued)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = _options(c10d.AllreduceCoalescedOptions, opts)
         op = op_name(opts.reduceOp)
-        if not self._reduces(op, tensors):
+        if self.spanning or not self._reduces(op, tensors):
             return self._forward("allreduce_coalesced", tensors, opts, tensors)
         call = self.calls.repeat, tensors, self.calls.allreduce, [op] * len(tensors)
         return self._issue(autograd.ALL_REDUCE_COALESCED, tensors, call, tensors, opts)
@@ -165,7 +181,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.BROADCAST, tensors, call, tensors, opts
         if work := self._serve(*issued, "broadcast", x, x, "sum", root):
             return work
-        if len(tensors) != 1 or not _moves(tensors):
+        if (
+            len(tensors) != 1
+            or not _moves(tensors)
+            or self._is_gloos(opts, "broadcast", x, None, root=root)
+        ):
             return self._forward("broadcast", tensors, opts, tensors)
         return self._issue(*issued)
 
@@ -177,7 +197,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.REDUCE, tensors, call, tensors, opts
         if work := self._serve(*issued, "reduce", x, out, op, root):
             return work
-        if len(tensors) != 1 or not self._reduces(op, tensors):
+        if (
+            len(tensors) != 1
+            or not self._reduces(op, tensors)
+            or self._is_gloos(opts, "reduce", x, None, op, root)
+        ):
             return self._forward("reduce", tensors, opts, tensors)
         return self._issue(*issued)
 
@@ -190,13 +214,18 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.ALL_GATHER, inputs, call, rows, opts
         if work := self._serve(*issued, "allgather", x, rows, "sum", 0, OUTPUT_ROWS):
             return work
-        if len(inputs) != 1 or len(rows) != self._size or not _moves([x, *rows]):
+        if (
+            len(inputs) != 1
+            or len(rows) != self._size
+            or not _moves([x, *rows])
+            or self._is_gloos(opts, "allgather", x, rows)
+        ):
             return self._forward("allgather", outputs, inputs, opts, rows)
         return self._issue(*issued)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         opts = _options(c10d.AllgatherOptions, opts)
-        if not _moves([*inputs, *(tensor for row in outputs for tensor in row)]):
+        if self.spanning or not _moves([*inputs, *(tensor for row in outputs for tensor in row)]):
             return self._forward("allgather_coalesced", outputs, inputs, opts, outputs)
         call = self.calls.allgather_coalesced, outputs, inputs
         return self._issue(autograd.ALL_GATHER_COALESCED, inputs, call, outputs, opts)
@@ -207,7 +236,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.ALL_GATHER_SINGLE, [tensor], call, [output], opts
         if work := self._serve(*issued, "allgather", tensor, output, "sum", 0, OUTPUT_ROWS):
             return work
-        if not _moves((output, tensor)):
+        if not _moves((output, tensor)) or self._is_gloos(opts, "allgather", tensor, output):
             return self._forward("all_gather_single", output, tensor, opts, [output])
         _fit(output, tensor, self._size, "output", "input")
         return self._issue(*issued)
@@ -217,7 +246,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     def all_gather_single_coalesced(self, outputs: Tensors, tensors: Tensors,
                                     opts: Any = None) -> Any:  # fmt: skip
         opts = _options(c10d.AllgatherOptions, opts)
-        if not _moves([*outputs, *tensors]):
+        if self.spanning or not _moves([*outputs, *tensors]):
             return self._forward("all_gather_single_coalesced", outputs, tensors, opts, outputs)
         call = self.calls.repeat, outputs, self.calls.all_gather_single, tensors
         return self._issue(autograd.ALL_GATHER_SINGLE_COALESCED, tensors, call, outputs, opts)
@@ -236,7 +265,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.GATHER, inputs, call, rows, opts
         if work := self._serve(*issued, "gather", x, out, "sum", root, OUTPUT_ROWS):
             return work
-        if len(inputs) != 1 or not _moves([*inputs, *rows]):
+        if (
+            len(inputs) != 1
+            or not _moves([*inputs, *rows])
+            or self._is_gloos(opts, "gather", x, out, root=root)
+        ):
             return self._forward("gather", outputs, inputs, opts, rows)
         return self._issue(*issued)
 
@@ -252,7 +285,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.SCATTER, rows, call, outputs, opts
         if work := self._serve(*issued, "scatter", x, out, "sum", root, INPUT_ROWS):
             return work
-        if len(outputs) != 1 or not _moves([*outputs, *rows]):
+        if (
+            len(outputs) != 1
+            or not _moves([*outputs, *rows])
+            or self._is_gloos(opts, "scatter", out, x, root=root)
+        ):
             return self._forward("scatter", outputs, inputs, opts, outputs)
         return self._issue(*issued)
 
@@ -267,7 +304,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.REDUCE_SCATTER, rows, call, outputs, opts
         if work := self._serve(*issued, "reduce_scatter", rows, out, op, 0, INPUT_ROWS):
             return work
-        if len(outputs) != 1 or not self._reduces(op, [*outputs, *rows]):
+        if (
+            len(outputs) != 1
+            or not self._reduces(op, [*outputs, *rows])
+            or self._is_gloos(opts, "reduce_scatter", out, rows, op)
+        ):
             return self._forward("reduce_scatter", outputs, inputs, opts, outputs)
         return self._issue(*issued)
 
@@ -278,7 +319,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.REDUCE_SCATTER_SINGLE, [tensor], call, [output], opts
         if work := self._serve(*issued, "reduce_scatter", tensor, output, op, 0, INPUT_ROWS):
             return work
-        if not self._reduces(op, (output, tensor)):
+        if not self._reduces(op, (output, tensor)) or self._is_gloos(
+            opts, "reduce_scatter", output, tensor, op
+        ):
             return self._forward("reduce_scatter_single", output, tensor, opts, [output])
         _fit(tensor, output, self._size, "input", "output")
         return self._issue(*issued)
@@ -289,7 +332,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
                                         opts: Any = None) -> Any:  # fmt: skip
         opts = _options(c10d.ReduceScatterOptions, opts)
         op = op_name(opts.reduceOp)
-        if not self._reduces(op, [*outputs, *tensors]):
+        if self.spanning or not self._reduces(op, [*outputs, *tensors]):
             return self._forward("reduce_scatter_single_coalesced", outputs, tensors, opts, outputs)
         ops = [op] * len(tensors)
         call = self.calls.repeat, outputs, self.calls.reduce_scatter_single, tensors, ops
@@ -309,7 +352,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             work = self._serve(*issued, "alltoall", tensor, output, "sum", 0, ROWS)
             if work is not None:
                 return work
-        if not _moves((output, tensor)):
+        if (
+            not _moves((output, tensor))
+            or (self.spanning and any(sizes))
+            or self._is_gloos(opts, "alltoall", tensor, output)
+        ):
             return self._forward("all_to_all_single", output, tensor, *sizes, opts, [output])
         return self._issue(*issued)
 
@@ -321,7 +368,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.ALL_TO_ALL, tensors, call, outputs, opts
         if work := self._serve(*issued, "alltoall", tensors, outputs, "sum", 0, ROWS):
             return work
-        if not _moves([*outputs, *tensors]):
+        if self.spanning or not _moves([*outputs, *tensors]):
             return self._forward("alltoall", outputs, tensors, opts, outputs)
         return self._issue(*issued)
 
@@ -338,7 +385,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.BARRIER, tensors, call, tensors, opts
         if work := self._serve(*issued, "barrier", None, None):
             return work
-        if is_watched():
+        if is_watched() or self._is_gloos(opts, "barrier"):
             return self._forward("barrier", opts, [])
         return self._issue(*issued)
 
@@ -349,6 +396,23 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             reduces(op, tensor.dtype) and moves(tensor) and tensor.dtype not in self.not_reduced
             for tensor in tensors
         )
+
+    def _is_gloos(
+        self, opts: Any, name: str, part: Any = None, whole: Any = None, op: str | None = "sum",
+        root: int = 0,
+    ) -> bool:  # fmt: skip
+        """Whether gloo runs a call that could be ours, as the ranks lie on several nodes.
+
+        Its arguments are those of `SpanningCalls.count`.
+        """
+        if self.spanning is None:
+            return False
+        if opts.asyncOp or opts.timeout > _OF_THE_GROUP:
+            return True
+        try:
+            return not self.spanning.count(name, part, whole, op, root)
+        except CollectiveError as error:  # a rank did not come to make the plan
+            raise as_torch(error) from error
 
     def _serve(
         self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any,
@@ -365,7 +429,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             rows: which arrays are rows.
         """
         order = self.order
-        if order.queue is None or profiler._is_profiler_enabled or is_watched():
+        if order.queue is None or (opts.asyncOp and self.spanning):
+            return None
+        if profiler._is_profiler_enabled or is_watched():
             return None
         if opts.timeout > _OF_THE_GROUP or (operator.copies and autograd.is_checked(results)):
             return None
@@ -441,7 +507,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         device = next((tensor.device.type for tensor in tensors if not tensor.is_cpu), "cpu")
         library = self.device_libraries.get(device, self.library)
         how = method_of(library, name)
-        if device != "cpu":
+        if device != "cpu" or self.spanning:
             return how(*arguments, opts)
         description = f"{name} of the library, {tensors[0].dtype if tensors else None}"
         enabled, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
@@ -476,8 +542,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         """Return the group's collectives, which all its ranks open at their first call.
 
         Args:
-            seconds: for which the first call waits for the others, where the group's timeout is
-                not to count.
+            seconds: for which the first call waits for the others, and names the missing ones; None
+                where the library waits for them, for the group's timeout.
 
         Raises:
             ArgumentError: the group has been destroyed.

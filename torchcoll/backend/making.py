@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from mpicoll.backend import Nodes
 from torchcoll.backend.choice import choose
 from torchcoll.backend.group import Group
 from torchcoll.backend.opening import open_over_mpi
-from torchcoll.backend.spanning import Place, is_left_to_gloo
+from torchcoll.backend.spanning import Place, find_nodes, has_lone_ranks
 
 _GLOO = dist.ProcessGroup.BackendType.GLOO
 # torch's stubs lack what is private to it.
@@ -23,7 +24,7 @@ c10d: Any = distributed_c10d
 def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Any:
     """Make a group as `init_process_group` and `new_group` ask for it.
 
-    A group on several nodes is torch's own, over gloo, unless MPI carries its calls.
+    A group is torch's own, over gloo, where every node has one rank, unless MPI carries its calls.
 
     Args:
         options: torch's: store, rank, size, timeout, name.
@@ -35,11 +36,14 @@ def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Any:
     """
     rank, size = options.group_rank, options.group_size
     place = Place(rank, size, options.global_ranks_in_group)
+    nodes = () if over_mpi else find_nodes(options.store, place, choose(chosen), options.timeout)
     group: Any
-    if not over_mpi and is_left_to_gloo(options.store, place, choose(chosen), options.timeout):
+    if has_lone_ranks(nodes):
         group = dist.ProcessGroup(options.store, rank, size)
     else:
         group = Group(options.store, rank, size, options=chosen)
+        if nodes:
+            group.span(nodes)
     if over_mpi:
         _exchange_over_mpi(group)
     gloo = dist.ProcessGroupGloo(options.store, rank, size, timeout=options.timeout)
@@ -80,9 +84,11 @@ def make_beside(
         options = None
     algorithms = choose(options)
     call = signature(make).bind(size, rank, ranks, beneath, *extras, **named)
-    is_plain = rank is not None and not over_mpi and _is_left_to_gloo(call.arguments, algorithms)
+    nodes: Nodes = ()
+    if rank is not None and not over_mpi:
+        nodes = _nodes_of(call.arguments, algorithms)
     plain = c10d.ProcessGroup
-    c10d.ProcessGroup = plain if is_plain else Group
+    c10d.ProcessGroup = plain if has_lone_ranks(nodes) else Group
     try:
         group_and_store = make(*call.args, **call.kwargs)
     finally:
@@ -90,6 +96,8 @@ def make_beside(
     group, store = group_and_store
     if isinstance(group, Group):
         group.algorithms.update(algorithms)
+        if nodes:
+            group.span(nodes)
         if over_mpi:
             _exchange_over_mpi(group)
     if isinstance(group, dist.ProcessGroup):
@@ -99,13 +107,13 @@ def make_beside(
     return group_and_store
 
 
-def _is_left_to_gloo(arguments: Mapping[str, Any], algorithms: Mapping[str, str]) -> bool:
-    """Whether gloo serves a group, given the arguments of torch's maker of groups; collective."""
+def _nodes_of(arguments: Mapping[str, Any], algorithms: Mapping[str, str]) -> Nodes:
+    """Return the nodes of a group, given the arguments of torch's maker of groups; collective."""
     place = Place(
         arguments["group_rank"], arguments["group_size"], arguments["global_ranks_in_group"]
     )
     store = c10d.PrefixStore(arguments["group_name"], arguments["store"])
-    return is_left_to_gloo(store, place, algorithms, arguments["timeout"])
+    return find_nodes(store, place, algorithms, arguments["timeout"])
 
 
 def _exchange_over_mpi(group: Group) -> None:

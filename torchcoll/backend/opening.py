@@ -29,7 +29,9 @@ def open_over_gloo(group: Any) -> Collectives:
     name = group.group_name
     if group.group_desc != "undefined":
         name = f"{group.group_desc} {name}"
-    return Collectives(TorchTransport(group.library, ranks=world_ranks(group)), name)
+    compares = group.spanning is None
+    transport = TorchTransport(group.library, ranks=world_ranks(group), compares=compares)
+    return Collectives(transport, name)
 
 
 def deadline_of(group: Any) -> float:
@@ -85,12 +87,16 @@ def wait_for_keys(store: Any, keys: Sequence[str], seconds: float, action: str) 
 
 
 def queue_of(opened: Any) -> Any:
-    """Return the queue that runs opened collectives without Python; None where there is none."""
+    """Return the queue that runs opened collectives without Python; None where there is none.
+
+    Ranks that compare a call by messages do so in Python.
+    """
     shared = opened.transport.shared
-    if shared is None or shared.mailbox is None:
+    has_mailbox = shared is not None and shared.mailbox is not None
+    if not has_mailbox and getattr(opened.transport, "compares", True):
         return None
     layout = TorchArrays().layout() if isinstance(opened, OverMpi) else None
-    return extension.queue(opened.plans.table, layout)
+    return extension.queue(opened.plans.table, opened.transport.size, layout)
 
 
 def open_over_mpi(group: Any) -> OverMpi:

@@ -1,22 +1,39 @@
-"""Find out whether the ranks of a new group lie on several nodes, where gloo serves its calls."""
+"""The calls of a group whose ranks lie on several nodes: by plans of ours, or by gloo.
+
+No rank asks another before a call. torch demands that all ranks make the same blocking calls, with
+the same lengths and dtypes. So all ranks count the calls of a key alike, and choose alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import torch
 from torch.distributed import distributed_c10d
 
+from mpicoll.backend import Nodes
+from mpicoll.calls.arguments import Arguments
 from mpicoll.calls.order import is_asked_for
+from mpicoll.calls.plan_cache import MOST_PLANS
+from mpicoll.errors import Unavailable, UnknownName, Unsupported
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, stated_node
+from mpicoll.notation.contract import collective
+from mpicoll.notation.elements import OPS
 from mpicoll.text.encoding import decode, encode
 from torchcoll.backend.opening import wait_for_keys
+from torchcoll.backend.tensors import Tensor, dtype_name
 
 # torch's stubs lack the store's prefix, and that it takes bytes.
 c10d: Any = distributed_c10d
 _PREFIX = "torchcoll/node"
+_REPEATS = 8
+"""Calls of a key that are gloo's: a plan takes about as long to make as so many calls."""
+_MOST_COUNTS = 4096
+"""Keys whose calls are counted: a program of more lengths makes few calls of each."""
 
 
 class Place(NamedTuple):
@@ -39,13 +56,13 @@ class _Member(NamedTuple):
     needs_schedules: bool
 
 
-def is_left_to_gloo(
+def find_nodes(
     store: Any, place: Place, algorithms: Mapping[str, str], timeout: timedelta
-) -> bool:
-    """Whether gloo serves all calls of a new group, as its ranks lie on several nodes; collective.
+) -> Nodes:
+    """Return the nodes of a new group, if there are several; collective.
 
-    A group is ours, wherever its ranks lie, if a rank has chosen an algorithm or asks for one order
-    of folding.
+    There are none if a rank has chosen an algorithm or asks for one order of folding, as gloo may
+    run no call of such a group.
 
     Args:
         store: of this group.
@@ -57,7 +74,7 @@ def is_left_to_gloo(
     """
     rank, size, ranks = place
     if size == 1:
-        return False
+        return ()
     needs_schedules = is_asked_for() or {*algorithms.values()} != {"auto"}
     node = stated_node(ranks[rank] if ranks else rank)
     members_store = c10d.PrefixStore(_PREFIX, store)
@@ -66,4 +83,104 @@ def is_left_to_gloo(
     wait_for_keys(members_store, keys, timeout.total_seconds(), "come to make this group")
     hosts, stated_nodes, needs = zip(*decode(members_store.multi_get(keys), _Member), strict=True)
     nodes, _ = group_by_node(hosts, stated_nodes)
-    return len(nodes) > 1 and not any(needs)
+    return () if any(needs) or len(nodes) == 1 else nodes
+
+
+def has_lone_ranks(nodes: Nodes) -> bool:
+    """Whether every node has one rank, so that gloo is as fast as any schedule."""
+    return bool(nodes) and max(map(len, nodes)) == 1
+
+
+class Key(NamedTuple):
+    """The properties of a call by which the ranks choose.
+
+    Attributes:
+        op: the operator; "sum" where nothing is reduced.
+        length: the elements of a vector or of a row.
+    """
+
+    name: str
+    op: str | None
+    root: int
+    dtype: torch.dtype
+    length: int
+
+
+class SpanningCalls:
+    """The blocking calls of a group on several nodes.
+
+    Our plans run the calls of a key from its eighth call on, if `auto` has a schedule for them.
+    gloo runs all others. A group has plans for the first 64 such keys.
+
+    Args:
+        opened: returns the group's collectives, with all its ranks.
+
+    Attributes:
+        planned: the keys whose calls our plans run.
+    """
+
+    def __init__(self, nodes: Nodes, opened: Callable[[], Any]) -> None:
+        self.nodes, self.size = nodes, sum(map(len, nodes))
+        self._opened = opened
+        self._counts: dict[Key, int] = {}
+        self.planned: set[Key] = set()
+
+    def count(self, name: str, part: Tensor | None, whole: Any, op: str | None, root: int) -> bool:
+        """Count a call, and return whether our plan runs it: the same on all ranks.
+
+        Args:
+            part: a vector, one row, or all rows of an alltoall; None for a barrier.
+            whole: the rows, as one tensor or a list; None where this rank has none.
+        """
+        if part is None:
+            return self._is_planned(Key(name, op, root, torch.uint8, 0))
+        length = part.numel()
+        if not length or not _fits(part, whole, self.size, name):
+            return False
+        if name == "alltoall":
+            length //= self.size
+        return self._is_planned(Key(name, op, root, part.dtype, length))
+
+    def _is_planned(self, key: Key) -> bool:
+        if key in self.planned:
+            return True
+        if len(self.planned) == MOST_PLANS:
+            return False
+        if len(self._counts) == _MOST_COUNTS:
+            self._counts.clear()
+        calls = self._counts[key] = self._counts.get(key, 0) + 1
+        if calls == _REPEATS and self._has_schedule(key):
+            self.planned.add(key)
+        return key in self.planned
+
+    def _has_schedule(self, key: Key) -> bool:
+        """Whether `auto` runs the calls of a key by a schedule; collective."""
+        opened = self._opened()
+        contract = collective(key.name)
+        arguments = Arguments(
+            contract, "auto", OPS[str(key.op)], key.root, None, None, None,
+            (key.length,), dtype_name(key.dtype), opened.rank, self.size, device="host",
+        )  # fmt: skip
+        for algorithm in opened.chooser.preferred(arguments):
+            if algorithm.startswith("native"):
+                return False
+            try:
+                opened.planner.check(replace(arguments, algorithm=algorithm))
+            except (Unavailable, Unsupported, UnknownName):
+                continue
+            return True
+        return False
+
+
+def _fits(part: Tensor, whole: Any, size: int, name: str) -> bool:
+    """Whether rows have the lengths of a call in which all ranks give as much.
+
+    gloo refuses others, on this rank alone.
+    """
+    if whole is None:
+        return True
+    length, dtype = part.numel(), part.dtype
+    if isinstance(whole, Tensor):
+        rows = 1 if name == "alltoall" else size
+        return whole.dtype == dtype and whole.numel() == rows * length and not length * rows % size
+    return len(whole) == size and all(row.dtype == dtype and row.numel() == length for row in whole)

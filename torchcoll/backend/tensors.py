@@ -36,6 +36,11 @@ def op_name(op: Any) -> str | None:
     return _OPS.get(hash(op))
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return our name of a dtype; that of bytes for one that only torch knows."""
+    return _BY_NAME.get(dtype, "uint8")
+
+
 @cache
 def reduces(op: str | None, dtype: torch.dtype) -> bool:
     """Whether we have an operator for a dtype."""
