@@ -88,6 +88,10 @@ class NodesDispatcher(Dispatcher):
             in_place=MPI.IN_PLACE, datatype=MPI.Datatype,
         )  # fmt: skip
 
+    def may_serve(self) -> bool:
+        """Whether some call may run a schedule; collective."""
+        return bool(self.algorithms) or self.chooser.may_choose_schedules()
+
     def _skip(self) -> bool:
         self.calls.begin(_UNREAD)
         return True

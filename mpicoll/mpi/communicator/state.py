@@ -198,9 +198,8 @@ def _dispatcher(comm: MPI.Intracomm, state: State) -> Dispatcher | None:
     wishes = state.wishes
     arguments = comm, wishes.algorithms, wishes.repeats, state.flight
     if len(state.nodes) > 1:
-        return NodesDispatcher(
-            *arguments, state.nodes, _admit, is_fixed=wishes.is_fixed
-        )  # fmt: skip
+        across = NodesDispatcher(*arguments, state.nodes, _admit, is_fixed=wishes.is_fixed)
+        return across if across.may_serve() else None
     if not _has_room(comm):
         return None
     dispatcher = Dispatcher(*arguments)

@@ -84,10 +84,11 @@ def test_auto_chooses_by_its_table_after_the_first_calls(
     alone: Comm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A short broadcast is ours by the table, an allreduce is MPI's."""
+    if alone.size < 4:
+        pytest.skip("MPI serves groups with one rank on each node")
     monkeypatch.delenv(FORCED)
     monkeypatch.delenv(WARMUP)
-    for table in ("BETWEEN_NODES", "LEVELS"):
-        monkeypatch.setattr(shipped, table, {"broadcast": ((np.inf, 64, "two_level"),)})
+    monkeypatch.setattr(shipped, "LEVELS", {"broadcast": ((np.inf, 64, "two_level"),)})
     for _ in range(20):
         np.testing.assert_array_equal(bcast(alone), bcast(MPI.COMM_WORLD))
         np.testing.assert_array_equal(allreduce(alone), allreduce(MPI.COMM_WORLD))

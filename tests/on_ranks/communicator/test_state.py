@@ -22,7 +22,6 @@ from mpicoll import Comm  # noqa: E402
 from mpicoll.errors import CollectiveError  # noqa: E402
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 from mpicoll.mpi.communicator import state  # noqa: E402
-from mpicoll.selection import shipped  # noqa: E402
 
 
 def test_many_communicators_are_mpis(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
@@ -117,17 +116,17 @@ def test_a_freed_communicator_makes_no_calls_of_the_next_one() -> None:
 def test_nothing_is_made_for_calls_that_are_mpis_on_several_nodes(
     monkeypatch: pytest.MonkeyPatch, comm: Any
 ) -> None:
-    """The table of `auto` leaves its calls to MPI, so no call makes a transport."""
+    """One rank on each node: `auto` leaves its calls to MPI, so no call makes anything."""
     if comm.size == 1:
         pytest.skip("MPI serves one rank")
     monkeypatch.setenv(RANKS_PER_NODE, "1")
-    monkeypatch.setattr(shipped, "BETWEEN_NODES", {})
     across = comm.Dup()
     for call in (allreduce, bcast, allgather):
         check(across, call)
     assert across.allreduce(across.rank, MPI.MAX) == across.size - 1
     assert len(_state(across).nodes) == comm.size
-    assert _state(across).dispatcher.transport is None
+    assert _state(across).is_mpi
+    assert _state(across).dispatcher is None
     across.Free()
 
 
