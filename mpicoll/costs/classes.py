@@ -89,7 +89,7 @@ def classes_of(pattern: Pattern, topology: Topology) -> Classes:
     rounds = _spread(pattern.base[kind], np.diff(pattern.base)[kind])
     count = np.diff(pattern.first)[rounds]
     path, links, link_count, intra_node = _paths(
-        pattern, topology, colors, len(lead), np.where(sends, rank[owner], peers),
+        topology, colors, len(lead), np.where(sends, rank[owner], peers),
         np.where(sends, peers, rank[owner]), sends,
     )  # fmt: skip
     return Classes(
@@ -192,12 +192,11 @@ def _partners(
 
 
 def _paths(
-    pattern: Pattern, topology: Topology, colors: Ints, count: int, sources: Ints, targets: Ints,
-    sends: Flags,
+    topology: Topology, colors: Ints, count: int, sources: Ints, targets: Ints, sends: Flags
 ) -> tuple[Ints, Ints, int, Flags]:  # fmt: skip
     """Return the links of each sent message, how many there are, and which ones use memory.
 
-    A link of a group becomes that of its color: links are numbered by direction, then by unit.
+    A link of a group becomes that of its color: links are numbered by direction, then by group.
     """
     lengths, links = np.zeros(len(sends), np.int64), [np.empty(0, np.int64)]
     intra_node = np.zeros(len(sends), bool)
@@ -214,10 +213,8 @@ def _paths(
     joined = np.concatenate(links)
     if count == len(colors):
         return path, joined, topology.links, intra_node
-    units = pattern.groups.units
-    per_unit = topology.links // (2 * units * len(colors)) if units else 1
+    per_group = topology.links // (2 * len(colors))
     direction, link = np.divmod(joined, max(1, topology.links // 2))
-    unit, lane = np.divmod(link, max(1, per_unit))
-    color = colors[unit // max(1, units)]
-    joined = ((direction * count + color) * units + unit % max(1, units)) * per_unit + lane
-    return path, joined, 2 * count * units * per_unit, intra_node
+    group, lane = np.divmod(link, max(1, per_group))
+    joined = (direction * count + colors[group]) * per_group + lane
+    return path, joined, 2 * count * per_group, intra_node

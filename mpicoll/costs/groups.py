@@ -22,14 +22,12 @@ class Groups:
         ranks: all ranks, group by group.
         first: where each group begins in `ranks`, and the end.
         group, place: of each rank, its group and its place there.
-        units: the nodes that a group consists of; 0 where it consists of none.
     """
 
     ranks: Ints
     first: Ints
     group: Ints
     place: Ints
-    units: int
 
     @property
     def count(self) -> int:
@@ -59,10 +57,10 @@ class Groups:
         return ranks
 
 
-def grouped(groups: Sequence[Sequence[int]], units: int) -> Groups:
+def grouped(groups: Sequence[Sequence[int]]) -> Groups:
     """Return groups of ranks as arrays.
 
-    >>> grouped(((0, 1), (2,)), 1).place.tolist()
+    >>> grouped(((0, 1), (2,))).place.tolist()
     [0, 1, 0]
     """
     widths = np.fromiter(map(len, groups), np.int64, len(groups))
@@ -71,7 +69,7 @@ def grouped(groups: Sequence[Sequence[int]], units: int) -> Groups:
     group, place = np.empty_like(ranks), np.empty_like(ranks)
     group[ranks] = np.repeat(np.arange(len(groups)), widths)
     place[ranks] = np.arange(len(ranks)) - np.repeat(first[:-1], widths)
-    return Groups(ranks, first, group, place, units)
+    return Groups(ranks, first, group, place)
 
 
 def divisions(algorithm: Algorithm, size: int, nodes: Nodes) -> Iterator[Groups]:
@@ -79,11 +77,11 @@ def divisions(algorithm: Algorithm, size: int, nodes: Nodes) -> Iterator[Groups]
 
     These are the nodes, pairs of nodes, and on nodes of one rank the groups of `lenders`.
     """
-    yield grouped(nodes, 1)
+    yield grouped(nodes)
     if len(nodes) > 2 and len(nodes) % 2 == 0:
         pairs = zip(nodes[::2], nodes[1::2], strict=True)
-        yield grouped([first + second for first, second in pairs], 2)
+        yield grouped([first + second for first, second in pairs])
     if len(nodes) == size and size & (size - 1):
         radix = int(algorithm.parameters.get("radix", 2))
         # The last of a group goes on for the others.
-        yield grouped([group[::-1] for group in lenders(size, radix)], 0)
+        yield grouped([group[::-1] for group in lenders(size, radix)])

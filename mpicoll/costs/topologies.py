@@ -91,8 +91,8 @@ class Nodes(Topology):
         )
 
     def permits(self, groups: RankGroups) -> bool:
-        """Whether groups consist of nodes."""
-        return self.consists_of(groups)
+        """Whether groups are the nodes."""
+        return self.divides_into(groups)
 
     def cuts(self, root: int) -> Iterator[Cut]:
         """Yield every node."""
@@ -179,8 +179,8 @@ class FatTree(Topology):
         return _links_where(source_leaf != target_leaf, up, down)
 
     def permits(self, groups: RankGroups) -> bool:
-        """Whether groups consist of leaves, and all leaves choose spines alike."""
-        return self.radix % self.spines == 0 and self.consists_of(groups)
+        """Whether groups are the leaves, and all leaves choose spines alike."""
+        return self.radix % self.spines == 0 and self.divides_into(groups)
 
     def cuts(self, root: int) -> Iterator[Cut]:
         """Yield the first leaf, and the first half of them."""

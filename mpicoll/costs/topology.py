@@ -89,18 +89,16 @@ class Topology:
     def permits(self, groups: Groups) -> bool:
         """Whether any two of these groups, if as wide, use links that are alike.
 
-        Then there are as many links up and down for each of the topology's `groups`, of which
-        these groups consist: numbered by direction, then by group.
+        Then they are the topology's `groups`, and each has as many links up and as many down:
+        these are numbered by direction, then by group.
         """
         return not self.links
 
-    def consists_of(self, groups: Groups) -> bool:
-        """Whether these groups consist of this topology's `groups`."""
-        units = grouped(self.groups, 1)
-        return (
-            groups.units > 0
-            and np.array_equal(groups.ranks, units.ranks)
-            and np.array_equal(groups.first, units.first[:: groups.units])
+    def divides_into(self, groups: Groups) -> bool:
+        """Whether these groups are this topology's `groups`."""
+        units = grouped(self.groups)
+        return np.array_equal(groups.ranks, units.ranks) and np.array_equal(
+            groups.first, units.first
         )
 
     def cuts(self, root: int) -> Iterator[Cut]:

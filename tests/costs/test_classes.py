@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from catalogue import CATALOGUE
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mpicoll.algorithms.registry import Algorithm, find
@@ -57,6 +57,7 @@ def without_classes(topology: Topology) -> Topology:
     st.sampled_from(CATALOGUE), st.integers(1, 24), st.integers(0, 5), models,
     st.integers(0, 10**9), st.booleans(),
 )  # fmt: skip
+@example(find("allreduce", "swing"), 24, 4, Hockney(1e-6, 1e-9, ports=None), 12_000, False)
 def test_the_price_of_the_classes_is_that_of_all_ranks(
     algorithm: Algorithm, size: int, index: int, model: Model, nbytes: int, ends: bool
 ) -> None:
