@@ -190,8 +190,9 @@ def _differs(local: CallPosition, state: CallState) -> bool:
     here = remote if remote.epoch == local.epoch else CallPosition(local.epoch)
     if remote.epoch > local.epoch:
         return False
-    plan = here.plan_of(local.number)
-    if plan is not None and plan != local.plan:
+    number = min(here.number, local.number)
+    plans = {local.plan_of(number), here.plan_of(number)} - {None}
+    if len(plans) > 1:
         return True
     completed = here.number - (not here.is_complete)
     return completed < local.number and state.exchanges > local.epoch

@@ -27,9 +27,10 @@ def in_own_call(ask: Callable[[Sequence[int]], list[CallState | None]]) -> Calls
         pytest.param(CallPosition(5, 3, False, 7), 5, False, id="in the same call"),
         pytest.param(CallPosition(5, 3, False, 8), 5, True, id="in another call"),
         pytest.param(CallPosition(5, 3, False, 7), 6, True, id="left the call for an exchange"),
-        pytest.param(CallPosition(5, 2, True, 8), 5, False, id="has not come yet"),
-        pytest.param(CallPosition(5, 2, False, 8), 5, False, id="in the call before"),
-        pytest.param(CallPosition(5, 2, True, 8), 6, True, id="in an exchange instead"),
+        pytest.param(CallPosition(5, 2, True, 6), 5, False, id="has not come yet"),
+        pytest.param(CallPosition(5, 2, False, 6), 5, False, id="in the call before"),
+        pytest.param(CallPosition(5, 2, False, 9), 5, True, id="in another call before"),
+        pytest.param(CallPosition(5, 2, True, 6), 6, True, id="in an exchange instead"),
         pytest.param(CallPosition(5, 3, True, 7), 6, False, id="exchanges after the call"),
         pytest.param(CallPosition(5, 4, False, 8), 5, False, id="in the call after"),
         pytest.param(CallPosition(5, 4, False, 8, (7,)), 5, False, id="made the same call before"),
@@ -57,7 +58,7 @@ def test_what_another_rank_says(other: CallPosition, exchanges: int, differs: bo
 @pytest.mark.parametrize(
     ("other", "exchanges", "is_behind"),
     [
-        pytest.param(CallPosition(5, 2, True, 8), 5, True, id="has not come yet"),
+        pytest.param(CallPosition(5, 2, True, 6), 5, True, id="has not come yet"),
         pytest.param(CallPosition(4, 3, False, 8), 5, True, id="comes from an exchange in a call"),
         pytest.param(CallPosition(5, 3, False, 8), 5, True, id="in another call"),
         pytest.param(OWN, 6, True, id="has left the call for an exchange"),

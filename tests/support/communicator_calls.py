@@ -159,6 +159,21 @@ def bcast_differently(comm: Any) -> Any:
     return x
 
 
+class NoBuffer:
+    """An array that is no buffer of Python's, as those on GPUs."""
+
+    def __init__(self, array: Any) -> None:
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
+def gather_no_buffer(comm: Any) -> Any:
+    """The root alone gives arrays that NumPy cannot view as buffers."""
+    out = np.empty((comm.size, 3)) if comm.rank == 0 else None
+    x = local_array(comm)
+    comm.Gather(NoBuffer(x) if comm.rank == 0 else x, out if out is None else NoBuffer(out))
+    return out
+
+
 def gather(comm: Any) -> Any:
     out = np.empty((comm.size, 3)) if comm.rank == 0 else None
     comm.Gather(local_array(comm), out)
@@ -346,7 +361,7 @@ SERVED_CALLS = {
     "Alltoallv in place": alltoallv_in_place, "Reduce_scatter alone": reduce_scatter_own,
     "exclusive or": logical, "datatype on one rank": bcast_differently,
     "blocks apart": allgatherv_apart, "Gatherv apart": gatherv_apart,
-    "Alltoallv apart": alltoallv_apart,
+    "Alltoallv apart": alltoallv_apart, "no buffer": gather_no_buffer,
 }  # fmt: skip
 MPI_CALLS = {
     "pairs": pairs, "operator": user_operator(False), "commutative operator": user_operator(True),

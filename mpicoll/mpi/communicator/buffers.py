@@ -211,7 +211,7 @@ def check_block(spec: Any, blocks: int, *, written: bool) -> None:
         raise Refused(str(error)) from error
     memory, count, displacement, _ = _parts(spec, list | tuple)
     if blocks and memory is not None and count is None and not displacement:
-        length, size = _array(memory).nbytes, datatype(spec).Get_size()
+        length, size = MPI.buffer(memory).nbytes, datatype(spec).Get_size()
         if size and length // size % blocks:
             raise Refused(f"{length // size} elements are no {blocks} blocks")
 
@@ -240,8 +240,12 @@ def datatype(spec: Any) -> MPI.Datatype:
 
 def _code(memory: Any) -> str:
     """Return the code by which mpi4py infers the datatype of an array."""
-    interface = getattr(memory, "__cuda_array_interface__", None)
-    return _array(memory).dtype.char if interface is None else np.dtype(interface["typestr"]).char
+    try:
+        return _array(memory).dtype.char
+    except TypeError:  # no buffer of Python's
+        interface = getattr(memory, "__cuda_array_interface__", None)
+        dtype = np.from_dlpack(memory).dtype if interface is None else interface["typestr"]
+        return np.dtype(dtype).char
 
 
 def dtype_of(kind: MPI.Datatype) -> np.dtype[Any] | None:

@@ -109,19 +109,6 @@ def test_a_plan_is_made_without_a_message_to_another_node(
     assert len(signatures(alone)) == 2
 
 
-def test_ranks_may_remember_other_calls_of_mpis(alone: Comm) -> None:
-    """One rank has forgotten which calls are MPI's, and none of the plans that all ranks cache."""
-    alone.Barrier()
-    for turn in range(1, 200):
-        if alone.rank == 0:
-            alone.Get_attr(state._key()).dispatcher.table.forget(None)
-        alone.Scan(np.ones(turn), np.empty(turn))
-        alone.Scan(np.ones(1), np.empty(1))
-        x = np.ones(1 + turn % 23)
-        alone.Allreduce(x, out := np.empty_like(x))
-        assert out[0] == alone.size
-
-
 DIFFERENT: dict[str, Callable[[Comm, int], object]] = {
     "count": lambda comm, odd: comm.Allreduce(np.ones(4 + odd), np.ones(4 + odd)),
     "count of the root": lambda comm, odd: comm.Bcast(np.ones(4 + odd), comm.size - 1),
