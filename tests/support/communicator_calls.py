@@ -359,10 +359,14 @@ SERVED_CALLS = {
     "Gatherv in place": gatherv_in_place, "Gatherv of bytes": gatherv_bytes,
     "Scatterv": scatterv, "Scatterv in place": scatterv_in_place, "Alltoallv": alltoallv,
     "Alltoallv in place": alltoallv_in_place, "Reduce_scatter alone": reduce_scatter_own,
-    "exclusive or": logical, "datatype on one rank": bcast_differently,
-    "blocks apart": allgatherv_apart, "Gatherv apart": gatherv_apart,
-    "Alltoallv apart": alltoallv_apart, "no buffer": gather_no_buffer,
+    "exclusive or": logical,
 }  # fmt: skip
+PACKED_CALLS = {
+    "datatype on one rank": bcast_differently, "blocks apart": allgatherv_apart,
+    "Gatherv apart": gatherv_apart, "Alltoallv apart": alltoallv_apart,
+    "no buffer": gather_no_buffer,
+}  # fmt: skip
+"""Ours on several nodes, where a rank packs what it alone knows of its buffers."""
 MPI_CALLS = {
     "pairs": pairs, "operator": user_operator(False), "commutative operator": user_operator(True),
     "long double": long_double,

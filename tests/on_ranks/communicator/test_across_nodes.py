@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from communicator_calls import (
     MPI_CALLS,
+    PACKED_CALLS,
     SERVED_CALLS,
     allreduce,
     bcast,
@@ -62,9 +63,9 @@ def alone(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Comm:
     return _made(monkeypatch, 2 if c.size > 2 else 1)
 
 
-@pytest.mark.parametrize("name", [*SERVED_CALLS, *MPI_CALLS])
+@pytest.mark.parametrize("name", [*SERVED_CALLS, *MPI_CALLS, *PACKED_CALLS])
 def test_every_call_gives_what_mpi_gives(across: Comm, name: str) -> None:
-    check(across, {**SERVED_CALLS, **MPI_CALLS}[name])
+    check(across, {**SERVED_CALLS, **MPI_CALLS, **PACKED_CALLS}[name])
 
 
 def test_calls_of_equal_rows_are_ours(across: Comm) -> None:

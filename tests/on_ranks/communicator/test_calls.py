@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicator_calls import MPI_CALLS, SERVED_CALLS, allreduce, check, signatures
+from communicator_calls import (
+    MPI_CALLS,
+    PACKED_CALLS,
+    SERVED_CALLS,
+    allreduce,
+    check,
+    signatures,
+)
 
 MPI = pytest.importorskip("mpi4py.MPI")
 
@@ -20,16 +27,16 @@ def test_what_is_ours_gives_what_mpi_gives(comm: Any, name: str) -> None:
     assert any(each.plan is not None for each in signatures(comm)) == (comm.size > 1)
 
 
-@pytest.mark.parametrize("name", MPI_CALLS)
-def test_what_only_mpi_can_fold_is_mpis(comm: Any, name: str) -> None:
-    check(comm, MPI_CALLS[name])
+@pytest.mark.parametrize("name", [*MPI_CALLS, *PACKED_CALLS])
+def test_what_mpi_alone_folds_or_reads_faster_is_mpis(comm: Any, name: str) -> None:
+    check(comm, {**MPI_CALLS, **PACKED_CALLS}[name])
     assert all(each.plan is None for each in signatures(comm))
 
 
 def test_calls_of_both_kinds_alternate(comm: Any) -> None:
     """Interleaved on one communicator, and where one rank gives now an array, now a datatype."""
     for _ in range(3):
-        for call in (*SERVED_CALLS.values(), *MPI_CALLS.values()):
+        for call in (SERVED_CALLS | MPI_CALLS | PACKED_CALLS).values():
             np.testing.assert_array_equal(call(comm), call(MPI.COMM_WORLD))
 
 
