@@ -107,9 +107,9 @@ def _serving(collective: str, size: int) -> list[Algorithm]:
 
 @cache
 def _has_one_port(collective: str, text: str, size: int) -> bool:
-    """Whether no rank sends, or receives, two messages in a round."""
-    algorithm = find(collective, text)
-    rounds = [step for rank in range(size) for step in algorithm.rounds(rank, size)]
+    """Whether no rank sends, or receives, two messages in a round; each rank is on its own node."""
+    algorithm, nodes = find(collective, text), tuple((rank,) for rank in range(size))
+    rounds = [step for rank in range(size) for step in algorithm.rounds(rank, size, nodes=nodes)]
     kinds = [[type(op) for op in step] for step in rounds]
     return all(kind.count(Send) <= 1 and kind.count(Receive) <= 1 for kind in kinds)
 

@@ -102,7 +102,7 @@ def test_a_terminal_shows_the_algorithm_and_the_size_that_are_priced() -> None:
         os.close(end)
         shown = "".join(_read(terminal))
         assert run.stdout is not None and "ring" in run.stdout.read()
-    assert re.search(r"ring, [\d.]+ ?[KMG]?i?B?.*0/1", shown), shown
+    assert re.search(r"ring, [\d.]+ ?[KMG]?i?B?.*[01]/1", shown), shown
 
 
 def test_a_long_ranking_names_its_algorithms_where_there_is_no_terminal(
