@@ -51,7 +51,9 @@ class CachedPlan:
 
     def fail(self, error: BaseException) -> None:
         """Take the error by which this rank has left a run in its middle."""
-        self.plan.fail(error)
+        for plan in (self.plan, *self.signals):
+            if plan is not None:
+                plan.fail(error)
         if self.private_comm is not None and not self.private_comm.left:
             self.private_comm.leave(error)
 

@@ -47,7 +47,7 @@ def test_a_table_is_measured_on_gpus(g: Collectives, tmp_path: Path) -> None:
     """`auto` of arrays there reads it, and no other's."""
     path = Path(g.exchange(str(tmp_path / "table.json"))[0])
     wanted = Wanted(("allreduce",), (), (4096,), device=CUDA)
-    given = (g.backend,), 1.0, path, 0.0, None
+    given = (g.backend,), 20.0, path, 0.0, None
     tuning.run(tuning.Options(wanted, *given, resume=False), {g.backend: lambda interface: g})
     key = g.backend, g.transport.library, layout(g.nodes), path
     gpu = g.transport.arrays.gpu_name(g.gpu())
