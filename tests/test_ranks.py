@@ -53,6 +53,7 @@ LAUNCHES = {
     ),
     ("mpi4py", 3): (
         PLANS,
+        ACROSS,
         EVERY,
         *COMMUNICATOR,
         OBJECTS,
@@ -66,7 +67,7 @@ LAUNCHES = {
         ENVIRONMENT,
         WAITS,
     ),
-    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, ACROSS),
+    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM),
     ("torch", 1): (EVERY,),
     ("torch", 2): (
         DTYPES,
