@@ -53,7 +53,6 @@ LAUNCHES = {
     ),
     ("mpi4py", 3): (
         PLANS,
-        ACROSS,
         EVERY,
         *COMMUNICATOR,
         OBJECTS,
@@ -67,7 +66,7 @@ LAUNCHES = {
         ENVIRONMENT,
         WAITS,
     ),
-    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM),
+    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, ACROSS),
     ("torch", 1): (EVERY,),
     ("torch", 2): (
         DTYPES,

@@ -128,8 +128,8 @@ def _barrier(calls: RandomCalls) -> Result:
 
 
 def _nonblocking(calls: RandomCalls) -> Result:
-    out = calls.zeros(calls.length)
-    calls.comm.Iallreduce(calls.values(calls.rank), out, MPI.MAX).Wait()
+    x, out = calls.values(calls.rank), calls.zeros(calls.length)
+    calls.comm.Iallreduce(x, out, MPI.MAX).Wait()
     return out, np.max([calls.values(rank) for rank in range(calls.size)], axis=0)
 
 
