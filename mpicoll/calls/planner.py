@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -149,6 +149,18 @@ class Planner:
                 self._schedules.clear()
             self._schedules[key] = chosen.rounds(rank, size, root, nodes, counts)
         return self._schedules[key]
+
+    def schedule(self, arguments: Arguments, names: Iterable[str]) -> str | None:
+        """Return the first algorithm that serves a call, None where a native comes first."""
+        for text in names:
+            if text.startswith("native"):
+                return None
+            try:
+                self.check(replace(arguments, algorithm=text))
+            except (Unavailable, Unsupported, UnknownName):
+                continue
+            return text
+        return None
 
     # -- building -------------------------------------------------------------------
 

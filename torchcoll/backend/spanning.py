@@ -7,7 +7,6 @@ the same lengths and dtypes. So all ranks count the calls of a key alike, and ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -18,7 +17,6 @@ from mpicoll.backend import Nodes
 from mpicoll.calls.arguments import Arguments
 from mpicoll.calls.order import is_asked_for
 from mpicoll.calls.plan_cache import MOST_PLANS
-from mpicoll.errors import Unavailable, UnknownName, Unsupported
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, stated_node
 from mpicoll.notation.contract import collective
@@ -161,15 +159,8 @@ class SpanningCalls:
             contract, "auto", OPS[str(key.op)], key.root, None, None, None,
             (key.length,), dtype_name(key.dtype), opened.rank, self.size, device="host",
         )  # fmt: skip
-        for algorithm in opened.chooser.preferred(arguments):
-            if algorithm.startswith("native"):
-                return False
-            try:
-                opened.planner.check(replace(arguments, algorithm=algorithm))
-            except (Unavailable, Unsupported, UnknownName):
-                continue
-            return True
-        return False
+        names = opened.chooser.preferred(arguments)
+        return opened.planner.schedule(arguments, names) is not None
 
 
 def _fits(part: Tensor, whole: Any, size: int, name: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,21 +22,14 @@ from mpicoll.calls.planner import Planner
 from mpicoll.calls.routes import Routes
 from mpicoll.engine import extension
 from mpicoll.engine.plan import Plan
-from mpicoll.errors import (
-    ArgumentError,
-    CollectiveError,
-    RankLost,
-    Unavailable,
-    UnknownName,
-    Unsupported,
-)
+from mpicoll.errors import ArgumentError, CollectiveError, RankLost
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.notes import GROUP
 from mpicoll.mpi.arrays import MpiArrays
-from mpicoll.mpi.communicator.buffers import Refused, WrongLength
+from mpicoll.mpi.communicator.buffers import WrongLength
 from mpicoll.mpi.communicator.dispatcher import Dispatcher, Signature, exchange_items, mpi_deadline
 from mpicoll.mpi.communicator.reading import Call, Reading
-from mpicoll.mpi.communicator.uneven import PART_READERS, read
+from mpicoll.mpi.communicator.uneven import PART_READERS
 from mpicoll.mpi.transport import LIBRARY, MpiTransport
 from mpicoll.peers.calls import BEGUN, Calls
 from mpicoll.selection.auto import AutoChooser
@@ -112,21 +106,11 @@ class NodesDispatcher(Dispatcher):
             at.unpack()
         return is_mpi
 
-    def _read(
-        self, at: Reading, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any
-    ) -> Any:  # fmt: skip
-        try:
-            return read(at, name, x, out, op, root, counts)
-        except Refused:
-            raise
-        except WrongLength as error:
-            if self.transport is None:
-                return None
+    def _refuse(self, name: str, error: Exception) -> None:
+        if isinstance(error, WrongLength) and self.transport is not None:
             refused = ArgumentError(f"{name}: {error}")
             self._leave_group(refused)
             raise refused from error
-        except Exception:  # MPI folds no such datatype, or refuses an argument
-            return None
 
     def _checked(self, call: Call | None) -> Arguments | None:
         arguments = super()._checked(call)
@@ -181,19 +165,18 @@ class NodesDispatcher(Dispatcher):
         """
         if self.is_fixed and arguments.collective.reduces:
             return None
-        for text in self._preferred(arguments):
-            if text.startswith("native") or not self._is_open():
-                return None
-            trial = replace(arguments, algorithm=text)
-            try:
-                self.planner.check(trial)
-            except (Unavailable, Unsupported, UnknownName):
-                if arguments.algorithm != "auto":
-                    raise
-                continue
-            name, _, route = text.partition("@")
-            return f"{name}@{self.planner.routes.check(trial, route)}"
-        return None
+        names = self._preferred(arguments)
+        first = next(names, "native")
+        if first.startswith("native") or not self._is_open():
+            return None
+        if arguments.algorithm != "auto":
+            self.planner.check(replace(arguments, algorithm=first))
+        text = self.planner.schedule(arguments, chain([first], names))
+        if text is None:
+            return None
+        name, _, route = text.partition("@")
+        trial = replace(arguments, algorithm=text)
+        return f"{name}@{self.planner.routes.check(trial, route)}"
 
     def _preferred(self, arguments: Arguments) -> Iterator[str]:
         """Yield the algorithms in the order in which to try them; collective when first asked."""

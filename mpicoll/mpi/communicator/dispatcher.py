@@ -262,8 +262,12 @@ class Dispatcher(PlanCache[Signature]):
             return read(at, name, x, out, op, root, counts)
         except Refused:
             raise
-        except Exception:  # whatever is wrong, MPI's own method says it
+        except Exception as error:  # whatever is wrong, MPI's own method says it
+            self._refuse(name, error)
             return None
+
+    def _refuse(self, name: str, error: Exception) -> None:
+        """Take the error of a buffer that cannot be read, before the call goes to MPI."""
 
     def _intern(self, counts: tuple[int, ...]) -> tuple[int, ...]:
         """Return the first tuple with these numbers: calls are found by objects, not by values."""
