@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from mpicoll.algorithms.levels import (
+    Runs,
     by_rows,
     fine,
     inside,
@@ -16,7 +18,7 @@ from mpicoll.algorithms.levels import (
     split,
     way_back,
 )
-from mpicoll.algorithms.registry import Nodes, Pairs, Rows, algorithm, find
+from mpicoll.algorithms.registry import Algorithm, Nodes, Pairs, Rows, algorithm, find
 from mpicoll.notation.schedule import Block, Schedule, reverse, then
 
 
@@ -187,10 +189,21 @@ def scatter(
     )
 
 
+def _whole_rows(size: int, *inner: Algorithm) -> int:
+    """Return into how many blocks to cut all rows, each into as many, so that others fit inside."""
+    return -(-fine(size, *inner) // size) * size
+
+
+def _runs_of_rows(node: Sequence[int], nodes: Nodes, parts: int) -> tuple[Runs, Runs]:
+    """Return the blocks of each rank of a node, and of each node, of `parts` blocks per row."""
+    node_rows = by_rows([rows_of([member], parts) for member in node])
+    return node_rows, by_rows([rows_of(members, parts) for members in nodes])
+
+
 def _cut(size: int, local: str, across: str, back: str) -> int:
     """Return a multiple of the number of ranks that suits all three parts."""
     home = find("broadcast", way_back("broadcast", local, back))
-    return -(-fine(size, find("allgather", across), home) // size) * size
+    return _whole_rows(size, find("allgather", across), home)
 
 
 @algorithm("allgather", name="two_level", blocks=_cut)
@@ -213,8 +226,7 @@ def allgather(
     """
     heads, node, count = leaders(nodes), node_of(rank, nodes), _cut(size, local, across, back)
     parts = count // size
-    node_rows = by_rows([rows_of([member], parts) for member in node])
-    bundles = by_rows([rows_of(members, parts) for members in nodes])
+    node_rows, bundles = _runs_of_rows(node, nodes, parts)
     return then(
         inside(
             node, rank, "gather", local, node[0], node_rows, rows=lambda at: counts[at // parts]
@@ -226,7 +238,7 @@ def allgather(
 
 def _cut_to_scatter(size: int, local: str, across: str, back: str) -> int:
     """Return a multiple of the number of ranks that suits a reduce, and a reduce_scatter."""
-    return -(-fine(size, find("reduce", local), find("reduce_scatter", across)) // size) * size
+    return _whole_rows(size, find("reduce", local), find("reduce_scatter", across))
 
 
 @algorithm("reduce_scatter", name="two_level", blocks=_cut_to_scatter)
@@ -248,14 +260,10 @@ def reduce_scatter(
     send(2, 2, 3) recv(2, from1[0], from1[1]) fold_right(0, from1[0]) fold_right(1, from1[1])
     send(1, 1)
     """
-    heads, node, count = (
-        leaders(nodes),
-        node_of(rank, nodes),
-        _cut_to_scatter(size, local, across, back),
-    )
+    heads, node = leaders(nodes), node_of(rank, nodes)
+    count = _cut_to_scatter(size, local, across, back)
     parts = count // size
-    node_rows = by_rows([rows_of([member], parts) for member in node])
-    bundles = by_rows([rows_of(members, parts) for members in nodes])
+    node_rows, bundles = _runs_of_rows(node, nodes, parts)
     return then(
         inside(node, rank, "reduce", local, node[0], split(range(count))),
         inside(heads, rank, "reduce_scatter", across, heads[0], bundles),
