@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from launcher import LIMIT
+from study_environments import small_study
 
 from mpicoll import LaunchError
 from mpicoll.algorithms.registry import find
@@ -213,24 +214,10 @@ def test_prices_on_the_measured_network_are_right(tmp_path: Path) -> None:
     raise AssertionError(f"prices over times: {ratios}")
 
 
-STUDY = """
-launches = 1
-seconds = 0.1
-environments = [{ name = "mpich", algorithms = ["none"] }]
-[factors]
-collectives = ["allreduce"]
-algorithms = ["ring"]
-sizes = ["64"]
-ranks = [2]
-ranks_per_node = [1]
-pairs = false
-"""
-
-
 @needs_hosts
 def test_a_study_runs_on_all_hosts(tmp_path: Path) -> None:
     """It is started once, and the mpirun of each launch places the ranks on the hosts."""
-    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "study.toml").write_text(small_study("mpich", 0.1))
     command = [sys.executable, "-m", "mpicoll.hosts", "-H", "2", "-p", "2", "--once", "--",
                "-m", "mpicoll.study", "study.toml", "-o", "study"]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from launcher import LIMIT
 from minislurm import CORES, NODES, Cluster, cluster, missing, search_path, wait_until
+from study_environments import small_study
 
 from mpicoll.records.lines import CaseRecord, PairRecord
 from mpicoll.records.reading import load, only
@@ -300,24 +301,10 @@ def test_a_program_that_hangs_gets_a_post_mortem(slurm: Cluster, tmp_path: Path)
     assert "in load_data" in report and "on host1" in report
 
 
-STUDY = """
-launches = 1
-seconds = 0.3
-environments = [{ name = "here", algorithms = ["none"] }]
-[factors]
-collectives = ["allreduce"]
-algorithms = ["ring"]
-sizes = ["64"]
-ranks = [2]
-ranks_per_node = [1]
-pairs = false
-"""
-
-
 @pytest.mark.slurm
 def test_a_study_runs_in_an_allocation(slurm: Cluster, tmp_path: Path) -> None:
     """Each launch is a job step, which places the ranks on the nodes."""
-    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "study.toml").write_text(small_study("here", 0.3))
     output = submit(slurm, tmp_path, "study.sbatch", "study.toml").end()
     assert "findings.md" in output
     found = records(tmp_path, "mpicoll-study-*/launches/here-2-of-1-choice-000.jsonl")

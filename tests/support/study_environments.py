@@ -26,3 +26,19 @@ def write_interpreter(folder: Path, vendor: str = "MPICH") -> Path:
     facts = Facts(vendor, f"{vendor} 5", mpicoll=True, torch=False)
     answer = msgspec.json.encode(facts).decode()
     return write_program(folder / "python", f"echo >> {folder / 'starts'}\necho '{answer}'")
+
+
+def small_study(environment: str, seconds: float) -> str:
+    """Return the description of a study of one launch on two nodes, one rank on each."""
+    return f"""
+launches = 1
+seconds = {seconds}
+environments = [{{ name = "{environment}", algorithms = ["none"] }}]
+[factors]
+collectives = ["allreduce"]
+algorithms = ["ring"]
+sizes = ["64"]
+ranks = [2]
+ranks_per_node = [1]
+pairs = false
+"""
