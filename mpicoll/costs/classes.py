@@ -156,7 +156,7 @@ def _mix(hashes: Ints, colors: Ints) -> Ints:
 
 
 def _renumbered(colors: Ints) -> tuple[Ints, Ints]:
-    """Return colors numbered in the order in which they appear, and the first place of each."""
+    """Number colors by first appearance; return the numbers, and the first place of each color."""
     _, first, inverse = np.unique(colors, return_index=True, return_inverse=True)
     number = np.empty_like(first)
     number[np.argsort(first)] = np.arange(len(first))

@@ -73,7 +73,7 @@ def grouped(groups: Sequence[Sequence[int]]) -> Groups:
 
 
 def divisions(algorithm: Algorithm, size: int, nodes: Nodes) -> Iterator[Groups]:
-    """Yield the divisions in which the ranks of an algorithm may be alike, simplest first.
+    """Yield the divisions of the ranks by which to look for equal schedules, simplest first.
 
     These are the nodes, pairs of nodes, and on nodes of one rank the groups of `lenders`.
     """

@@ -1,8 +1,8 @@
 """Patterns from schedules: which ranks are alike, by generating the schedules of a few.
 
 For each division of the ranks into groups, some ranks of each place are compared. The first
-division in which all ranks of a place are alike gives the kinds. If there is none, the ranks of a
-place that differ are all generated.
+division whose compared ranks have equal schedules at each place gives the kinds. If no division has
+that, every rank of a place with different schedules is generated.
 """
 
 from __future__ import annotations

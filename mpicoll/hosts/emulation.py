@@ -202,9 +202,9 @@ class Hosts:
         }  # fmt: skip
 
     def launch_environment(self, per_host: int) -> dict[str, str]:
-        """Return the variables by which an mpirun on a host starts its ranks on all hosts.
+        """Return the variables by which MPICH and Open MPI place ranks on all hosts.
 
-        It is that of MPICH or Open MPI, and fills each host with `per_host` ranks.
+        Each host gets `per_host` ranks.
         """
         assert self.folder is not None, "hosts exist only inside the with block"
         hydra, prrte = self.folder / "hydra", self.folder / "prrte"

@@ -59,7 +59,7 @@ def agree(
 
     Args:
         node: the ranks of the node.
-        exchange: returns the items of all ranks, of which those of the node count.
+        exchange: returns one item for each rank; only those of the node are used.
         tile: the elements of a tile, which has `nbytes` bytes.
     """
     items = exchange(ends(program, tile), Ends)
