@@ -267,11 +267,7 @@ with mpicoll.world() as c:
         c.allreduce(np.ones(1))
     if c.rank == 3:
         load_data()
-    try:
-        c.allreduce(np.ones(1))
-    except mpicoll.RankLost:
-        time.sleep(8)  # on a busy machine rank 3 takes seconds to write where it is
-        raise
+    c.allreduce(np.ones(1))
 """
 
 
@@ -296,7 +292,7 @@ def test_a_program_that_hangs_gets_a_post_mortem(slurm: Cluster, tmp_path: Path)
     output = submit(slurm, tmp_path, "program.sbatch", "program.py").end(
         status=128 + signal.SIGTERM
     )
-    report = output.partition(", 4 ranks\n")[2]
+    report = " ".join(output.partition(", 4 ranks\n")[2].split())  # long paths break its lines
     assert report.startswith("Rank 3 keeps the others waiting.")
     assert "in load_data" in report and "on host1" in report
 
