@@ -1,9 +1,11 @@
-"""The layout of a flight file: a head, a ring of rows, and the table that rows refer to.
+"""The layout of a flight file: a head, rings of rows, samples and links, and the table of records.
 
-All numbers are little-endian. A row is written once when its call begins, and gets its end and its
-outcome later. Its number comes last, and its check covers all but end, outcome and text: so a
-reader knows a row that was overwritten meanwhile, cut by a kill, or damaged. A record of the table
-never changes; its place in the table, in units of 8 bytes, is the number by which rows name it.
+All numbers are little-endian. A ring keeps its last entries; entry number `n`, counted from 1, lies
+at place `(n - 1) % entries`. The writer stores the number of an entry last, and a check covers the
+entry. So a reader recognises an entry that was overwritten meanwhile, cut by a kill, or damaged.
+A row is written when its call begins, and gets its end and its outcome later. The check of a row
+therefore leaves out end, outcome and text. A record of the table never changes; its place in the
+table, in units of 8 bytes, is the number by which rows name it.
 """
 
 from __future__ import annotations
@@ -13,10 +15,14 @@ from enum import IntEnum
 from typing import NamedTuple
 from zlib import crc32
 
-MAGIC, VERSION = b"mpicollF", 2
+MAGIC, VERSION = b"mpicollF", 3
 SUFFIX, STACKS = ".flight", ".stacks"
 ROWS = 1024
 """Calls that are kept."""
+SAMPLES = 2 * ROWS
+"""Samples that are kept: a call has two at most, so they cover the calls that are kept."""
+LINKS = 1024
+"""Readings of TCP connections that are kept."""
 
 HEAD = struct.Struct("<8s8I")
 """Magic, version, bytes of a row, rows, where they begin, where the table begins, the lengths of it
@@ -33,7 +39,11 @@ where that is not known), nothing, and when, in nanoseconds of the monotonic clo
 ENDING_AT = 192
 ROWS_AT = 4096
 ROW = struct.Struct("<QQqq6IQ")
-TABLE_AT = ROWS_AT + ROWS * ROW.size
+SAMPLES_AT = ROWS_AT + ROWS * ROW.size
+SAMPLE = struct.Struct("<QqQQ6IQ")
+LINKS_AT = SAMPLES_AT + SAMPLES * SAMPLE.size
+LINK = struct.Struct("<Qq16s16sQQ3I2HQ")
+TABLE_AT = LINKS_AT + LINKS * LINK.size
 TABLE_BYTES = 1024 * 1024
 FILE_BYTES = TABLE_AT + TABLE_BYTES
 
@@ -44,6 +54,7 @@ UNIT = 8
 MOST_BYTES = 16 * 1024
 """Of one record."""
 _WORD = (1 << 64) - 1
+_CHECK = struct.Struct("<Q")
 _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5,
             0x85EBCA77C2B2AE63)  # fmt: skip
 
@@ -107,9 +118,74 @@ def check_of(row: Row) -> int:
     return total ^ total >> 29
 
 
+class SampleRow(NamedTuple):
+    """The counters of one thread at one moment; all but `number`, `at` and `probe` are cumulative.
+
+    Attributes:
+        number: counts the samples of this file, from 1.
+        at: ticks, as `Row.start`.
+        running, queued: nanoseconds that the thread has run, and that it had no core.
+        thread: the system's number of it.
+        preempted, faults: involuntary context switches and major page faults of the thread.
+        continued: SIGCONT that the process has received.
+        probe: nanoseconds that a fixed loop took; 0 in samples without it.
+    """
+
+    number: int
+    at: int
+    running: int
+    queued: int
+    thread: int
+    preempted: int
+    faults: int
+    continued: int
+    probe: int
+    unused: int = 0
+
+
+class LinkRow(NamedTuple):
+    """One reading of one TCP connection; `sent`, `busy` and `retransmitted` are cumulative.
+
+    Attributes:
+        number: counts the readings of this file, from 1.
+        at: ticks, as `Row.start`.
+        local, peer: the addresses of both ends, as 16 bytes of IPv6.
+        sent: bytes that the peer has acknowledged.
+        busy: microseconds with data to send for which the receiver had room.
+        retransmitted: segments.
+        rtt, rtt_min: the round trip in microseconds, smoothed and the least.
+    """
+
+    number: int
+    at: int
+    local: bytes
+    peer: bytes
+    sent: int
+    busy: int
+    retransmitted: int
+    rtt: int
+    rtt_min: int
+    local_port: int
+    peer_port: int
+
+
+def check_of_words(data: bytes) -> int:
+    """Return the checksum of a sample or a link, whose own checksum `data` leaves out."""
+    total = 0
+    for (word,) in struct.iter_unpack("<Q", data):
+        total = total * _FACTORS[0] + word & _WORD
+    return total ^ total >> 29
+
+
 def packed(row: Row) -> bytes:
     """Return a row's bytes."""
     return ROW.pack(*row, check_of(row))
+
+
+def packed_words(kind: struct.Struct, entry: SampleRow | LinkRow) -> bytes:
+    """Return the bytes of a sample or a link, with their check."""
+    data = kind.pack(*entry, 0)[: -_CHECK.size]
+    return data + _CHECK.pack(check_of_words(data))
 
 
 def head() -> bytes:

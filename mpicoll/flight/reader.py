@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 from mpicoll.errors import ArgumentError
-from mpicoll.flight import records
+from mpicoll.flight import counters, records
+from mpicoll.flight.counters import Clock
+from mpicoll.flight.counters import Link as Link
+from mpicoll.flight.counters import Sample as Sample
 from mpicoll.flight.directory import files, is_held
 from mpicoll.flight.layout import (
     CLOCK,
@@ -101,6 +104,8 @@ class Dump(NamedTuple):
         ending: what is known of the signal that has ended it.
         groups: of which it is a member.
         entries: its calls in the order in which they began.
+        samples: the counters of its threads, in order; empty where the system does not tell them.
+        links: readings of its TCP connections, in order.
         errors: the texts of all errors in the table.
         stacks: what was last written of its threads' stacks; empty for nothing.
         faults: what was damaged, and left out.
@@ -114,6 +119,8 @@ class Dump(NamedTuple):
     ending: Ending
     groups: list[Group]
     entries: list[Entry]
+    samples: list[Sample]
+    links: list[Link]
     errors: list[str]
     stacks: str
     faults: list[str]
@@ -127,14 +134,17 @@ class Dump(NamedTuple):
 def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
     """Return the content of the files of a directory's newest job, and why some cannot be read.
 
+    Times of ranks with one monotonic clock differ by that clock only.
+
     Raises:
         ArgumentError: there is no flight file.
     """
     paths, faults = newest_files(directory)
-    dumps = []
+    dumps: list[Dump] = []
+    shifts: dict[str, int] = {}
     for path in paths[:MOST_FILES]:
         try:
-            dumps.append(read(path))
+            dumps.append(read(path, shifts))
         except DamagedFile as error:
             faults.append(str(error))
     if not dumps:
@@ -173,8 +183,12 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-def read(path: Path) -> Dump:
+def read(path: Path, shifts: dict[str, int] | None = None) -> Dump:
     """Return the content of one rank's file.
+
+    Args:
+        shifts: for each monotonic clock, by `Process.boot`, the nanoseconds from its start to the
+            epoch; a clock that is not there yet is added.
 
     Raises:
         DamagedFile: it is no flight file, or of another version, or nothing of it is whole.
@@ -193,12 +207,15 @@ def read(path: Path) -> Dump:
             max(1, int(name[3]) % (1 << 31)), int(name[1]) % (1 << 24), 0, "", "", 0, 0
         )
     shift = process.realtime - process.monotonic
-    clock = _clock(data, faults)
-    entries = [_entry(row, table, clock, shift) for row in _rows(data, faults)]
+    if process.boot and shifts is not None:
+        shift = shifts.setdefault(process.boot, shift)
+    time = _clock(data, shift, faults)
+    entries = [_entry(row, table, time) for row in _rows(data, faults)]
     state, when = _state(data)
     return Dump(
         path, process, state, when and when + shift, is_held(path), _ending(data),
         [record for record in table.values() if isinstance(record, Group)], entries,
+        counters.samples(data, time, faults), counters.links(data, time, faults),
         [record.text for record in table.values() if isinstance(record, Text)],
         _stacks(path), faults,
     )  # fmt: skip
@@ -276,25 +293,31 @@ def _rows(data: bytes, faults: list[str]) -> list[Row]:
     return [rows[number] for number in sorted(rows)]
 
 
-def _clock(data: bytes, faults: list[str]) -> Callable[[int], int]:
-    """Return a function that turns ticks of the rows to nanoseconds of the monotonic clock."""
+def _clock(data: bytes, shift: int, faults: list[str]) -> Clock:
+    """Return a function that converts ticks to nanoseconds since the epoch.
+
+    Args:
+        shift: nanoseconds from the start of the monotonic clock to the epoch.
+    """
     if len(data) >= CLOCK_AT + CLOCK.size:
         first, since, ticks, ns = CLOCK.unpack_from(data, CLOCK_AT)
+        if ticks == first and ns == since > 0:  # nothing is recorded yet
+            return lambda at: since + shift + at - first
         if ticks > first and ns >= since and (ns - since) * _LEAST_RATE < ticks - first:
-            return lambda at: since + (at - first) * (ns - since) // (ticks - first)
+            return lambda at: since + shift + (at - first) * (ns - since) // (ticks - first)
     faults.append("the clock is damaged: times are those of no clock")
-    return lambda at: at
+    return lambda at: at + shift
 
 
-def _entry(row: Row, table: dict[int, Record], clock: Callable[[int], int], shift: int) -> Entry:
+def _entry(row: Row, table: dict[int, Record], time: Clock) -> Entry:
     def named(place: int, kind: type[R]) -> R | None:
         item = table.get(place)
         return item if isinstance(item, kind) else None
 
     text = named(row.text, Text)
     outcome = Outcome(row.outcome)
-    start = clock(row.start) + shift
-    end = start if outcome is Outcome.ISSUED else clock(row.end) + shift
+    start = time(row.start)
+    end = start if outcome is Outcome.ISSUED else time(row.end)
     return Entry(
         row.number, row.sequence, start, 0 if outcome is Outcome.UNDER_WAY else end,
         named(row.group, Group), named(row.call, Call) or Call("a call"),

@@ -24,6 +24,7 @@ from mpicoll.flight.layout import (
     FILE_BYTES,
     MOST_BYTES,
     ROWS_AT,
+    SAMPLES_AT,
     STACKS,
     STATE,
     STATE_AT,
@@ -87,7 +88,7 @@ class Recorder:
             error.filename = self.path
             raise
         self.ring = writers.Ring(
-            self.memory[ROWS_AT:TABLE_AT], self.memory[CLOCK_AT : CLOCK_AT + CLOCK.size],
+            self.memory[ROWS_AT:SAMPLES_AT], self.memory[CLOCK_AT : CLOCK_AT + CLOCK.size],
             self.locate, self.describe, _counts_steadily(),
         )  # fmt: skip
         self.memory[: len(head())] = head()

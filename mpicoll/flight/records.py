@@ -10,6 +10,7 @@ import msgspec
 from mpicoll.flight.layout import Kind
 
 _Text = Annotated[str, msgspec.Meta(max_length=8192)]
+_Address = Annotated[str, msgspec.Meta(max_length=64)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 24)]
 
@@ -20,8 +21,9 @@ class Process(msgspec.Struct, frozen=True):
     Attributes:
         rank, size: of the launch, or of the first group of this process.
         thread: whether the rank is a thread of this process.
-        boot: identifies the start of the host's kernel, from which its clock counts.
+        boot: identifies the monotonic clock: the boot of the host, and its time namespace.
         monotonic, realtime: nanoseconds of both clocks, read at the same moment.
+        addresses: the IP addresses of the host, without those of the loopback interface.
     """
 
     pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
@@ -33,6 +35,7 @@ class Process(msgspec.Struct, frozen=True):
     realtime: _Number
     thread: bool = False
     program: _Text = ""
+    addresses: Annotated[tuple[_Address, ...], msgspec.Meta(max_length=64)] = ()
 
 
 class Group(msgspec.Struct, frozen=True):

@@ -97,7 +97,7 @@ def test_another_version_is_named(whole: bytes, tmp_path: Path) -> None:
     plain = HEAD.pack(*fields)[:-4]
     path = tmp_path / f"rank-00000.{JOB}.1{SUFFIX}"
     path.write_bytes(plain + crc32(plain).to_bytes(4, "little") + whole[HEAD.size :])
-    with pytest.raises(ArgumentError, match=r"of version 7; this mpicoll reads 2"):
+    with pytest.raises(ArgumentError, match=r"of version 7; this mpicoll reads 3"):
         read_all(tmp_path)
 
 
@@ -214,8 +214,7 @@ def test_what_a_handler_of_a_signal_names_stays_beside_what_it_interrupts(
     recorder.close()
     dump = read(recorder.path)
     assert places[0] < places[1] and dump.groups == groups
-    # Without a call the file has one reading of the clocks, where two are needed.
-    assert dump.faults == ["the clock is damaged: times are those of no clock"]
+    assert not dump.faults
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,136 @@
+"""Samples and links of a flight file: counters of the threads, and of the TCP connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from ipaddress import IPv6Address
+from struct import Struct
+from typing import Any, NamedTuple
+
+from mpicoll.flight.layout import (
+    LINK,
+    LINKS,
+    LINKS_AT,
+    SAMPLE,
+    SAMPLES,
+    SAMPLES_AT,
+    LinkRow,
+    SampleRow,
+    check_of_words,
+)
+
+Clock = Callable[[int], int]
+"""Converts ticks of the file to nanoseconds."""
+
+
+class Sample(NamedTuple):
+    """The counters of one thread at one moment; all but `at`, `thread` and `probe` are cumulative.
+
+    Attributes:
+        at: nanoseconds since the epoch.
+        thread: the system's number of it.
+        running: nanoseconds that the thread has run.
+        queued: nanoseconds that it was ready and had no core.
+        preempted: its involuntary context switches.
+        faults: its major page faults.
+        continued: SIGCONT that the process has received.
+        probe: nanoseconds that a fixed loop of arithmetic took, once a second; 0 in other samples.
+    """
+
+    at: int
+    thread: int
+    running: int
+    queued: int
+    preempted: int
+    faults: int
+    continued: int
+    probe: int
+
+
+class Link(NamedTuple):
+    """One reading of one TCP connection; `sent`, `busy` and `retransmitted` are cumulative.
+
+    A connection is read once a second while it sends. The difference of two readings tells the
+    traffic between them, without that of the time before the first one.
+
+    Attributes:
+        at: nanoseconds since the epoch.
+        local, peer: the addresses of both ends.
+        local_port, peer_port: their ports.
+        sent: bytes that the peer has acknowledged.
+        busy: microseconds with data to send for which the receiver had room.
+        retransmitted: segments.
+        rtt, rtt_min: the round trip in microseconds, smoothed and the least.
+    """
+
+    at: int
+    local: str
+    local_port: int
+    peer: str
+    peer_port: int
+    sent: int
+    busy: int
+    retransmitted: int
+    rtt: int
+    rtt_min: int
+
+    @property
+    def connection(self) -> tuple[str, int, str, int]:
+        """Both ends, which identify the connection."""
+        return self[1:5]
+
+
+def samples(data: bytes, time: Clock, faults: list[str]) -> list[Sample]:
+    """Return the samples that are whole, in order."""
+    rows = [SampleRow(*fields) for fields in _whole(data, SAMPLES_AT, SAMPLES, SAMPLE, faults)]
+    return [
+        Sample(
+            time(row.at), row.thread, row.running, row.queued, row.preempted, row.faults,
+            row.continued, row.probe,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def links(data: bytes, time: Clock, faults: list[str]) -> list[Link]:
+    """Return the readings of connections that are whole, in order."""
+    rows = [LinkRow(*fields) for fields in _whole(data, LINKS_AT, LINKS, LINK, faults)]
+    return [
+        Link(
+            time(row.at), _address(row.local), row.local_port, _address(row.peer), row.peer_port,
+            row.sent, row.busy, row.retransmitted, row.rtt, row.rtt_min,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _address(data: bytes) -> str:
+    """Return an address as text.
+
+    >>> _address(bytes([0] * 10 + [255, 255, 10, 0, 0, 7])), _address(bytes([0] * 15 + [1]))
+    ('10.0.0.7', '::1')
+    """
+    address = IPv6Address(data)
+    return str(address.ipv4_mapped or address)
+
+
+def _whole(
+    data: bytes, start: int, entries: int, kind: Struct, faults: list[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the fields of the entries of a ring whose checks hold, by their numbers."""
+    ring = data[start : start + entries * kind.size]
+    whole, damaged = {}, 0
+    for place in range(len(ring) // kind.size):
+        entry = ring[place * kind.size : (place + 1) * kind.size]
+        number, at, *fields, check = kind.unpack(entry)
+        if not any(entry):
+            continue
+        if (number - 1) % entries == place and at >= 0 and check_of_words(entry[:-8]) == check:
+            whole[number] = number, at, *fields
+        else:
+            damaged += 1
+    if damaged:
+        name = "samples" if kind is SAMPLE else "links"
+        faults.append(f"{damaged} {name} are damaged or half written, and left out")
+    for number in sorted(whole):
+        yield whole[number]
