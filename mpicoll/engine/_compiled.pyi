@@ -90,8 +90,9 @@ class Ring:
     """The rows of one rank: `mpicoll.flight.rows.Ring`."""
 
     def __init__(
-        self, memory: Buffer, clock: Buffer, locate: Callable[[CodeType, int], int],
-        describe: Callable[[BaseException], int], by_processor: bool = ...,
+        self, rows: Buffer, clock: Buffer, samples: Buffer, links: Buffer,
+        locate: Callable[[CodeType, int], int], describe: Callable[[BaseException], int],
+        by_processor: bool = ...,
     ) -> None: ...  # fmt: skip
     def close(self) -> None:
         """Write no more."""
@@ -166,6 +167,13 @@ def watch_signals(memory: Buffer, descriptor: int, /) -> None:
 
 def unwatch_signals() -> None:
     """Leave signals as they were."""
+
+def host_addresses() -> list[str]:
+    """Return the IP addresses of this host, without those that every host has.
+
+    Raises:
+        OSError: the system does not tell them.
+    """
 
 def sleep_when_finalizing() -> None:
     """Have this thread sleep where C++ would end the process as the interpreter ends.

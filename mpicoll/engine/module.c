@@ -1,6 +1,7 @@
 /* mpicoll.engine._compiled: what runs programs over host memory, as a module of Python. */
 
 #include "call_key.h"
+#include "counters.h"
 #include "events.h"
 #include "items.h"
 #include "kernels_module.h"
@@ -44,6 +45,7 @@ static int execute(PyObject *module)
         PyModule_AddFunctions(module, object_methods) < 0 ||
         PyModule_AddFunctions(module, item_methods) < 0 ||
         PyModule_AddFunctions(module, signal_methods) < 0 ||
+        PyModule_AddFunctions(module, counter_methods) < 0 ||
         PyModule_AddFunctions(module, finalizing_methods) < 0 ||
         PyModule_AddFunctions(module, event_methods) < 0)
         return -1;

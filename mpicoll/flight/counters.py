@@ -58,7 +58,10 @@ class Link(NamedTuple):
         local, peer: the addresses of both ends.
         local_port, peer_port: their ports.
         sent: bytes that the peer has acknowledged.
-        busy: microseconds with data to send for which the receiver had room.
+        busy: microseconds with data to send for which the receiver had room, in ticks of the kernel
+            of 1 to 10 ms.
+        rate: bytes a second at which the peer has lately acknowledged data, as the kernel estimates
+            it: of transfers that kept the connection busy, or the largest of others.
         retransmitted: segments.
         rtt, rtt_min: the round trip in microseconds, smoothed and the least.
     """
@@ -70,6 +73,7 @@ class Link(NamedTuple):
     peer_port: int
     sent: int
     busy: int
+    rate: int
     retransmitted: int
     rtt: int
     rtt_min: int
@@ -98,7 +102,7 @@ def links(data: bytes, time: Clock, faults: list[str]) -> list[Link]:
     return [
         Link(
             time(row.at), _address(row.local), row.local_port, _address(row.peer), row.peer_port,
-            row.sent, row.busy, row.retransmitted, row.rtt, row.rtt_min,
+            row.sent, row.busy, row.rate, row.retransmitted, row.rtt, row.rtt_min,
         )
         for row in rows
     ]  # fmt: skip

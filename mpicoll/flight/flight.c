@@ -1,7 +1,8 @@
 /* The types Ring and Log: rows of the flight recorder (mpicoll/flight/layout.py) from C.
 
    Ring is the memory of one rank's file, Log one group's calls in it. All is called by threads that
-   hold Python's interpreter. */
+   hold Python's interpreter. The begin and the end of a call also take a sample (counters.h) if the last
+   one is 200 us old. */
 
 #include "flight.h"
 
@@ -9,6 +10,7 @@
 #include <structmember.h>
 #include <time.h>
 
+#include "counters.h"
 #include "where.h"
 
 typedef struct {
@@ -27,14 +29,19 @@ _Static_assert(sizeof(Row) == 64, "a row as layout.py has it");
 
 enum { UNDER_WAY, DONE, RAISED, ISSUED };
 
-/* Rows between two readings of both clocks. */
-enum { OFTEN = 128 };
+/* Nanoseconds between two samples. */
+enum { SAMPLE_INTERVAL = 200000 };
+
+/* The parts of the file that a ring writes. */
+enum { ROWS, CLOCK, SAMPLES, LINKS, VIEWS };
 
 typedef struct {
     PyObject_HEAD
-    Py_buffer view, clock_view;
+    Py_buffer views[VIEWS];
     Row *rows; /* NULL once it is closed */
     Clock *clock;
+    Counters counters;
+    int64_t next_sample; /* ticks */
     uint64_t mask, written;
     int by_processor; /* ticks are the processor's; else nanoseconds */
     Sites sites;
@@ -70,10 +77,16 @@ static int64_t now(const RingObject *ring)
     return nanoseconds_now();
 }
 
+/* Read both clocks, again if the thread was interrupted between them. */
 static void set_clock(RingObject *ring)
 {
-    ring->clock->ticks = now(ring);
-    ring->clock->ns = nanoseconds_now();
+    enum { TRIES = 4, MAX_TICKS = 2000 };
+    for (int attempt = 0; attempt < TRIES; attempt++) {
+        const int64_t before = now(ring), ns = nanoseconds_now(), ticks = now(ring) - before;
+        ring->clock->ticks = before + ticks / 2, ring->clock->ns = ns;
+        if (ticks < MAX_TICKS)
+            break;
+    }
 }
 
 static uint64_t check_of(const Row *row, uint64_t number)
@@ -102,6 +115,22 @@ int flight_import(void)
     return -1;
 }
 
+static uint32_t current_thread(void)
+{
+    if (!thread_number)
+        thread_number = (uint32_t)PyThread_get_thread_native_id();
+    return thread_number;
+}
+
+__attribute__((noinline, cold)) static void take_sample(RingObject *ring)
+{
+    const Clock *const clock = ring->clock;
+    set_clock(ring);
+    counters_record(&ring->counters, current_thread(), clock->ticks, clock->ns);
+    const int64_t ticks = clock->ticks - clock->first_ticks, ns = clock->ns - clock->first_ns;
+    ring->next_sample = clock->ticks + (ns > 0 ? (int64_t)(SAMPLE_INTERVAL * ((double)ticks / ns)) : 0);
+}
+
 static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below_library)
 {
     RingObject *ring = log->ring;
@@ -110,20 +139,21 @@ static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below
     uint32_t where = sites_find(&ring->sites, below_library);
     if (!ring->rows)
         return 0;
-    if (!thread_number)
-        thread_number = (uint32_t)PyThread_get_thread_native_id();
+    int64_t start = now(ring);
+    if (start >= ring->next_sample) {
+        take_sample(ring);
+        start = now(ring);
+    }
     uint64_t number = ++ring->written;
     Row *row = ring->rows + ((number - 1) & ring->mask);
-    if (number % OFTEN == 2)
-        set_clock(ring);
     /* A reader, or a kill, finds a row whole or without a number. */
     __atomic_store_n(&row->number, 0, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     row->sequence = (uint64_t)++log->sequence;
-    row->start = now(ring);
+    row->start = start;
     row->end = 0;
     row->group = log->group, row->call = call;
-    row->where = where, row->thread = thread_number;
+    row->where = where, row->thread = current_thread();
     row->outcome = outcome, row->text = 0;
     row->check = check_of(row, number);
     __atomic_store_n(&row->number, number, __ATOMIC_RELEASE);
@@ -164,9 +194,12 @@ static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t t
     Row *row = ring->rows + ((number - 1) & ring->mask);
     if (row->number != number)
         return;
-    row->end = now(ring);
+    const int64_t end = now(ring);
+    row->end = end;
     row->text = text;
     __atomic_store_n(&row->outcome, outcome, __ATOMIC_RELEASE);
+    if (end >= ring->next_sample)
+        take_sample(ring);
 }
 
 void log_done(LogObject *log, uint64_t number)
@@ -216,37 +249,49 @@ void log_end(LogObject *log, uint64_t number, int failed)
 
 /* -- Ring -------------------------------------------------------------------------------------- */
 
+/* Get the memory of the file; -1 where Python has raised. */
+static int get_views(RingObject *self, PyObject *const *memory)
+{
+    for (int part = 0; part < VIEWS; part++)
+        if (PyObject_GetBuffer(memory[part], self->views + part, PyBUF_WRITABLE) < 0)
+            return -1;
+    const Py_buffer *const rows = self->views + ROWS, *const clock = self->views + CLOCK;
+    const uint64_t many = (uint64_t)rows->len / sizeof(Row);
+    if (!many || many & (many - 1) || (uintptr_t)rows->buf % sizeof(Row) ||
+        clock->len != sizeof(Clock) || (uintptr_t)clock->buf % sizeof(uint64_t) ||
+        !counters_make(&self->counters, self->views + SAMPLES, self->views + LINKS)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "a power of two of rows of 64 bytes, a clock, samples and links");
+        return -1;
+    }
+    self->mask = many - 1;
+    self->clock = clock->buf;
+    return 0;
+}
+
 static int ring_init(RingObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"memory", "clock", "locate", "describe", "by_processor", NULL};
-    PyObject *memory, *clock, *locate, *describe;
+    static char *names[] = {"rows",   "clock",    "samples",      "links",
+                            "locate", "describe", "by_processor", NULL};
+    PyObject *memory[VIEWS], *locate, *describe;
     int by_processor = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|p", names, &memory, &clock, &locate,
-                                     &describe, &by_processor))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOOO|p", names, memory + ROWS, memory + CLOCK,
+                                     memory + SAMPLES, memory + LINKS, &locate, &describe,
+                                     &by_processor))
         return -1;
     if (self->rows || self->describe) {
         PyErr_SetString(PyExc_TypeError, "it is made once");
         return -1;
     }
-    if (PyObject_GetBuffer(memory, &self->view, PyBUF_WRITABLE) < 0 ||
-        PyObject_GetBuffer(clock, &self->clock_view, PyBUF_WRITABLE) < 0)
+    if (get_views(self, memory) < 0)
         return -1;
-    uint64_t many = (uint64_t)self->view.len / sizeof(Row);
-    if (!many || many & (many - 1) || (uintptr_t)self->view.buf % sizeof(Row) ||
-        self->clock_view.len != sizeof(Clock) ||
-        (uintptr_t)self->clock_view.buf % sizeof(uint64_t)) {
-        PyErr_SetString(PyExc_ValueError, "a power of two of rows of 64 bytes, and a clock");
-        return -1;
-    }
-    self->mask = many - 1;
-    self->clock = self->clock_view.buf;
 #if defined(__x86_64__)
     self->by_processor = by_processor;
 #endif
     if (sites_make(&self->sites, locate) < 0)
         return -1;
     self->describe = Py_NewRef(describe);
-    self->rows = self->view.buf;
+    self->rows = self->views[ROWS].buf;
     set_clock(self);
     self->clock->first_ticks = self->clock->ticks, self->clock->first_ns = self->clock->ns;
     return 0;
@@ -256,10 +301,11 @@ static int ring_init(RingObject *self, PyObject *args, PyObject *kwargs)
 static void release_memory(RingObject *self)
 {
     self->rows = NULL;
-    if (self->view.obj)
-        PyBuffer_Release(&self->view);
-    if (self->clock_view.obj)
-        PyBuffer_Release(&self->clock_view);
+    if (self->counters.samples.memory)
+        counters_close(&self->counters);
+    for (int part = 0; part < VIEWS; part++)
+        if (self->views[part].obj)
+            PyBuffer_Release(self->views + part);
 }
 
 static PyObject *ring_close(RingObject *self, PyObject *Py_UNUSED(ignored))

@@ -42,7 +42,7 @@ ROW = struct.Struct("<QQqq6IQ")
 SAMPLES_AT = ROWS_AT + ROWS * ROW.size
 SAMPLE = struct.Struct("<QqQQ6IQ")
 LINKS_AT = SAMPLES_AT + SAMPLES * SAMPLE.size
-LINK = struct.Struct("<Qq16s16sQQ3I2HQ")
+LINK = struct.Struct("<Qq16s16s3Q3I2HQ")
 TABLE_AT = LINKS_AT + LINKS * LINK.size
 TABLE_BYTES = 1024 * 1024
 FILE_BYTES = TABLE_AT + TABLE_BYTES
@@ -152,6 +152,7 @@ class LinkRow(NamedTuple):
         local, peer: the addresses of both ends, as 16 bytes of IPv6.
         sent: bytes that the peer has acknowledged.
         busy: microseconds with data to send for which the receiver had room.
+        rate: bytes a second at which the peer has lately acknowledged data.
         retransmitted: segments.
         rtt, rtt_min: the round trip in microseconds, smoothed and the least.
     """
@@ -162,6 +163,7 @@ class LinkRow(NamedTuple):
     peer: bytes
     sent: int
     busy: int
+    rate: int
     retransmitted: int
     rtt: int
     rtt_min: int

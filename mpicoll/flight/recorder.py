@@ -22,6 +22,7 @@ from mpicoll.flight.layout import (
     ENDING,
     ENDING_AT,
     FILE_BYTES,
+    LINKS_AT,
     MOST_BYTES,
     ROWS_AT,
     SAMPLES_AT,
@@ -36,7 +37,7 @@ from mpicoll.flight.layout import (
     head,
     record,
 )
-from mpicoll.flight.records import Location, Process, Record, Text, encode
+from mpicoll.flight.records import MOST_ADDRESSES, Location, Process, Record, Text, encode
 
 _PACKAGE = Path(__file__).parent.parent
 _LIBRARIES = (
@@ -89,7 +90,8 @@ class Recorder:
             raise
         self.ring = writers.Ring(
             self.memory[ROWS_AT:SAMPLES_AT], self.memory[CLOCK_AT : CLOCK_AT + CLOCK.size],
-            self.locate, self.describe, _counts_steadily(),
+            self.memory[SAMPLES_AT:LINKS_AT], self.memory[LINKS_AT:TABLE_AT], self.locate,
+            self.describe, _counts_steadily(),
         )  # fmt: skip
         self.memory[: len(head())] = head()
         self.intern(self._process(place))
@@ -97,8 +99,14 @@ class Recorder:
     def _process(self, place: tuple[int, int]) -> Process:
         return Process(
             self.process, *place, os.uname().nodename, _boot(), monotonic_ns(), time_ns(),
-            self.thread, " ".join(map(ascii, sys.argv))[:500],
+            self.thread, " ".join(map(ascii, sys.argv))[:500], self._addresses(),
         )  # fmt: skip
+
+    def _addresses(self) -> tuple[str, ...]:
+        try:
+            return tuple(self.writers.host_addresses())[:MOST_ADDRESSES]
+        except OSError:  # a sandbox denies it
+            return ()
 
     @property
     def ending(self) -> memoryview:
@@ -181,9 +189,12 @@ def _created(job: str, name: str, tries: int = 8) -> tuple[Path, int]:
 
 
 def _boot() -> str:
-    """Return the identity of this host's last boot."""
+    """Return the identity of the monotonic clock: of this host's last boot and time namespace."""
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read(64).strip()
+        boot = file.read(64).strip()
+        with suppress(OSError):  # a kernel without time namespaces
+            boot += f" {os.stat('/proc/self/ns/time').st_ino}"
+        return boot
     return ""
 
 

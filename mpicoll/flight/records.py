@@ -9,6 +9,7 @@ import msgspec
 
 from mpicoll.flight.layout import Kind
 
+MOST_ADDRESSES = 64
 _Text = Annotated[str, msgspec.Meta(max_length=8192)]
 _Address = Annotated[str, msgspec.Meta(max_length=64)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
@@ -35,7 +36,7 @@ class Process(msgspec.Struct, frozen=True):
     realtime: _Number
     thread: bool = False
     program: _Text = ""
-    addresses: Annotated[tuple[_Address, ...], msgspec.Meta(max_length=64)] = ()
+    addresses: Annotated[tuple[_Address, ...], msgspec.Meta(max_length=MOST_ADDRESSES)] = ()
 
 
 class Group(msgspec.Struct, frozen=True):

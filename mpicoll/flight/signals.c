@@ -1,5 +1,6 @@
 /* Signals that end a rank leave their number and their sender in its flight file; SIGUSR1 from
-   outside of the job wakes a thread that prints what is known of the job (mpicoll/flight).
+   outside of the job wakes a thread that prints what is known of the job (mpicoll/flight). SIGCONT, with
+   which a stopped rank runs again, is counted.
 
    Whatever was installed before is called afterwards: a program's own handler, or the default. */
 
@@ -26,7 +27,8 @@ typedef struct {
 } Watched;
 
 static Watched watched[] = {
-    {.number = SIGTERM}, {.number = SIGHUP}, {.number = SIGXCPU}, {.number = SIGUSR1}};
+    {.number = SIGTERM}, {.number = SIGHUP}, {.number = SIGXCPU}, {.number = SIGUSR1},
+    {.number = SIGCONT}};
 enum { MANY = sizeof watched / sizeof *watched };
 
 /* SIGUSR1's before `faulthandler` was registered for it: MPICH and Intel MPI have a handler. */
@@ -35,12 +37,20 @@ static struct sigaction library;
 static Py_buffer view;
 static Ending *ending;
 static int woken = -1;
+static uint32_t continued;
+
+uint32_t signals_continued(void)
+{
+    return __atomic_load_n(&continued, __ATOMIC_RELAXED);
+}
 
 static void go_on(const Watched *each, siginfo_t *info, void *context)
 {
     void (*handler)(int) = each->before.sa_handler;
     if (each->before.sa_flags & SA_SIGINFO) {
         each->before.sa_sigaction(each->number, info, context);
+    } else if (handler == SIG_DFL && each->number == SIGCONT) {
+        /* The process runs again already. */
     } else if (handler == SIG_DFL) {
         /* It is held back until this handler returns, and then ends the process. */
         sigaction(each->number, &each->before, NULL);
@@ -94,6 +104,8 @@ static void on_signal(int number, siginfo_t *info, void *context)
         /* Ranks and the commands ask each other by sigqueue. */
         if (woken >= 0 && info->si_code == SI_USER && write(woken, &one, sizeof one) < 0)
             errno = 0;
+    } else if (number == SIGCONT) {
+        __atomic_fetch_add(&continued, 1, __ATOMIC_RELAXED);
     } else if (ending) {
         struct timespec time;
         clock_gettime(CLOCK_MONOTONIC, &time);
@@ -156,6 +168,8 @@ static PyObject *watch(PyObject *module, PyObject *args)
         struct sigaction own = each->before;
         own.sa_sigaction = on_signal;
         own.sa_flags |= SA_SIGINFO | SA_ONSTACK;
+        if (each->before.sa_handler == SIG_DFL)
+            own.sa_flags |= SA_RESTART;
         int has_none = !(each->before.sa_flags & SA_SIGINFO) &&
                        (each->before.sa_handler == SIG_IGN ||
                         (each->number == SIGUSR1 && each->before.sa_handler == SIG_DFL));

@@ -6,6 +6,15 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
 extern PyMethodDef signal_methods[];
+
+/* How often the process has received SIGCONT. */
+uint32_t signals_continued(void);
+
+#pragma GCC visibility pop
 
 #endif

@@ -16,15 +16,22 @@ from mpicoll.flight.layout import (
     CLOCK_AT,
     ENDING,
     ENDING_AT,
+    LINK,
+    LINKS_AT,
     MARK,
     RECORD,
     ROW,
     ROWS_AT,
+    SAMPLE,
+    SAMPLES_AT,
     STATE,
     STATE_AT,
     TABLE_AT,
+    LinkRow,
     Row,
+    SampleRow,
     packed,
+    packed_words,
     record,
 )
 
@@ -76,8 +83,10 @@ def of_text(content: bytes, dice: random.Random) -> bytes:
 def of_flight(content: bytes, dice: random.Random) -> bytes:
     """Return a flight file with a few things changed, most with a check that holds."""
     return _changed(
-        content, dice, (_change_row, _change_item, _change_state, _change_bytes), (4, 4, 1, 1)
-    )
+        content, dice,
+        (_change_row, _change_sample, _change_link, _change_item, _change_state, _change_bytes),
+        (4, 1, 1, 4, 1, 1),
+    )  # fmt: skip
 
 
 def _changed(
@@ -227,6 +236,24 @@ def _change_row(content: bytes, dice: random.Random) -> bytes:
         1 << (63 if place < 4 else 32)
     )
     return _laid(content, at, packed(Row(*fields)))
+
+
+def _change_sample(content: bytes, dice: random.Random) -> bytes:
+    """Write the first sample with a number that no rank writes, and a check that holds."""
+    fields = [1, *(dice.choice(WORDS) for _ in range(8))]
+    fields[4:] = [word % (1 << 32) for word in fields[4:]]
+    entry = packed_words(SAMPLE, SampleRow(*(word % (1 << 63) for word in fields)))
+    return _laid(content, SAMPLES_AT, entry) if len(content) > TABLE_AT else content
+
+
+def _change_link(content: bytes, dice: random.Random) -> bytes:
+    """Write the first reading of a connection with numbers that no rank writes, likewise."""
+    ends = dice.randbytes(16), bytes(10) + b"\xff\xff" + dice.randbytes(4)
+    words = [dice.choice(WORDS) % (1 << 63) for _ in range(4)]
+    small = [dice.choice(WORDS) % (1 << 32) for _ in range(3)]
+    ports = [dice.choice(WORDS) % (1 << 16) for _ in range(2)]
+    entry = packed_words(LINK, LinkRow(1, words[0], *ends, *words[1:], *small, *ports))
+    return _laid(content, LINKS_AT, entry) if len(content) > TABLE_AT else content
 
 
 def _change_item(content: bytes, dice: random.Random) -> bytes:
