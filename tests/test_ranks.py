@@ -25,6 +25,7 @@ ARGUMENTS, SHARED = "calls/test_arguments", "engine/test_shared_memory"
 LAYOUTS, ENVIRONMENT = "on_ranks/test_layouts", "on_ranks/test_environment"
 LEAVING, ENDINGS = "memory/test_notes", "engine/test_endings"
 DIFFERENT, KNOWN = "calls/test_agreement", "calls/test_method_calls"
+CACHED = "calls/test_plan_cache"
 COMMUNICATOR = tuple(
     f"on_ranks/communicator/test_{name}"
     for name in ("calls", "dispatcher", "classes", "state", "in_order", "recording", "buffers")
@@ -217,11 +218,11 @@ def test_on_ranks(count: int, backend: str, tmp_path: Path) -> None:
 def test_shared_memory_on_nodes(backend: str, tmp_path: Path) -> None:
     """Every schedule where two of three ranks share memory, weakly ordered, and a few over torch.
 
-    Threads have more. NCCL between them is torch's, and a fake.
+    Threads have more. NCCL between them is torch's, and a fake. Methods are the same on both.
     """
-    joined = [] if backend == "mpi4py" else [f"{NCCL}.py::{JOINED}"]
+    more = [KNOWN, CACHED] if backend == "mpi4py" else [f"{NCCL}.py::{JOINED}"]
     passes(
-        3, tmp_path, *paths(EVERY_WAY, RANDOM, *joined), backend=backend,
+        3, tmp_path, *paths(EVERY_WAY, RANDOM, *more), backend=backend,
         MPICOLL_RANKS_PER_NODE="2", MPICOLL_FENCES="always",
     )  # fmt: skip
 

@@ -204,7 +204,7 @@ class PlanMaker:
             algorithm="auto",
         )  # fmt: skip
         plan = self.planner.build(replace(call, private_comm=private_comm))
-        plan.out = None
+        plan.out = plan.program = None  # it runs on its own byte alone
         return plan
 
 
