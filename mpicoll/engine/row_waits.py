@@ -94,7 +94,7 @@ class RowWaits:
         elif self.started:
             deadline = self.resources.deadline()
             try:
-                advance_others(self.started, row.poll.test, deadline)
+                advance_others(self.started, row.poll.test, deadline, row.messages.look)
             except Unadvanced as unadvanced:
                 reason = f"which did not come in {deadline:.3g} s"
                 raise row.messages.lost(reason) or unadvanced from None

@@ -233,7 +233,8 @@ class Progress:
                 if self.started and self.started != [self]:
                     all_here = list(dict.fromkeys((self, *self.started)))
                     try:
-                        advance_others(all_here, lambda: self.is_complete, deadline)
+                        look = self.run.look
+                        advance_others(all_here, lambda: self.is_complete, deadline, look)
                     except Unadvanced as error:
                         reason = f"which did not come in {deadline:.3g} s"
                         raise self.run.lost(reason) or error from None

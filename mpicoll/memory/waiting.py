@@ -17,7 +17,7 @@ from typing import Protocol
 from mpicoll.backend import SharedMemory, Stage, WaitContext, WaitPolicy, Words
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.machine.living import has_ended
-from mpicoll.machine.waited import Looks, Waited
+from mpicoll.machine.waited import Looks
 from mpicoll.tuning import (
     FIRST_NAP,
     LAST_NAP,
@@ -169,13 +169,19 @@ def started_here() -> list[StartedRun]:
     return runs
 
 
-def advance_others(started: list[StartedRun], is_done: Callable[[], bool], deadline: float) -> None:
+def advance_others(
+    started: list[StartedRun], is_done: Callable[[], bool], deadline: float,
+    look: Callable[[], object] | None = None,
+) -> None:  # fmt: skip
     """Advance all started runs until something holds, backing off while none advances.
+
+    Args:
+        look: looks now and then at the ranks that are missing, and raises where the wait is to end.
 
     Raises:
         RankLost: nothing has advanced until the deadline, in seconds.
     """
-    idle = Idle(deadline)
+    idle = Idle(deadline, look)
     marks: list[object] = []
     while not is_done():
         previous = marks
@@ -199,11 +205,13 @@ def wait_advancing(
 
     Raises:
         RankLost: the rank that should write it has ended, or the deadline has passed.
+        OtherCall: that rank is in another call.
     """
     if started:
         is_there = partial(policy.test, words, index, minimum, context)
+        check = partial(policy.check, (context.peer,))
         try:
-            advance_others(started, is_there, policy.deadline)
+            advance_others(started, is_there, policy.deadline, check)
         except Unadvanced:
             raise policy.lost(context, f"which did not come in {policy.deadline:.3g} s") from None
     else:
@@ -217,13 +225,16 @@ class Unadvanced(RankLost):
 class Idle:
     """Back off while several plans are polled: yield, then sleep, then give up.
 
+    Args:
+        look: as `advance_others` takes it.
+
     Attributes:
         waited: since the plans last stopped advancing; None while they advance.
     """
 
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.waited: Waited | None = None
+    def __init__(self, deadline: float, look: Callable[[], object] | None = None) -> None:
+        self.deadline, self.look = deadline, look
+        self.waited: Looks | None = None
 
     def pause(self) -> None:
         """Yield the core, or sleep for a moment.
@@ -231,8 +242,11 @@ class Idle:
         Raises:
             RankLost: nothing has happened until the deadline.
         """
-        self.waited = self.waited or Waited()
+        self.waited = self.waited or Looks()
         seconds = self.waited.look()
+        if self.look is not None and self.waited.is_due():
+            self.look()
+            self.waited.look()  # a rank may be asked for as long as a second
         if seconds < YIELD_SECONDS:
             os.sched_yield()
         elif seconds < self.deadline:

@@ -85,6 +85,23 @@ def test_the_librarys_own_call_runs_on_any_arrays(
     assert all(each() is None for each in seen)
 
 
+@pytest.mark.parametrize("starts_plan", [False, True])
+def test_ranks_without_arrays_meet_a_root_that_runs_its_plan(
+    c: Collectives, starts_plan: bool
+) -> None:
+    """Between nodes the root looks for the others in each wait, also where a plan is under way."""
+    x, deadline = device(c, np.arange(5), "int64"), c.deadline
+    c.deadline = 20  # after which a root that does not look gives up
+    for _ in range(2):
+        c.broadcast(x)
+    with c.plan("allreduce", x, op=user_op(add, commutative=True)) as plan:  # no thread runs it
+        started = plan.start() if starts_plan and c.rank == 0 else None
+        compare(c, c.broadcast(x if c.rank == 0 else None), np.arange(5), "int64")
+        (started or plan.start()).wait()
+        compare(c, plan.out, c.size * np.arange(5), "int64")
+    c.deadline = deadline
+
+
 def test_the_librarys_own_barrier_repeats(c: Collectives) -> None:
     """Between nodes its plan is a signal on an array, which the barrier has not."""
     for _ in range(4):
