@@ -7,11 +7,11 @@ interface over torch.distributed. `threads(4)` runs a function on ranks of this 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+import mpicoll.threads
 from mpicoll.cli import missing as _missing  # noqa: F401  first, to tell which library is missing
-from mpicoll.collectives import Collectives
-from mpicoll.engine.plan import Plan
 from mpicoll.errors import (
     ArgumentError,
     CollectiveError,
@@ -25,15 +25,20 @@ from mpicoll.errors import (
     Unsupported,
     WrongContents,
 )
-from mpicoll.notation.elements import ReduceOp, user_op
-from mpicoll.threads.launch import threads
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from mpicoll.mpi.communicator import Comm as Comm
+    from mpicoll.collectives import Collectives
+    from mpicoll.engine.plan import Plan
+    from mpicoll.mpi.communicator import Comm
+    from mpicoll.notation.elements import ReduceOp, user_op
+    from mpicoll.threads.launch import threads
+else:
+    # The package of that name is imported above, so no later import replaces the function.
+    del mpicoll.threads
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ArgumentError", "CollectiveError", "Collectives", "Comm", "Deadlock", "Disagreement",
@@ -52,12 +57,22 @@ def world(comm: MPI.Intracomm | None = None) -> Collectives:
     return launch.world(comm)
 
 
-def __getattr__(name: str) -> object:
-    if name == "Comm":  # a class of mpi4py's, which importing this package leaves alone
-        from mpicoll.mpi.communicator import Comm
+_MODULES = {
+    "Collectives": "mpicoll.collectives",
+    "Comm": "mpicoll.mpi.communicator",
+    "Plan": "mpicoll.engine.plan",
+    "ReduceOp": "mpicoll.notation.elements",
+    "threads": "mpicoll.threads.launch",
+    "user_op": "mpicoll.notation.elements",
+}
+"""The modules of the names that are loaded at their first use. Commands start quickly without."""
 
-        return Comm
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -40,11 +40,9 @@ NOT_BUILT = (
 )
 
 
-@pytest.mark.parametrize("package", ["mpicoll", "mpicoll.simulator"])
-def test_importing_a_tree_that_is_not_built_tells_how_to_build_it(
-    without: Any, package: str
-) -> None:
-    done = python("-c", f"import {package}", environment=without(EXTENSION))
+@pytest.mark.parametrize("use", ["mpicoll.Collectives", "mpicoll.threads(2)"])
+def test_the_use_of_a_tree_that_is_not_built_tells_how_to_build_it(without: Any, use: str) -> None:
+    done = python("-c", f"import mpicoll; {use}", environment=without(EXTENSION))
     assert done.returncode == 1
     assert re.fullmatch(f"ImportError: {NOT_BUILT}", done.stdout.splitlines()[-1])
 
@@ -112,7 +110,7 @@ def test_the_benchmark_of_torch_alone_tells_it_in_one_line(without: Any) -> None
 @pytest.mark.launches
 def test_the_benchmark_runs_without_torch(without: Any) -> None:
     pytest.importorskip("mpi4py")
-    done = ranks(2, "-m", "mpicoll.bench", *FEW, environment=without("torch"))
+    done = ranks(2, "-m", "mpicoll", "bench", *FEW, environment=without("torch"))
     assert done.returncode == 0, done.stdout
     assert f"# torch is left out: {INSTALL}" in done.stdout
     assert "mpi4py    ring" in done.stdout

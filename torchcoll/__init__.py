@@ -36,8 +36,7 @@ if find_spec("torch") is None:
 
     raise ModuleNotFoundError("torchcoll needs torch: pip install 'mpicoll[torch]'", name="torch")
 
-__version__ = "0.1.0"
-
+__version__: str
 __all__ = [
     "ArgumentError", "CollectiveError", "Collectives", "Deadlock", "Disagreement", "LaunchError",
     "Plan", "RankLost", "ReduceOp", "ScheduleError", "Unavailable", "UnknownName", "Unsupported",
@@ -48,7 +47,7 @@ _MODULES = {"world": "torchcoll.launch", "threads": "torchcoll.threads"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in (*__all__, "__version__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_MODULES.get(name, "mpicoll")), name)
     globals()[name] = value

@@ -16,7 +16,12 @@ import click
 
 from mpicoll.cli import ending
 from mpicoll.cli.streams import OutputLost, open_standard_streams, settle_output
-from mpicoll.machine.launchers import find_launch, is_by_hand, is_first_process
+from mpicoll.machine.launchers import (
+    command_words,
+    find_launch,
+    is_by_hand,
+    is_first_process,
+)
 
 _GRACE, _PEER_WAIT = 1.5, 5.0
 """Seconds in which the first rank has printed, and in which others have failed alike or ended."""
@@ -42,6 +47,7 @@ class Command(click.Command):
         open_standard_streams()
         ending.watch_threads()
         ending.watch_termination()
+        prog_name = prog_name or _program_name()
         try:
             status = super().main(args, prog_name, complete_var, False, **extra) or 0
             sys.stdout.flush()
@@ -66,6 +72,12 @@ class Command(click.Command):
             return ending.CLOSED
         ending.report(error)
         return ending.INTERRUPTED if isinstance(error, click.Abort) else self.failed
+
+
+def _program_name() -> str | None:
+    """Return ``mpicoll bench`` for a command that ``mpicoll`` runs, None for a module by itself."""
+    words = command_words()
+    return " ".join(words) if len(words) > 1 else None
 
 
 class LauncherCommand(Command):

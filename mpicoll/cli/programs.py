@@ -105,13 +105,13 @@ def run(arguments: Sequence[str]) -> None:
     check(arguments)
     missing.uninstall()
     sys.excepthook = partial(_print_error, sys.excepthook)
-    # runpy's public functions drop their module at the program's end, which its threads outlive.
+    if arguments[0] == "-m":
+        if not sys.flags.safe_path:
+            sys.path[0] = os.getcwd()
+        run_module(arguments[1], arguments[2:])
+        return
     module = sys.modules["__main__"] = ModuleType("__main__")
     as_python_does: Any = runpy
-    if arguments[0] == "-m":
-        sys.argv = list(arguments[1:])
-        as_python_does._run_module_as_main(arguments[1])
-        return
     sys.argv = list(arguments)
     path = str(Path(arguments[0]).absolute())
     if get_importer(path) is not None:  # a folder or an archive
@@ -130,12 +130,22 @@ def run(arguments: Sequence[str]) -> None:
     exec(code, vars(module))
 
 
+def run_module(name: str, arguments: Sequence[str]) -> None:
+    """Run a module as ``python -m name`` would."""
+    # runpy's public functions drop their module at the program's end, which its threads outlive.
+    sys.modules["__main__"] = ModuleType("__main__")
+    sys.argv = [name, *arguments]
+    as_python_does: Any = runpy
+    as_python_does._run_module_as_main(name)
+
+
 def _print_error(
     hook: Callable[..., object], kind: type[BaseException], error: BaseException, trace: Any
 ) -> None:
     """Pass an error of the program to a hook, without the frames that ran the program."""
     frames = trace
-    while frames is not None and frames.tb_frame.f_code is not run.__code__:
+    while frames is not None:
+        is_local = frames.tb_frame.f_code in (run.__code__, run_module.__code__)
         frames = frames.tb_next
-    trace = trace if frames is None else frames.tb_next
+        trace = frames if is_local else trace
     hook(kind, error.with_traceback(trace), trace)

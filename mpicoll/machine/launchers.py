@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -142,11 +142,28 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and find_launch() is None
 
 
+def command_words(arguments: Sequence[str] | None = None) -> list[str]:
+    """Return the words by which Python was started with a command of ours; [] without one.
+
+    >>> command_words(["python", "-m", "mpicoll.bench", "allreduce"])
+    ['mpicoll.bench']
+    >>> command_words(["python", "/usr/bin/mpicoll", "bench", "allreduce"])
+    ['mpicoll', 'bench']
+    """
+    words = list(sys.orig_argv if arguments is None else arguments)
+    if Path(words[1] if len(words) > 1 else "").name in PACKAGES:
+        words = [Path(words[1]).name, *words[2:]]
+    elif "-m" in words:
+        words = words[words.index("-m") + 1 :]
+    if not words or words[0].partition(".")[0] not in PACKAGES:
+        return []
+    takes_command = words[0] in PACKAGES and len(words) > 1 and not words[1].startswith("-")
+    return words[: 2 if takes_command else 1]
+
+
 def own_module() -> str | None:
-    """Return the module of ours that Python was started with, by ``-m``; None for none."""
-    arguments = sys.orig_argv
-    named = arguments[arguments.index("-m") + 1 :][:1] if "-m" in arguments else []
-    return named[0] if named and named[0].partition(".")[0] in PACKAGES else None
+    """Return the module of ours that Python was started with; None for none."""
+    return ".".join(command_words()) or None
 
 
 def singletons(size: int, library: str, variables: Mapping[str, str] = os.environ) -> str | None:

@@ -1,0 +1,144 @@
+"""The commands under one name: `mpicoll` and `torchcoll`."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from launcher import ROOT, python
+
+import mpicoll.__main__
+
+SCRIPT = """
+import re, sys
+from {package}.__main__ import main
+if __name__ == "__main__":
+    sys.argv[0] = re.sub(r"(-script.pyw|.exe)?$", "", sys.argv[0])
+    sys.exit(main())
+"""
+"""The wrapper that pip writes."""
+HEAVY = {"numpy", "mpi4py", "rich", "scipy", "msgspec", "mpicoll.engine", "mpicoll.bench"}
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("bin") / "mpicoll"
+    path.write_text(SCRIPT.format(package="mpicoll"))
+    return str(path)
+
+
+def packages() -> dict[str, ModuleType]:
+    modules = {"mpicoll": mpicoll.__main__}
+    if pytest.importorskip("torch", reason="torchcoll imports torch"):
+        import torchcoll.__main__
+
+        modules["torchcoll"] = torchcoll.__main__
+    return modules
+
+
+@pytest.mark.parametrize("package", ["mpicoll", "torchcoll"])
+def test_the_help_lists_every_command_of_a_package(package: str) -> None:
+    sections = packages()[package].SECTIONS
+    listed = {name for commands in sections.values() for name in commands if "." not in name}
+    assert listed == {path.parent.name for path in (ROOT / package).glob("*/__main__.py")}
+
+
+def test_the_help_names_every_command_in_one_line() -> None:
+    output = python("-m", "mpicoll", environment={"COLUMNS": "80"}).stdout
+    assert output == python("-m", "mpicoll", "--help", environment={"COLUMNS": "80"}).stdout
+    lines = dict(re.findall(r"^  ([\w.]+)  +(.+)$", output, re.MULTILINE))
+    assert output.startswith("Usage: mpicoll [OPTIONS] COMMAND\n")
+    for commands in mpicoll.__main__.SECTIONS.values():
+        assert commands.items() <= lines.items()
+
+
+def test_the_help_imports_no_command_and_no_large_library() -> None:
+    code = (
+        "import sys; from mpicoll.__main__ import main; main(['--help'], standalone_mode=False); "
+        f"print(sorted(set(sys.modules) & {HEAVY!r}))"
+    )
+    assert python("-c", code).stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("start", ["module", "script"])
+def test_a_command_runs_under_the_one_name(script: str, start: str) -> None:
+    first = (script,) if start == "script" else ("-m", "mpicoll")
+    environment = {"PYTHONPATH": str(ROOT)}
+    process = python(*first, "algorithms", "barrier", environment=environment)
+    assert process.returncode == 0
+    assert process.stdout == python("-m", "mpicoll.algorithms", "barrier").stdout
+    usage = python(*first, "bench", "--sizez", "1", environment=environment)
+    assert usage.returncode == 2
+    assert usage.stdout.startswith("Usage: mpicoll bench [OPTIONS]")
+
+
+def test_a_module_by_itself_keeps_its_name_in_messages() -> None:
+    assert python("-m", "mpicoll.bench", "-h").stdout.startswith("Usage: python -m mpicoll.bench ")
+
+
+def test_a_program_is_found_in_the_current_folder(script: str, tmp_path: Path) -> None:
+    """As ``python -m`` finds it, though a script does not put the folder on the path."""
+    (tmp_path / "program.py").write_text("import sys; print(sys.argv[1:], sys.path[0])")
+    code = (
+        f"import os, runpy, sys; os.chdir({str(tmp_path)!r}); sys.argv = ['mpicoll', 'run', '-m', "
+        f"'program', '7']; runpy.run_path({script!r}, run_name='__main__')"
+    )
+    process = python("-c", code, environment={"PYTHONPATH": str(ROOT)})
+    assert process.stdout == f"['7'] {tmp_path}\n"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_rank_names_an_unknown_command(rank: int) -> None:
+    environment = {"PMI_RANK": str(rank), "PMI_SIZE": "2"}
+    process = python("-m", "mpicoll", "benhc", environment=environment)
+    assert process.returncode == 2
+    assert ("Error: No such command 'benhc'" in process.stdout) == (rank == 0)
+
+
+def test_versions_name_mpicoll_mpi_torch_and_the_executor() -> None:
+    lines = python("-m", "mpicoll", "--version").stdout.splitlines()
+    assert lines[0] == f"mpicoll {mpicoll.__version__}"
+    assert [line.split()[0] for line in lines[1:]] == ["Python", "MPI:", "torch:", "executor:"]
+    assert lines[4].startswith("executor: compiled (")
+
+
+COMPLETIONS = {
+    "be": {"bench", "bench.twins", "bench.trust"},
+    "--v": {"--version"},
+    "bench --algo": {"--algorithms", "--algorithm"},
+    "bench --timing ": {"together", "loop", "0", "1"},
+}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("words", COMPLETIONS)
+def test_a_shell_completes_commands_and_flags(script: str, shell: str, words: str) -> None:
+    begin, _, incomplete = words.rpartition(" ")
+    is_fish = shell == "fish"
+    environment = {
+        "_MPICOLL_COMPLETE": f"{shell}_complete", "PYTHONPATH": str(ROOT),
+        "COMP_WORDS": f"mpicoll {begin if is_fish else words}",
+        "COMP_CWORD": incomplete if is_fish else str(words.count(" ") + 1),
+    }  # fmt: skip
+    output = python(script, environment=environment).stdout
+    values = set(re.split(r"[\n\t,]", output))
+    assert values >= COMPLETIONS[words], output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_documented_line_gives_a_shell_its_completion(script: str, shell: str) -> None:
+    environment = {"_MPICOLL_COMPLETE": f"{shell}_source", "PYTHONPATH": str(ROOT)}
+    assert f"{shell}_complete" in python(script, environment=environment).stdout
+    documented = (ROOT / "mpicoll" / "cli" / "README.md").read_text()
+    assert f"_MPICOLL_COMPLETE={shell}_source mpicoll" in documented
+
+
+def test_a_missing_torch_is_named_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['torch'] = None")
+    path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    process = python("-m", "torchcoll", "--help", environment={"PYTHONPATH": path})
+    assert process.returncode == 2
+    assert process.stdout == "Error: torchcoll needs torch: pip install 'mpicoll[torch]'\n"
