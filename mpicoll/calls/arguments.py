@@ -41,6 +41,9 @@ class Arguments:
         device: ``host`` or ``gpu``, where the arrays lie; None as for `row`.
         unbound: the plan is to run on other arrays of this signature, too, where it can.
         private_comm: what the library's own call needs so that a rank can leave it in its middle.
+        tag_block: the number of the block of tags from which its messages have theirs. It depends
+            on the signature where no rank compares the calls, so that the messages of different
+            calls never match.
     """
 
     collective: Collective
@@ -58,6 +61,7 @@ class Arguments:
     device: str | None = None
     unbound: bool = False
     private_comm: Apart | None = None
+    tag_block: int = 0
 
     @property
     def array(self) -> Array | None:

@@ -12,7 +12,7 @@ from mpicoll.calls.allocation import empty_like_input, with_memory
 from mpicoll.calls.arguments import Arguments
 from mpicoll.calls.mean import is_mean
 from mpicoll.calls.routes import Routes
-from mpicoll.calls.tags import Tags
+from mpicoll.calls.tags import TAGS, Tags
 from mpicoll.engine.compiled import Table
 from mpicoll.engine.device_table import DeviceTable
 from mpicoll.engine.plan import Plan, compiled
@@ -116,7 +116,7 @@ class Binder:
             make = partial(StreamTable, stream=stream)
         table = make(
             self.transport, program, buffers, resources, call.dtype, arguments.op, call.title,
-            tag=tag, laid_out=laid_out,
+            tag=tag + TAGS * arguments.tag_block, laid_out=laid_out,
         )  # fmt: skip
         if call.copies_input:
             table.copy_input(arguments.x)

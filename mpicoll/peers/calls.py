@@ -9,13 +9,14 @@ waits for (`mpicoll.peers.contact`), and leaves the call for an exchange of all 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from mpicoll.errors import RankLost
 
 BEGUN, ENDED, RECENT = range(3)
 """The places of the numbers in `Calls.numbers`; ``calls/plan_table.c`` has them, too."""
+DIFFERENT_CALLS = "the ranks are in different calls"
 _MOST_RECENT = 16
 """The calls whose plans a rank remembers."""
 
@@ -65,10 +66,15 @@ class CallPosition(NamedTuple):
 
 
 class CallState(NamedTuple):
-    """The answer of a rank: its call, and the exchanges that it has begun."""
+    """The answer of a rank: its call, and the exchanges that it has begun.
+
+    Attributes:
+        titles: the signatures of its last calls by the numbers of their plans, as far as known.
+    """
 
     position: CallPosition
     exchanges: int
+    titles: dict[int, str] | None = None
 
 
 class OtherCall(RankLost):
@@ -80,7 +86,8 @@ class Calls:
 
     Args:
         exchanges: returns how many exchanges of the group this rank has begun.
-        ask: returns what ranks answer, None where one does not.
+        ask: returns the state of each of some ranks, None where one does not answer.
+        rank: of this process.
 
     A call sets its plan and then `BEGUN`, and `ENDED` when it is complete; another thread, which
     answers, reads them in the order `BEGUN`, plan, `ENDED`, `since`. So it never takes the plan
@@ -93,6 +100,7 @@ class Calls:
         since: the exchanges that it had begun when the last one was complete, and `begun` then.
         left: the number of a plan that this rank has left in its middle, 0 where there is none.
         error: that of a rank which finds itself in another call than one that it waits for.
+        titles: the signatures of calls, by the numbers of their plans.
         drop: takes the numbers of plans that no rank may run again, as messages of them that
             nobody has received may be under way.
         apart: takes a tag that no other plan has and the name of a collective, and returns what the
@@ -104,9 +112,11 @@ class Calls:
     error: type[RankLost] = OtherCall
 
     def __init__(
-        self, exchanges: Callable[[], int], ask: Callable[[Sequence[int]], list[CallState | None]]
-    ) -> None:
-        self.exchanges, self.ask = exchanges, ask
+        self, exchanges: Callable[[], int],
+        ask: Callable[[Sequence[int]], Mapping[int, CallState | None]], rank: int = 0,
+    ) -> None:  # fmt: skip
+        self.exchanges, self.ask, self.rank = exchanges, ask, rank
+        self.titles: dict[int, str] = {}
         self.numbers = array("q", [0] * (RECENT + _MOST_RECENT))
         self.since = exchanges(), 0
         self.left = 0
@@ -140,7 +150,11 @@ class Calls:
     def state(self) -> CallState:
         """Return this rank's answer; another thread may call it."""
         exchanges = self.exchanges()  # read first, as the call may end meanwhile
-        return CallState(self.position, exchanges)
+        position, titles = self.position, self.titles
+        plans = position.plan, *position.earlier_plans
+        return CallState(
+            position, exchanges, {plan: titles[plan] for plan in plans if plan in titles}
+        )
 
     def is_behind(self, state: CallState | None) -> bool:
         """Whether a rank that answers so has not begun the call that this one is in."""
@@ -161,8 +175,11 @@ class Calls:
     def _is_in_call(self, local: CallPosition) -> bool:
         return not local.is_complete and local.epoch == self.exchanges()
 
-    def compare(self, states: Sequence[CallState | None]) -> None:
+    def compare(self, states: Mapping[int, CallState | None]) -> None:
         """Compare the call that this rank is in with those of others.
+
+        Args:
+            states: of the other ranks.
 
         Raises:
             OtherCall: one of them is in another call.
@@ -170,10 +187,20 @@ class Calls:
         local = self.position
         if not self._is_in_call(local):
             return
-        for state in states:
+        for rank, state in states.items():
             if state is not None and _differs(local, state):
                 self.left = local.plan
-                raise self.error("the ranks are in different calls")
+                raise self.error(self._difference(local, rank, state))
+
+    def _difference(self, local: CallPosition, rank: int, state: CallState) -> str:
+        """Describe in what the call of this rank differs from that of another."""
+        remote, titles = state.position, state.titles or {}
+        number = min(local.number, remote.number)
+        plans = local.plan_of(number), remote.plan_of(number)
+        signatures = self.titles.get(plans[0] or 0), titles.get(plans[1] or 0)
+        if remote.epoch != local.epoch or None in signatures or plans[0] == plans[1]:
+            return DIFFERENT_CALLS
+        return different_calls({self.rank: str(signatures[0]), rank: str(signatures[1])})
 
     def hear(self, abandoned_plans: Sequence[int]) -> None:
         """Take the value of `left` on each rank, as all ranks have exchanged it."""
@@ -182,6 +209,12 @@ class Calls:
         self.since = self.exchanges(), self.numbers[BEGUN]
         if numbers := set(abandoned_plans) - {0}:
             self.drop(numbers)
+
+
+def different_calls(signatures: Mapping[int, str]) -> str:
+    """Describe different calls, given the signatures of some ranks' calls."""
+    texts = (f"rank {rank} calls {signatures[rank]}" for rank in sorted(signatures))
+    return f"{DIFFERENT_CALLS}: {', '.join(texts)}"
 
 
 def _differs(local: CallPosition, state: CallState) -> bool:

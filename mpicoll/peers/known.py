@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -94,13 +94,13 @@ class Peers(HasDeadline):
     def ask_for_calls(self) -> None:
         """Let ranks that wait ask in which call others are, where all can be asked."""
         if self.contact is not None and all(address.host for address in self.contact.addresses):
-            self.calls = Calls(lambda: self.exchanges, self._ask_for_calls)
+            self.calls = Calls(lambda: self.exchanges, self._ask_for_calls, self.rank)
             if self.shared is not None:
                 self.shared.wait_policy.check = self.calls.check
 
-    def _ask_for_calls(self, ranks: Sequence[int]) -> list[CallState | None]:
+    def _ask_for_calls(self, ranks: Sequence[int]) -> dict[int, CallState | None]:
         assert self.contact is not None
-        return _calls_in(self.contact.ask(ranks, _ANY).values())
+        return _calls_in(self.contact.ask(ranks, _ANY))
 
     def close(self) -> None:
         """Answer other ranks no more."""
@@ -269,7 +269,7 @@ class Peers(HasDeadline):
             OtherCall: one of them is in another call.
         """
         if self.calls is not None:
-            self.calls.compare(_calls_in(answers.values()))
+            self.calls.compare(_calls_in(answers))
 
     def will_not_come(
         self, ranks: Sequence[int], answers: Mapping[int, Answer | str], operation: int
@@ -373,10 +373,10 @@ class Peers(HasDeadline):
         return self.lost(stage, [context.peer], reason)
 
 
-def _calls_in(answers: Iterable[Answer | str]) -> list[CallState | None]:
+def _calls_in(answers: Mapping[int, Answer | str]) -> dict[int, CallState | None]:
     """Return the call of each rank that has answered, None where it has freed the group."""
-    return [answer.call if isinstance(answer, Answer) and not answer.freed else None
-            for answer in answers]  # fmt: skip
+    return {rank: answer.call if isinstance(answer, Answer) and not answer.freed else None
+            for rank, answer in answers.items()}  # fmt: skip
 
 
 def _asked_twice(contact: Contact, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:

@@ -107,7 +107,7 @@ def test_the_ranks_compare_their_calls_whatever_serves_them(kind: str, other: in
 
 
 def test_ranks_of_several_nodes_say_in_which_call_they_are() -> None:
-    calls, seen, x = Calls(lambda: 0, lambda ranks: []), list[CallPosition](), np.arange(5.0)
+    calls, seen, x = Calls(lambda: 0, lambda ranks: {}), list[CallPosition](), np.arange(5.0)
     table = extension._compiled.PlanTable(
         *NumpyArrays().layout(), array("q", [0, 0, 0]), None, lambda plan, error: True, lines=(),
         calls=calls.numbers,

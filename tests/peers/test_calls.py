@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -11,7 +11,7 @@ from mpicoll.peers.calls import CallPosition, Calls, CallState, OtherCall
 OWN = CallPosition(epoch=5, number=3, is_complete=False, plan=7, earlier_plans=(6, 5))
 
 
-def in_own_call(ask: Callable[[Sequence[int]], list[CallState | None]]) -> Calls:
+def in_own_call(ask: Callable[[Sequence[int]], Mapping[int, CallState | None]]) -> Calls:
     calls = Calls(lambda: OWN.epoch, ask)
     for plan in reversed(OWN.earlier_plans):
         calls.begin(plan)
@@ -43,8 +43,8 @@ def in_own_call(ask: Callable[[Sequence[int]], list[CallState | None]]) -> Calls
     ],
 )
 def test_what_another_rank_says(other: CallPosition, exchanges: int, differs: bool) -> None:
-    def ask(ranks: Sequence[int]) -> list[CallState | None]:
-        return [None, CallState(other, exchanges)]
+    def ask(ranks: Sequence[int]) -> dict[int, CallState | None]:
+        return {1: None, 2: CallState(other, exchanges)}
 
     calls = in_own_call(ask)
     if differs:
@@ -53,6 +53,15 @@ def test_what_another_rank_says(other: CallPosition, exchanges: int, differs: bo
     else:
         calls.check([1, 2])
     assert calls.left == (OWN.plan if differs else 0)
+
+
+def test_the_error_tells_both_signatures() -> None:
+    state = CallState(CallPosition(5, 4, False, 8, (9,)), 5, {8: "a later one", 9: "bcast"})
+    calls = in_own_call(lambda ranks: {2: state})
+    calls.rank, calls.titles = 4, {OWN.plan: "allreduce"}
+    assert (calls.state().titles or {}) == {OWN.plan: "allreduce"}
+    with pytest.raises(OtherCall, match="rank 2 calls bcast, rank 4 calls allreduce"):
+        calls.check([2])
 
 
 @pytest.mark.parametrize(
@@ -70,7 +79,7 @@ def test_what_another_rank_says(other: CallPosition, exchanges: int, differs: bo
 def test_which_ranks_a_call_of_the_library_waits_for(
     other: CallPosition, exchanges: int, is_behind: bool
 ) -> None:
-    calls = in_own_call(lambda ranks: [])
+    calls = in_own_call(lambda ranks: {})
     assert calls.is_behind(CallState(other, exchanges)) == is_behind
     assert not calls.is_behind(None)
 
@@ -79,9 +88,9 @@ def test_a_rank_that_is_in_no_call_asks_nobody() -> None:
     asked: list[int] = []
     exchanges = [2]
 
-    def ask(ranks: Sequence[int]) -> list[CallState | None]:
+    def ask(ranks: Sequence[int]) -> dict[int, CallState | None]:
         asked.extend(ranks)
-        return []
+        return {}
 
     calls = Calls(lambda: exchanges[0], ask)
     calls.check([1])
@@ -101,7 +110,7 @@ def test_a_rank_that_is_in_no_call_asks_nobody() -> None:
 
 def test_plans_that_any_rank_has_left_are_dropped() -> None:
     dropped: list[set[int]] = []
-    calls = Calls(lambda: 0, lambda ranks: [])
+    calls = Calls(lambda: 0, lambda ranks: {})
     calls.drop = dropped.append
     calls.hear([0, 0])
     calls.left = 3
@@ -111,7 +120,7 @@ def test_plans_that_any_rank_has_left_are_dropped() -> None:
 
 
 def test_a_rank_remembers_the_plans_of_its_last_calls() -> None:
-    calls = Calls(lambda: 0, lambda ranks: [])
+    calls = Calls(lambda: 0, lambda ranks: {})
     for plan in range(1, 41):
         calls.begin(plan)
     position = calls.position

@@ -182,7 +182,7 @@ def test_a_rank_that_freed_the_group_has_gone_unless_it_completed_the_call(
     peers, others = Peers(0, 2), Peers(1, 2)
     peers.contact, others.contact = contact(0), contact(1)
     for each, stated in ((peers, own), (others, last)):
-        each.calls = calls = Calls(lambda: 5, lambda ranks: [])
+        each.calls = calls = Calls(lambda: 5, lambda ranks: {})
         for plan in (*[own.plan] * (stated.number - 1), stated.plan):
             calls.end()
             calls.begin(plan)
@@ -194,7 +194,7 @@ def test_a_rank_that_freed_the_group_has_gone_unless_it_completed_the_call(
     peers.contact.ask = lambda ranks, operation: {1: freed[0](operation)}  # type: ignore[method-assign]
     assert peers.have_gone([1], 9) == gone
     assert peers.absent(operation=9) == ([1] if gone else [])
-    assert peers._ask_for_calls([1]) == [None]
+    assert peers._ask_for_calls([1]) == {1: None}
 
 
 def test_a_rank_that_is_silent_once_is_not_left_out() -> None:

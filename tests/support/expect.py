@@ -43,7 +43,8 @@ def expected(
     def fold(some: list[Values]) -> Values:
         function = FUNCTIONS[op] if isinstance(op, str) else op
         folded = reduce(lambda a, b: np.asarray(function(a, b)).astype(dtype), some)
-        return (folded / len(some)).astype(dtype) if op == "avg" else folded
+        # NumPy rounds twice where it divides a complex number by another.
+        return (folded / np.float64(len(some))).astype(dtype) if op == "avg" else folded
 
     def rows(whole: Values) -> list[Values]:
         if counts is None:

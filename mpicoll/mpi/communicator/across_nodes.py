@@ -19,7 +19,9 @@ from mpicoll import defaults
 from mpicoll.backend import POINT_TO_POINT, Nodes
 from mpicoll.calls.arguments import Arguments, digest_of
 from mpicoll.calls.planner import Planner
+from mpicoll.calls.recording import signature_text
 from mpicoll.calls.routes import Routes
+from mpicoll.calls.tags import MOST_TAGS, TAGS
 from mpicoll.engine import extension
 from mpicoll.engine.plan import Plan
 from mpicoll.errors import ArgumentError, CollectiveError, RankLost
@@ -31,7 +33,7 @@ from mpicoll.mpi.communicator.dispatcher import Dispatcher, Signature, exchange_
 from mpicoll.mpi.communicator.reading import Call, Reading
 from mpicoll.mpi.communicator.uneven import PART_READERS
 from mpicoll.mpi.transport import LIBRARY, MpiTransport
-from mpicoll.peers.calls import BEGUN, Calls
+from mpicoll.peers.calls import BEGUN, Calls, different_calls
 from mpicoll.selection.auto import AutoChooser
 
 _MOST_KEYS = 512
@@ -48,7 +50,7 @@ class _Group:
 
     def __init__(self, dispatcher: NodesDispatcher, comm: MPI.Comm, nodes: Nodes) -> None:
         self.dispatcher, self.rank, self.size, self.nodes = dispatcher, comm.rank, comm.size, nodes
-        self.arrays, self.calls = MpiArrays(), Calls(lambda: 0, lambda ranks: [])
+        self.arrays, self.calls = MpiArrays(), Calls(lambda: 0, lambda ranks: {})
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item; collective."""
@@ -72,6 +74,8 @@ class NodesDispatcher(Dispatcher):
         self.calls: Calls = self.group.calls
         self.admit, self.is_fixed = admit, is_fixed
         self.is_admitted = True
+        self.tag_blocks = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or MOST_TAGS) // TAGS or 1
+        self.calls.titles[_UNREAD] = "MPI's own function"
         self.algorithm_of_key: dict[tuple[Any, ...], str | None] = {}
         super().__init__(comm, algorithms, repeats, flight)
 
@@ -126,7 +130,7 @@ class NodesDispatcher(Dispatcher):
         key = tuple((arguments.signature | {"in place": None}).values())
         digest = digest_of(repr(key)) % (1 << 31)
         self.calls.begin(digest)
-        algorithm = self._algorithm_of(key, arguments)
+        algorithm = self._algorithm_of(key, digest, arguments)
         if algorithm is None:
             if self.table.reads(table_key):
                 self.table.add_function(table_key, None, digest, self.place)
@@ -135,7 +139,10 @@ class NodesDispatcher(Dispatcher):
         signature = self.get(key) or self.add(key, Signature)
         signature.calls += 1
         if signature.calls == (1 if call.op in ("min", "max") else self.repeats):
-            signature.plan = self._plan(replace(arguments, algorithm=algorithm))
+            tag_block = digest % self.tag_blocks
+            signature.plan = self._plan(
+                replace(arguments, algorithm=algorithm, tag_block=tag_block)
+            )
             signature.in_place = arguments.in_place
         if signature.plan is None:
             return True
@@ -149,11 +156,15 @@ class NodesDispatcher(Dispatcher):
 
     # -- plans ------------------------------------------------------------------------------
 
-    def _algorithm_of(self, key: tuple[Any, ...], arguments: Arguments) -> str | None:
+    def _algorithm_of(
+        self, key: tuple[Any, ...], digest: int, arguments: Arguments
+    ) -> str | None:  # fmt: skip
         """Return the same as `_algorithm`, which is asked once for each key."""
         if key not in self.algorithm_of_key:
             if len(self.algorithm_of_key) >= _MOST_KEYS:
                 self.algorithm_of_key.clear()
+                self.calls.titles.clear()
+            self.calls.titles[digest] = _title(arguments)
             self.algorithm_of_key[key] = self._algorithm(arguments)
         return self.algorithm_of_key[key]
 
@@ -203,17 +214,23 @@ class NodesDispatcher(Dispatcher):
         transport.exchange_on_nodes()
         if (calls := transport.calls) is not None:
             calls.numbers, calls.error = self.calls.numbers, RankLost
+            calls.titles = self.calls.titles
             calls.since = calls.exchanges(), calls.numbers[BEGUN] - 1
         self.transport = transport
 
     def _plan(self, arguments: Arguments) -> Plan:
         """Return a plan; collective on each node.
 
+        The tags of its messages depend on the key. So a rank of another node that makes a plan for
+        another call gets none of them, and asks.
+
         Raises:
-            RankLost: this node cannot make it. Ranks of other nodes hear so when they ask.
+            RankLost: this node cannot make it, or its ranks are in different calls. Ranks of other
+                nodes hear so when they ask.
         """
         assert self.transport is not None
         with self.transport.poison_on_error():
+            self._compare_on_node(self.transport.exchange(_title(arguments), str))
             try:
                 plan = self.planner.build_allocated(replace(arguments, unbound=True))
             except CollectiveError as error:
@@ -221,6 +238,19 @@ class NodesDispatcher(Dispatcher):
                 raise RankLost(f"{name}: there is no plan: {error}", rank=self.rank) from error
         self._record(plan, arguments)
         return plan
+
+    def _compare_on_node(self, titles: list[str]) -> None:
+        """Compare the signatures of the calls of this node's ranks.
+
+        Args:
+            titles: of all ranks; those of other nodes are this rank's.
+
+        Raises:
+            RankLost: they are different.
+        """
+        for rank, title in enumerate(titles):
+            if title != titles[self.rank]:
+                raise RankLost(different_calls({self.rank: titles[self.rank], rank: title}))
 
     def _give_up(self, program: object, error: BaseException) -> bool:
         if isinstance(error, RankLost):
@@ -235,6 +265,11 @@ class NodesDispatcher(Dispatcher):
     @property
     def is_in_order(self) -> bool:
         return not self.has_failed and (self.transport is None or not self.transport.peers.ended)
+
+
+def _title(arguments: Arguments) -> str:
+    """Return the signature of a call in words."""
+    return f"{arguments.collective.name} of {signature_text(arguments)}"
 
 
 def _reshaped(arguments: Arguments) -> Arguments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,6 +133,36 @@ def test_ranks_in_different_calls_raise(alone: Comm, name: str) -> None:
         alone.Barrier()  # a root has gone on
 
     with pytest.raises(RankLost):
+        call()
+    MPI.COMM_WORLD.Barrier()
+
+
+NEW_CALLS: dict[str, Callable[[Comm, int], object]] = {
+    "shorter message": lambda comm, odd: comm.Bcast(np.ones(5 + odd)),
+    "longer message": lambda comm, odd: comm.Bcast(np.ones(6 - odd)),
+    "dtype": lambda comm, odd: allreduce_of(comm, np.ones(5, "i8" if odd else "f8")),
+    "operator": lambda comm, odd: allreduce_of(comm, np.ones(5), MPI.PROD if odd else MPI.SUM),
+    "collective": lambda comm, odd: comm.Bcast(np.ones(5)) if odd else allreduce_of(
+        comm, np.ones(5)
+    ),
+}  # fmt: skip
+
+
+def allreduce_of(comm: Comm, x: Any, op: MPI.Op = MPI.SUM) -> None:
+    comm.Allreduce(x, np.zeros_like(x), op)
+
+
+@pytest.mark.parametrize("is_on_node", [False, True])
+@pytest.mark.parametrize("name", NEW_CALLS)
+def test_two_new_calls_never_match(alone: Comm, name: str, is_on_node: bool) -> None:
+    """Every rank tells both signatures, whether the ranks of a node differ or those of two."""
+    odd = alone.rank == 1 if is_on_node else alone.rank >= alone.size // 2
+
+    def call() -> None:
+        NEW_CALLS[name](alone, int(odd))
+        alone.Barrier()  # a root has gone on
+
+    with pytest.raises(RankLost, match=r"different calls: rank \d calls .*, rank \d calls "):
         call()
     MPI.COMM_WORLD.Barrier()
 
