@@ -25,6 +25,7 @@ from mpicoll.errors import (
     Unsupported,
     WrongContents,
 )
+from mpicoll.machine import configuration as _configuration
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -56,6 +57,8 @@ def world(comm: MPI.Intracomm | None = None) -> Collectives:
 
     return launch.world(comm)
 
+
+_configuration.load()  # before any module reads a variable
 
 _MODULES = {
     "Collectives": "mpicoll.collectives",

@@ -57,6 +57,10 @@ class Unsupported(CollectiveError):
     """The algorithm cannot serve this size, root or operator."""
 
 
+class BadFile(ArgumentError):
+    """A file of this host cannot be used. Ranks on other hosts may have another file."""
+
+
 class LaunchError(CollectiveError, RuntimeError):
     """The processes were started in a way that cannot form the group."""
 

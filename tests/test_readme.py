@@ -20,7 +20,7 @@ DOCUMENTS = [
     ROOT / "README.md", ROOT / "CONTRIBUTING.md",
     *sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*.md")),
 ]  # fmt: skip
-YOURS = {"jobs/setup.sh"}
+YOURS = {"jobs/setup.sh", "my_algorithms.py"}
 """Files that a user may write."""
 _PATH = r"`([\w./-]+\.(?:py|toml|sh|sbatch|md)|\.?[\w.-]+/[\w./-]*)`"
 _COMMAND = r"-m ((?:mpicoll|torchcoll)(?:\.\w+)*)([^`|>#&\n]*)"

@@ -11,10 +11,11 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mpicoll.algorithms.user_files import load_files, load_installed
 from mpicoll.errors import ArgumentError, UnknownName, Unsupported, brief
 from mpicoll.notation.contract import COLLECTIVES, Collective, collective
 from mpicoll.notation.schedule import Round, Schedule, rounds
@@ -180,25 +181,64 @@ def algorithm(
         needs: the numbers of ranks it serves, or a function of the parameters that says it.
         aliases: further names; an alias may fix parameters, as in ``"tree(radix=2)"``,
             written ``"alias=target"``.
+
+    Raises:
+        UnknownName: there is no such collective.
+        ArgumentError: another algorithm has the name, or a parameter has no default.
     """
+    contract = collective(of)
 
     def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
         plain_name = name or generator.__name__
-        defaults = {
-            key: parameter.default
-            for key, parameter in _signature(generator).items()
-            if key not in _CONTEXT
+        targets = {
+            alias.partition("=")[0]: alias.partition("=")[2] or plain_name for alias in aliases
         }
-        _REGISTRY[of][plain_name] = Algorithm(
-            collective(of), plain_name, generator, blocks, needs, defaults
+        _check_names(contract.name, generator, plain_name, targets)
+        _REGISTRY[contract.name][plain_name] = Algorithm(
+            contract, plain_name, generator, blocks, needs, _defaults(generator)
         )
-        for alias in aliases:
-            spelling, _, target = alias.partition("=")
-            _ALIASES[of, spelling] = target or plain_name
+        _ALIASES.update({(contract.name, alias): target for alias, target in targets.items()})
         _find.cache_clear()
         return generator
 
     return register
+
+
+def _check_names(
+    of: str, generator: Callable[..., Schedule], name: str, targets: Mapping[str, str]
+) -> None:
+    """Raise ArgumentError for a name of another algorithm; a module may register its own again."""
+    entry = _REGISTRY[of].get(name)
+    is_same = entry is not None and entry.generator.__module__ == generator.__module__
+    is_taken = (entry is not None and not is_same) or (of, name) in _ALIASES
+    taken = [name] if is_taken else []
+    taken += [
+        alias for alias, target in targets.items()
+        if alias in _REGISTRY[of] or _ALIASES.get((of, alias), target) != target
+    ]  # fmt: skip
+    if taken:
+        raise ArgumentError(f"{of} already has an algorithm {taken[0]!r}: choose another name")
+
+
+def _defaults(generator: Callable[..., Schedule]) -> dict[str, int | str]:
+    """Return the parameters of an algorithm with their defaults.
+
+    Raises:
+        ArgumentError: the generator cannot be called as an algorithm.
+    """
+    signature = _signature(generator)
+    if [*signature][:2] != ["rank", "size"]:
+        raise ArgumentError(f"{generator.__name__} must take rank and size first")
+    defaults = {
+        key: parameter.default for key, parameter in signature.items() if key not in _CONTEXT
+    }
+    for key, value in defaults.items():
+        if type(value) not in (int, str):
+            raise ArgumentError(
+                f"{key} of {generator.__name__} needs a default, a whole number or a name; only "
+                f"{', '.join(_CONTEXT)} have none"
+            )
+    return defaults
 
 
 @functools.cache
@@ -207,11 +247,18 @@ def _load() -> None:
     for module in pkgutil.iter_modules(package.__path__, "mpicoll.algorithms."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    load_files(lambda: sum(map(len, _REGISTRY.values())))
+
+
+@functools.cache
+def _load_installed() -> None:
+    _load()
+    load_installed()
 
 
 def algorithms(of: str) -> Iterator[Algorithm]:
     """Yield every algorithm of a collective, with default parameters."""
-    _load()
+    _load_installed()
     return iter(_REGISTRY[collective(of).name].values())
 
 
@@ -232,7 +279,13 @@ def find(of: str, text: str) -> Algorithm:
         ArgumentError: a parameter is unknown, or its value is out of range.
     """
     _load()
-    return _find(collective(of).name, text)
+    name = collective(of).name
+    try:
+        return _find(name, text)
+    except UnknownName:
+        # Only a name that is not ours costs a look at all installed packages.
+        _load_installed()
+        return _find(name, text)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -44,6 +44,8 @@ def row(algorithm: Algorithm) -> Row:
     """
     text, _, _ = (inspect.getdoc(algorithm.generator) or "").partition(">>>")
     *idea, figures = (" ".join(part.split()) for part in text.strip().split("\n\n"))
+    if not figures.startswith("Rounds"):  # a user's own may state nothing
+        idea, figures = [*idea, figures], ""
     figures = figures.replace(UNORDERED, "").strip().removesuffix(".")
     rounds, _, volume = figures.removeprefix("Rounds").lstrip(": ").partition("; ")
     sources = dict.fromkeys(source for part in idea for source in _SOURCE.findall(part))

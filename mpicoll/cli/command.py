@@ -15,11 +15,14 @@ from typing import Any
 import click
 
 from mpicoll.cli import ending
+from mpicoll.cli.common import common_options
 from mpicoll.cli.streams import OutputLost, open_standard_streams, settle_output
+from mpicoll.errors import BadFile
 from mpicoll.machine.launchers import (
     command_words,
     find_launch,
     is_by_hand,
+    is_first_of_host,
     is_first_process,
 )
 
@@ -32,8 +35,11 @@ class Command(click.Command):
     """A command of one process."""
 
     failed = ending.REFUSED
+    takes_common_options = True
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        if self.takes_common_options:
+            keywords["params"] = [*keywords.get("params", ()), *common_options()]
         keywords["context_settings"] = _SETTINGS | keywords.get("context_settings", {})
         super().__init__(*arguments, **keywords)
 
@@ -116,7 +122,7 @@ class RanksCommand(Command):
         """Print why this rank failed, and end it at once; return 2 where all ranks are refused."""
         if not isinstance(error, ending.REFUSALS):
             ending.leave(super().fail(error))
-        if is_first_process():
+        if is_first_process() or (isinstance(error, BadFile) and is_first_of_host()):
             super().fail(error)
         if not is_by_hand():
             ending.unwatch_termination()  # as the launcher does next, to all

@@ -31,6 +31,8 @@ class Commands(RanksCommand, click.Group):
         versions: returns the lines of ``--version``.
     """
 
+    takes_common_options = False
+
     def __init__(
         self, package: str, sections: Sections, versions: Callable[[], Sequence[str]], text: str
     ) -> None:

@@ -1,7 +1,7 @@
-"""A library that a command lacks: the advice to install it, and an end in one line.
+"""A command that cannot start: one line that says why, as which library to install.
 
-The package imports this module first, and this one the standard library alone: any other may be
-the one that is missing. From its beginning on a command says itself why it fails.
+The package imports this module first. This module needs the standard library alone: any other
+library may be missing. From its beginning on a command says itself why it fails.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
+from mpicoll.errors import BadFile
 from mpicoll.machine.launchers import PACKAGES, own_module, place
 
 _EXTRAS = {
@@ -35,6 +36,7 @@ def advice(error: ImportError) -> str | None:
 
 def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     text = advice(error) if isinstance(error, ImportError) else None
+    text = str(error) if isinstance(error, BadFile) else text
     if text is None:
         _hook_before(kind, error, trace)
         return

@@ -19,6 +19,7 @@ from typing import Any
 
 from mpicoll.backend import Thunk
 from mpicoll.cli import ending, missing
+from mpicoll.cli.verbosity import Verbosity, set_verbosity
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.launchers import is_first_of_host, is_first_process
 
@@ -38,8 +39,9 @@ def main(
         prepare: puts collectives of ours in place of the program's.
         notice: the line that ``-v`` prints before the program starts.
     """
-    is_verbose = list(arguments[:1]) == ["-v"]
-    arguments = arguments[is_verbose:]
+    is_verbose = list(arguments[:1]) in (["-v"], ["--verbose"])
+    is_quiet = list(arguments[:1]) in (["-q"], ["--quiet"])
+    arguments = arguments[is_verbose or is_quiet :]
     if list(arguments[:1]) in (["-h"], ["--help"]):
         if is_first_process():
             print(usage.strip())
@@ -54,6 +56,8 @@ def main(
             time.sleep(_GRACE)
         return _REFUSED
     prepare()
+    if is_verbose:
+        set_verbosity(Verbosity.VERBOSE)
     if is_verbose and is_first_process():
         ending.say(notice)
     run(arguments)

@@ -20,6 +20,7 @@ from mpicoll.doctor.mpi_probes import MPI_PROBES
 from mpicoll.doctor.probes import PROBES, ask
 from mpicoll.flight.job import look
 from mpicoll.flight.summary import show
+from mpicoll.machine import configuration
 from mpicoll.machine.launchers import find_launch, is_first_process
 from mpicoll.machine.variables import relevant_variables
 
@@ -59,11 +60,13 @@ def _print_page() -> None:
         row.add_row(name, Text(text))
         out.print(row)
 
+    sources = configuration.sources()
     out.print("mpicoll doctor", style="bold")
     for name, probe in PROBES.items():
         show(name, ask(probe))
+    show("configuration", configuration.describe())
     for name, value in relevant_variables().items():
-        show(name, value)
+        show(name, f"{value} (from {sources[name]})" if name in sources else value)
     # MPI comes last: under another MPI's launcher it may end the process.
     if find_launch():
         show("asking MPI", "if this line is the last, the launcher and mpi4py's MPI do not match")

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from mpicoll.errors import BadFile
 from mpicoll.text.masking import MASK, masked, names_secret
 
 _TUNING = re.compile(
@@ -25,6 +26,14 @@ _LIBRARY_VARIABLES = re.compile(
     "|SLURM_(NNODES|NTASKS|NPROCS|CPUS|CPU_BIND|MEM_BIND|GPUS|GPU_BIND|TASKS_PER_NODE|DISTRIBUTION"
     "|HINT|MPI_TYPE|JOB_ID$|JOB_NUM_NODES|JOB_PARTITION|STEP_NUM_)"
 )
+VARIABLES = frozenset({
+    "MPICOLL_ALGORITHM", "MPICOLL_COMM_AFTER", "MPICOLL_CORES", "MPICOLL_DEADLINE",
+    "MPICOLL_FENCES", "MPICOLL_FLIGHT", "MPICOLL_FLIGHT_DIR", "MPICOLL_GPU_AWARE", "MPICOLL_IPC",
+    "MPICOLL_IPC_TILE", "MPICOLL_LOAD", "MPICOLL_NCCL_BLOCKING_WAIT", "MPICOLL_RANKS_PER_NODE",
+    "MPICOLL_REPRODUCIBLE", "MPICOLL_STREAM_ORDER", "MPICOLL_SYMMETRIC", "MPICOLL_TABLE",
+    "MPICOLL_TRACE", "TORCHCOLL_ALGORITHM", "TORCHCOLL_BACKEND", "TORCHCOLL_INIT_METHOD",
+})  # fmt: skip
+"""The variables of mpicoll and torchcoll that a configuration file may set."""
 THREAD_LEVEL = "MPI4PY_RC_THREAD_LEVEL"
 """mpi4py's own variable for the level that MPI is asked for, one of `THREAD_LEVELS`."""
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
@@ -59,3 +68,32 @@ def thread_level() -> str | None:
         return None
     levels = {getattr(mpi, f"THREAD_{name.upper()}"): name for name in THREAD_LEVELS}
     return levels[mpi.Query_thread()]
+
+
+def configured_values(file: str) -> dict[str, str]:
+    """Return the variables of a configuration file; true is ``1``, and false is ``0``.
+
+    Raises:
+        BadFile: the file cannot be read, is no TOML, or has an unknown name or a list as a value.
+    """
+    import tomllib
+    from difflib import get_close_matches
+
+    try:
+        with open(file, "rb") as stream:
+            values = tomllib.load(stream)
+    except OSError as error:
+        raise BadFile(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise BadFile(f"{file} is no TOML: {error}") from None
+    for name, value in values.items():
+        if name not in VARIABLES:
+            close = get_close_matches(name, VARIABLES, 1)
+            advice = f"did you mean {close[0]}?" if close else "give a name of the documentation"
+            raise BadFile(f"{file}: {name} is no variable of mpicoll: {advice}")
+        if not isinstance(value, str | int | float):
+            raise BadFile(f"{file}: {name} must be a text, a number, true or false")
+    return {
+        name: str(int(value)) if isinstance(value, bool) else str(value)
+        for name, value in values.items()
+    }

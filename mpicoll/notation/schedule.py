@@ -11,6 +11,11 @@ from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import Literal, NamedTuple, final
 
+__all__ = [
+    "Copy", "Fold", "Op", "Receive", "Round", "Schedule", "Send", "Temp", "around", "copy", "fold",
+    "merge_rounds", "on", "recv", "reduce", "send", "then",
+]  # fmt: skip
+
 Block = Hashable
 Side = Literal["left", "right"]
 
