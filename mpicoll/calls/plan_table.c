@@ -272,7 +272,7 @@ static PyObject *run_tallied(
     const int64_t began = ticks();
     PyObject *const done = run_program(self, entry, key, args);
     if (done == Py_None) {
-        tally_add(tally, ticks() - began);
+        tally_add(tally, began, ticks());
         tally[TALLY_CALLS]++;
         tally_choose(tally);
     }

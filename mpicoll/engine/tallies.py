@@ -2,19 +2,21 @@
 
 A tally is an array of 64-bit integers, which the compiled executor fills in for the calls that it
 runs (``tally.h``): the calls; how many of them were timed, their ticks, the fewest and the most of
-one; and the timed calls of each bucket, of which there are four for each power of two. Of calls
-shorter than a microsecond or two about one in eight is timed, by chance.
+one; when the last timed call ended; and the timed calls of each bucket, of which there are four for
+each power of two. Of calls shorter than a microsecond or two about one in eight is timed, by
+chance.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mpicoll.engine.extension import _compiled
 
-_LENGTH = 256
-_CALLS, _TIMED, _TICKS, _MIN_TICKS, _MAX_TICKS, _, _BUCKETS = range(7)
+LENGTH = 256
+_CALLS, _TIMED, _TICKS, _MIN_TICKS, _MAX_TICKS, _, _ENDED, _BUCKETS = range(8)
 
 
 class Times(NamedTuple):
@@ -22,6 +24,7 @@ class Times(NamedTuple):
 
     Attributes:
         mean: of the timed calls.
+        ended: ticks at the end of the last timed call.
         histogram: for each bucket with calls where it begins, and the calls.
     """
 
@@ -30,20 +33,21 @@ class Times(NamedTuple):
     mean: float
     least: float
     most: float
+    ended: int
     histogram: list[tuple[float, int]]
 
 
 def new() -> array[int]:
     """Return a tally without a call."""
-    return array("q", bytes(8 * _LENGTH))
+    return array("q", bytes(8 * LENGTH))
 
 
-def read(tally: array[int], tick: float) -> Times:
+def read(tally: Sequence[int] | memoryview, tick: float) -> Times:
     """Return the times of a tally; `tick` is how long one takes."""
     timed = tally[_TIMED]
     return Times(
         tally[_CALLS], timed, tally[_TICKS] * tick / max(timed, 1), tally[_MIN_TICKS] * tick,
-        tally[_MAX_TICKS] * tick,
+        tally[_MAX_TICKS] * tick, tally[_ENDED],
         [(_begin(bucket) * tick, calls) for bucket, calls in enumerate(tally[_BUCKETS:]) if calls],
     )  # fmt: skip
 

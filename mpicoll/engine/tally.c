@@ -20,7 +20,7 @@ static PyObject *tally_count(PyObject *Py_UNUSED(module), PyObject *const *args,
         return NULL;
     int64_t *tally = view.buf;
     tally[TALLY_CALLS]++;
-    tally_add(tally, now - began);
+    tally_add(tally, began, now);
     PyBuffer_Release(&view);
     Py_RETURN_NONE;
 }

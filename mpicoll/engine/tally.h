@@ -9,10 +9,11 @@
 
 #include "program.h"
 
-/* All calls are counted; of short ones only some are timed, TIMED in all and the next one NEXT. */
+/* All calls are counted; of short ones only some are timed, TIMED in all and the next one NEXT.
+   ENDED is the time at which the last timed call ended. */
 enum {
-    TALLY_CALLS, TALLY_TIMED, TALLY_TICKS, TALLY_LEAST, TALLY_MOST, TALLY_NEXT, TALLY_BUCKETS,
-    TALLY_LENGTH = 256
+    TALLY_CALLS, TALLY_TIMED, TALLY_TICKS, TALLY_LEAST, TALLY_MOST, TALLY_NEXT, TALLY_ENDED,
+    TALLY_BUCKETS, TALLY_LENGTH = 256
 };
 
 /* Below so many ticks, one or two microseconds, reading the counter twice is a burden. */
@@ -48,14 +49,16 @@ static inline int tally_bucket(int64_t spent)
 }
 
 /* Add a timed call. */
-static inline void tally_add(int64_t *tally, int64_t spent)
+static inline void tally_add(int64_t *tally, int64_t began, int64_t ended)
 {
+    const int64_t spent = ended - began;
     if (!tally[TALLY_TIMED] || spent < tally[TALLY_LEAST])
         tally[TALLY_LEAST] = spent;
     if (spent > tally[TALLY_MOST])
         tally[TALLY_MOST] = spent;
     tally[TALLY_TIMED]++;
     tally[TALLY_TICKS] += spent;
+    tally[TALLY_ENDED] = ended;
     tally[TALLY_BUCKETS + tally_bucket(spent)]++;
 }
 

@@ -1,7 +1,8 @@
 """Tell where a program has spent its communication, and which algorithm would be faster.
 
 ``MPICOLL_TRACE=trace.jsonl mpirun -n 4 python -m mpicoll.run program.py`` writes the file. Where
-the mean of a kind of calls is far above its shortest, ranks waited for each other.
+the mean of a kind of calls is far above its shortest, ranks waited for each other. The program may
+still run, or may have been killed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from mpicoll.trace.replay import replay as measure
 )  # fmt: skip
 def main(trace: Path, top: int, source: Path | None, replay: int, seconds: float) -> None:
     """Print a line per kind of call, the longest first."""
-    whole, kinds = load(trace)
+    whole, kinds, remarks = load(trace)
     machine = machine_of(kinds, source)
     table = Table(box=None, pad_edge=False)
     for name in ("call", "bytes", "ranks", "of", "algorithm"):
@@ -61,6 +62,8 @@ def main(trace: Path, top: int, source: Path | None, replay: int, seconds: float
     print_table(table, 180)
     spent = sum(kind.seconds for kind in kinds)
     print(f"{spent:.3f} s of {whole:.3f} s in collectives, {spent / whole:.1%}: means of all ranks")
+    for remark in remarks:
+        print(printable(remark))
     for line in machine.sources(kinds):
         print(printable(f"prices in us {line}"))
     replayable = [kind for kind in kinds if kind.ranks > 1 and of_call(kind) is not None]

@@ -1,25 +1,29 @@
-"""The file that ``MPICOLL_TRACE`` has written, as one line per kind of call."""
+"""The calls of a program that ran with ``MPICOLL_TRACE``, as one line per kind of call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
 from msgspec.json import decode
 
 from mpicoll.backend import Nodes
+from mpicoll.engine.tally_file import lines_of, records_in
 from mpicoll.errors import ArgumentError
+from mpicoll.flight.directory import is_held
 from mpicoll.machine.nodes import MOST_RANKS, group_by_node
 from mpicoll.records.fields import Amount, Count, Name
 from mpicoll.text.files import content_of
-from mpicoll.text.numbers import numbers_of
-from mpicoll.text.traces import SCHEMA
+from mpicoll.text.numbers import count_text, numbers_of, ranges
+from mpicoll.text.traces import SCHEMA, paths_of_ranks
 
 _LONGEST = 8 * MOST_RANKS
 """Characters of a list of all ranks."""
+T = TypeVar("T")
 
 
 class Line(Struct):
@@ -27,6 +31,7 @@ class Line(Struct):
 
     Attributes:
         seconds: of these calls, or of the whole program.
+        size: number of ranks of the program, in its beginning; 0 if the file does not tell.
         node: of the rank, in its beginning.
         members: the ranks of the communicator, as ranges; empty where they are not known.
         timed: of the calls; the others are taken to be like these.
@@ -37,6 +42,7 @@ class Line(Struct):
     rank: Count
     seconds: Amount
     schema: str = ""
+    size: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0
     node: Name = ""
     members: Annotated[str, Meta(max_length=_LONGEST)] = ""
     communicator: Name = ""
@@ -102,24 +108,111 @@ class Kind(NamedTuple):
         return self.least_us
 
 
-def load(path: Path) -> tuple[float, list[Kind]]:
-    """Return the seconds of the program, and its kinds of calls, those that took longest first.
+class Trace(NamedTuple):
+    """The calls of a program.
+
+    Attributes:
+        seconds: of the program, the mean of all ranks.
+        kinds: of calls, those that took longest first.
+        remarks: sentences on damaged lines, on missing ranks, and on ranks that have not ended.
+    """
+
+    seconds: float
+    kinds: list[Kind]
+    remarks: list[str]
+
+
+def load(path: Path) -> Trace:
+    """Return the calls of a program that has ended, that was killed, or that still runs.
 
     Raises:
-        ArgumentError: it is no such file.
+        ArgumentError: there is no trace.
     """
-    try:
-        lines = [decode(line, type=Line) for line in content_of(path).splitlines()]
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path} is no trace: {error}") from None
+    remarks: list[str] = []
+    files = paths_of_ranks(path)
+    lines = _lines(path, remarks) if path.exists() or not files else []
+    unfinished = {
+        rank: lines_of_rank
+        for rank, file in files.items()
+        if (lines_of_rank := _lines_of_rank(file, rank, remarks))
+    }
+    # A rank that was killed while it appended its lines has left both. Its file has all of them.
+    lines = [line for line in lines if line.rank not in unfinished]
+    lines += chain.from_iterable(unfinished.values())
     heads = [line for line in lines if line.schema]
-    if not heads or any(head.schema != SCHEMA for head in heads):
-        raise ArgumentError(f"{path} is no trace: it has no line with the schema {SCHEMA}")
+    seconds = _seconds(path, heads, remarks)
+    remarks += [*_missing(heads), *_states({rank: files[rank] for rank in unfinished})]
+    nodes = {head.rank: head.node for head in heads}
+    kinds = _kinds([line for line in lines if line.calls > 0], nodes, len(heads))
+    return Trace(seconds, kinds, remarks)
+
+
+def _seconds(path: Path, heads: Sequence[Line], remarks: Sequence[str]) -> float:
+    """Return the time of the program, the mean of its ranks."""
+    other = next((head.schema for head in heads if head.schema != SCHEMA), "")
+    if other or not heads:
+        reason = f"its schema is {other}, not {SCHEMA}" if other else f"no line has {SCHEMA}"
+        raise ArgumentError("; ".join([f"{path} is no trace: {reason}", *remarks]))
     seconds = sum(head.seconds for head in heads) / len(heads)
     if not seconds:
         raise ArgumentError(f"{path} is no trace: its program has taken no time")
-    nodes = {head.rank: head.node for head in heads}
-    return seconds, _kinds([line for line in lines if line.calls > 0], nodes, len(heads))
+    return seconds
+
+
+def _lines(path: Path, remarks: list[str]) -> list[Line]:
+    """Return the lines of a trace that are whole."""
+    return _decoded(path, content_of(path).splitlines(), partial(decode, type=Line), remarks)
+
+
+def _lines_of_rank(path: Path, rank: int, remarks: list[str]) -> list[Line]:
+    """Return the lines that a rank has not appended; none if its file is damaged."""
+    try:
+        head, *records = records_in(content_of(path))
+        texts = lines_of(head, records)
+    except (ValueError, ArgumentError) as error:
+        remarks.append(f"{path} is damaged, and left out: {error}")
+        return []
+    lines = _decoded(path, texts, partial(convert, type=Line), remarks)
+    return lines if lines and lines[0].schema and lines[0].rank == rank else []
+
+
+def _decoded(
+    path: Path, texts: Iterable[T], decode: Callable[[T], Line], remarks: list[str]
+) -> list[Line]:
+    lines, errors = [], []
+    for text in texts:
+        try:
+            lines.append(decode(text))
+        except (ValueError, RecursionError) as error:
+            errors.append(error)
+    if errors:
+        count = count_text(len(errors), "line")
+        remarks.append(f"{path}: {count} left out, damaged or cut: {errors[0]}")
+    return lines
+
+
+def _missing(heads: Sequence[Line]) -> Iterator[str]:
+    """Yield a sentence on the ranks that have left nothing."""
+    size = max(head.size for head in heads)
+    if missing := sorted({*range(size)} - {head.rank for head in heads}):
+        yield (
+            f"Nothing is here of {_named(missing)} of {size}. If these ran on other hosts, copy "
+            "the files from there."
+        )
+
+
+def _states(files: Mapping[int, Path]) -> Iterator[str]:
+    """Yield a sentence on the ranks that run, and one on those that were killed."""
+    running = [rank for rank, file in files.items() if is_held(file)]
+    killed = sorted({*files} - {*running})
+    if running:
+        yield f"Still running: {_named(running)}. The calls up to now are shown."
+    if killed:
+        yield f"Killed: {_named(killed)}. The calls up to then are shown."
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(ranks)}"
 
 
 def _kinds(lines: Iterable[Line], nodes: Mapping[int, str], processes: int) -> list[Kind]:

@@ -71,7 +71,7 @@ def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     assert "2 ranks, ['-x', '1']" in process.stdout
     assert process.stdout.count("mpicoll.Comm takes the place of MPI.COMM_WORLD") == 1
     assert process.stdout.count("at exit 2") == 2
-    _, (kind,) = load(trace)
+    _, (kind,), _ = load(trace)
     assert (kind.call, kind.bytes_per_rank, kind.calls) == ("Allreduce", 24, 100)
     assert (kind.algorithm, kind.transport, kind.nodes) == ("ring", "symmetric", ((0, 1),))
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_run(
     assert message in refused(*arguments, MPICOLL_ALGORITHM=variable)
 
 
-@pytest.mark.parametrize("trace", ["letter.txt", ".", "nowhere/x"])
+@pytest.mark.parametrize("trace", ["letter.txt", ".", "nowhere/x", "/dev/null"])
 def test_a_trace_is_refused_before_the_program_runs(
     refused: Callable[..., str], tmp_path: Path, trace: str
 ) -> None:

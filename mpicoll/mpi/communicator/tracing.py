@@ -1,8 +1,9 @@
 """Write what a program calls on our communicators, and how long it takes: ``MPICOLL_TRACE``.
 
 Every call is counted while the program runs, with its time, in the tally of its kind: by the
-compiled executor where that serves it, and around MPI's own method where that does. Each rank
-writes its tallies when the program ends, as JSON lines; `mpicoll.trace` reads them.
+compiled executor where that serves it, and around MPI's own method where that does. The tallies of
+a rank are in a file beside the trace, which the process maps. When the program ends, each rank
+appends its tallies to the trace as JSON lines, and removes its file. `mpicoll.trace` reads both.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ import functools
 import json
 import os
 import sys
-from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
@@ -24,13 +24,15 @@ from mpi4py import MPI
 from mpicoll.calls.arguments import Arguments
 from mpicoll.engine import tallies
 from mpicoll.engine.plan import Plan
+from mpicoll.engine.tally_file import Record, TallyFile, lines_of, remove
+from mpicoll.errors import ArgumentError
 from mpicoll.machine.nodes import stated_node
 from mpicoll.mpi.communicator.members import world_ranks
 from mpicoll.mpi.communicator.reading import Call
 from mpicoll.text.lines import Lines
 from mpicoll.text.numbers import ranges
 from mpicoll.text.printable import printable
-from mpicoll.text.traces import OPENING, SCHEMA, VARIABLE, traced
+from mpicoll.text.traces import OPENING, SCHEMA, VARIABLE, path_of_rank, paths_of_ranks, traced
 
 _BUFFERS = {
     "Barrier": None, "Bcast": 0, "Gather": 0, "Gatherv": 0, "Scatter": 1, "Scatterv": 1,
@@ -69,17 +71,47 @@ class Kind(NamedTuple):
 
 
 class Trace:
-    """The calls of this process."""
+    """The calls of this process.
+
+    Raises:
+        ArgumentError: the file of this rank cannot be created.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.began, self.began_ticks = path, perf_counter(), tallies.ticks()
-        self.rank = MPI.COMM_WORLD.rank if MPI.Is_initialized() else 0
-        self.tallies: dict[Kind, array[int]] = {}
-        self.plain: dict[tuple[str, int, str, str, int], array[int]] = {}
+        is_launched = MPI.Is_initialized()
+        self.path, self.process = path, os.getpid()
+        self.rank = MPI.COMM_WORLD.rank if is_launched else 0
+        self.size = MPI.COMM_WORLD.size if is_launched else 1
+        node = stated_node(self.rank)
+        head = {"schema": SCHEMA, "rank": self.rank, "size": self.size,
+                "node": os.uname().nodename if node is None else str(node)}  # fmt: skip
+        try:
+            self.file = TallyFile(path_of_rank(path, self.rank), head)
+        except OSError as error:
+            raise ArgumentError(
+                f"{VARIABLE}: cannot write {path_of_rank(path, self.rank)}: {error.strerror}"
+            ) from None
+        self.is_full = False
+        self.records: dict[Kind, Record] = {}
+        self.plain: dict[tuple[str, int, str, str, int], memoryview] = {}
 
-    def tally(self, kind: Kind) -> array[int]:
+    def tally(self, kind: Kind) -> memoryview:
         """Return the tally of a kind of calls."""
-        return self.tallies.setdefault(kind, tallies.new())
+        record = self.records.get(kind)
+        if record is None:
+            self.file.synchronise()
+            record = self.records[kind] = self._record(kind._asdict())
+        return record.numbers
+
+    def _record(self, description: dict[str, Any]) -> Record:
+        """Return a record of the file; one in private memory once the disk is full."""
+        if not self.is_full:
+            try:
+                return self.file.add(description)
+            except OSError as error:
+                self.is_full = True
+                _warn(f"{self.file.path}: {error.strerror}: a rank that is killed leaves a part")
+        return Record(description, memoryview(tallies.new()))
 
     def traced(self, name: str, place: int | None, method: Callable[..., Any]) -> Any:
         """Return a method of MPI's own whose calls are counted."""
@@ -104,34 +136,27 @@ class Trace:
         return call
 
     def write(self) -> None:
-        """Append this rank's calls to the file."""
-        seconds = perf_counter() - self.began
-        tick = seconds / max(1, tallies.ticks() - self.began_ticks)
-        node = stated_node(self.rank)
-        head = {"schema": SCHEMA, "rank": self.rank, "seconds": seconds,
-                "node": os.uname().nodename if node is None else str(node)}  # fmt: skip
-        lines: list[dict[str, Any]] = [head]
-        for kind, tally in self.tallies.items():
-            times = tallies.read(tally, 1e6 * tick)
-            if times.calls:
-                lines.append({
-                    "rank": self.rank, **kind._asdict(), "calls": times.calls, "timed": times.timed,
-                    "seconds": times.calls * times.mean / 1e6, "least_us": times.least,
-                    "most_us": times.most,
-                    "histogram": [(round(low, 3), calls) for low, calls in times.histogram],
-                })  # fmt: skip
-        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        """Append this rank's calls to the trace, and remove the file of the rank."""
+        if os.getpid() != self.process:  # a child that the program has forked
+            return
+        self.file.synchronise()
+        lines = lines_of(self.file.head, self.records.values())
         try:
-            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o644)
-            try:
-                written = os.write(file, data)
-            finally:
-                os.close(file)
+            _append(self.path, "".join(json.dumps(line) + "\n" for line in lines).encode())
         except OSError as error:
             _warn(f"{self.path}: {error.strerror}")
-            return
-        if written < len(data):
-            _warn(f"{self.path}: {os.strerror(errno.ENOSPC)}")
+        else:
+            with suppress(OSError):
+                self.file.path.unlink()
+
+
+def _append(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o644)
+    try:
+        if os.write(file, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(file)
 
 
 def kind_of(
@@ -174,6 +199,9 @@ def _opened() -> Trace | None:
         return None
     trace = Trace(path)
     if trace.rank == 0:
+        for rank, file in paths_of_ranks(path).items():
+            if rank >= trace.size:  # of an earlier program that ran on more ranks
+                remove(file)
         Lines(path, OPENING).close()
     atexit.register(trace.write)
     return trace
