@@ -16,7 +16,7 @@ from mpi4py import MPI
 from mpicoll.mpi.communicator import objects
 from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
 from mpicoll.mpi.communicator.reading import Reading, is_extreme
-from mpicoll.mpi.communicator.recording import LOG, recorded
+from mpicoll.mpi.communicator.recording import LOG, NAMES, mpi_methods, recorded
 from mpicoll.mpi.communicator.state import (
     find_flight,
     method_of,
@@ -24,7 +24,7 @@ from mpicoll.mpi.communicator.state import (
     serves_objects,
     table_of,
 )
-from mpicoll.mpi.communicator.tracing import base
+from mpicoll.mpi.communicator.tracing import TRACING, base
 from mpicoll.mpi.communicator.uneven import is_refused
 
 if TYPE_CHECKING:
@@ -87,7 +87,15 @@ class Comm(_Base):
             table = self._serving(at_once=at_once)
             if table is not None:
                 self._call = table  # type: ignore[method-assign]
+            if table is mpi_call and TRACING is None:
+                self._bind_mpi_methods()
         return table
+
+    def _bind_mpi_methods(self) -> None:
+        """Let further calls begin in MPI's own methods: no rank looks at their arguments."""
+        for name, method in mpi_methods(self).items():
+            if getattr(type(self), name) is getattr(Comm, name):
+                setattr(self, name, method)
 
     def _serving(self, *, at_once: bool) -> Any:
         table, flight = table_of(self, at_once=at_once), find_flight(self)
@@ -115,7 +123,8 @@ class Comm(_Base):
 
     def _forget(self) -> None:
         """Drop what has served this object: another communicator of the same ranks gets it."""
-        for name in [name for name in vars(self) if name == "_call" or name.startswith("_ours_")]:
+        bound = [name for name in vars(self) if name == "_call" or name.startswith("_ours_")]
+        for name in [*bound, *(NAMES.keys() & vars(self).keys())]:
             delattr(self, name)
 
     def _end(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from communicator_calls import allreduce, check, signatures
 
@@ -64,5 +65,30 @@ def test_a_freed_communicator_says_so() -> None:
     made = Comm(MPI.COMM_WORLD.Dup())
     check(made, allreduce)
     made.Free()
-    with pytest.raises(MPI.Exception):
+    with pytest.raises(MPI.Exception, match="communicator"):
         made.Barrier()
+
+
+class Counting(Comm):
+    """A program's own class, with a method of its own."""
+
+    calls_of_barrier = 0
+
+    def Barrier(self) -> None:
+        self.calls_of_barrier += 1
+        super().Barrier()
+
+
+def test_mpi_serves_a_communicator_without_a_detour() -> None:
+    """A method that a program has overridden stays that one."""
+    comm, out = Counting(MPI.COMM_SELF.Dup()), np.zeros(3)
+    for number in range(1, 4):
+        comm.Allreduce(np.full(3, float(number)), out)
+        comm.Barrier()
+        assert out.tolist() == [number] * 3
+    assert "Allreduce" in vars(comm)
+    assert comm.calls_of_barrier == 3
+    comm.Free()
+    assert "Allreduce" not in vars(comm)
+    with pytest.raises(MPI.Exception, match="communicator"):
+        comm.Allreduce(np.ones(3), out)
