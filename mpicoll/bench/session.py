@@ -12,9 +12,9 @@ from pathlib import Path
 from mpicoll.bench import layouts, render
 from mpicoll.bench.record import case_records
 from mpicoll.bench.resume import Ledger
+from mpicoll.cli.progress import ProgressBar
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.gpu_links import own_gpu
-from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement import cases as candidates
 from mpicoll.measurement.candidate import Candidate, Settings
 from mpicoll.measurement.capacity import remarks_on_memory, weigh
@@ -94,7 +94,6 @@ class _Session:
         skipped = (f"skipped {reason}" for reason in options.wanted.skipped)
         self.remarks = [*ranks.left_out, *ranks.oversubscribed, *ranks.busy, *skipped]
         self.measured: list[Group] = []
-        self.total = len(self.groups)
 
     def cases_by_group(self) -> list[list[Case]]:
         """Return the cases of each group."""
@@ -164,7 +163,6 @@ class _Session:
             self.log(f"warning: {remark}")
         cases_by_group = self.cases_by_group()
         todo = [group_cases for group_cases in cases_by_group if ledger.missing(group_cases)]
-        self.total = len(todo)
         total = len(cases_by_group)
         if len(todo) < total:
             self.log(f"{total - len(todo)} of {total} groups are measured already")
@@ -175,48 +173,43 @@ class _Session:
         if self.options.layout == "jsonl":
             self.print(encoded(RunRecord(run=full)))
         all_rows: list[CaseRecord] = []
-        for cases in cases_by_group:
-            fresh: list[CaseRecord] = []
-            if ledger.missing(cases):
-                seconds = (until - bench.synchroniser.time) / 1e9
-                position = self._progress(cases[0].group, seconds)
-                to_measure, share = ledger.with_baselines(cases), seconds / (len(todo) - position)
-                fresh = case_records(bench, bench.measure(to_measure, max(share, 0.0)), run)
-            rows = ledger.add(cases, fresh)
-            all_rows += rows
-            self._publish(rows)
+        with ProgressBar(len(todo), has_thread=False) as bar:
+            for cases in cases_by_group:
+                fresh: list[CaseRecord] = []
+                if ledger.missing(cases):
+                    seconds = (until - bench.synchroniser.time) / 1e9
+                    share = seconds / (len(todo) - self._begin_group(bar, cases[0].group, seconds))
+                    to_measure = ledger.with_baselines(cases)
+                    fresh = case_records(bench, bench.measure(to_measure, max(share, 0.0)), run)
+                rows = ledger.add(cases, fresh)
+                all_rows += rows
+                self._publish(bar, rows)
         self._finish(all_rows)
         wrong = any(row.correct is False for row in all_rows)
         return int(self.control.exchange(wrong)[0])
 
-    def _progress(self, group: Group, seconds: float) -> int:
-        """Print which group begins, and return how many groups were measured before it."""
-        count, total = len(self.measured), self.total
-        if self.options.settings.samples is not None:
-            spent = time.monotonic() - _BEGIN
-            seconds = spent / count * (total - count) if count else 0.0
-        text = f"[{count + 1:>3}/{total}] about {max(seconds, 0):3.0f} s left: {group}"
-        if self.is_root and is_terminal(sys.stderr):
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-        elif not count or self.measured[-1].contract != group.contract:
-            self.log(text)
+    def _begin_group(self, bar: ProgressBar, group: Group, seconds: float) -> int:
+        """Show which group begins, and return how many groups were measured before it."""
+        count = len(self.measured)
+        has_fixed_samples = self.options.settings.samples is not None
+        bar.step(str(group), remaining=None if has_fixed_samples else seconds)
         self.measured.append(group)
         return count
 
-    def _publish(self, rows: list[CaseRecord]) -> None:
+    def _publish(self, bar: ProgressBar, rows: list[CaseRecord]) -> None:
         if not self.is_root:
             return
         if self.options.layout == "jsonl":
+            bar.hide()
             layouts.jsonl(rows, sys.stdout)
         for record in rows:
             if record.correct is False:
+                bar.hide()
                 self.log(record.message or "")
 
     def _finish(self, rows: list[CaseRecord]) -> None:
         if not self.is_root:
             return
-        if is_terminal(sys.stderr):
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         layout = self.options.layout
         if layout == "table":
             render.print_tables(rows, sys.stdout)

@@ -5,20 +5,17 @@ Exit status 2: bad usage.
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANK, RANKS, SECONDS, SIZES, Parsed, Real, Whole
+from mpicoll.cli.progress import ProgressBar
 from mpicoll.cli.tables import print_table
 from mpicoll.costs import flags
 from mpicoll.costs.flags import Options
@@ -31,8 +28,6 @@ from mpicoll.text.names import split_names
 from mpicoll.text.sizes import rounded_size_text
 
 _PIPED_WIDTH = 160
-_SILENT = 2.0
-"""Seconds before the command names the algorithms where standard error is no terminal."""
 _time = Real(0, 1_000_000_000)
 
 
@@ -163,29 +158,18 @@ def priced(options: Options, spelled: set[str]) -> RankingOutput:
 def _rank_with_progress(
     scenario: Scenario, chosen: Sequence[Family], sizes: Sequence[float]
 ) -> Ranking:
-    """Rank all algorithms; a terminal shows which one is priced, as a ranking may take minutes."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(
-        *columns, TimeElapsedColumn(), transient=True, disable=not sys.stderr.isatty(),
-        console=Console(stderr=True),
-    ) as progress:  # fmt: skip
-        task = progress.add_task("", total=len(chosen))
+    """Rank all algorithms and show which one is priced, as a ranking may take minutes."""
+    with ProgressBar(len(chosen)) as bar:
 
         def report(algorithm: Algorithm, nbytes: float) -> None:
-            progress.update(task, description=f"{algorithm}, {rounded_size_text(nbytes)}")
+            bar.describe(f"{algorithm}, {rounded_size_text(nbytes)}")
 
-        families = progress.track(chosen, task_id=task)
-        return rank(scenario, families if sys.stderr.isatty() else _told(chosen), sizes, report)
+        def families() -> Iterator[Family]:
+            for family in chosen:
+                bar.step(family[0][0].name if family and family[0] else "")
+                yield family
 
-
-def _told(chosen: Sequence[Family]) -> Iterator[Family]:
-    """Name each algorithm that is priced on standard error, once a ranking has taken a while."""
-    began = time.monotonic()
-    for number, family in enumerate(chosen, 1):
-        if time.monotonic() > began + _SILENT:
-            name = family[0][0].name if family and family[0] else ""
-            click.echo(f"pricing {name}, {number} of {len(chosen)}", err=True)
-        yield family
+        return rank(scenario, families(), sizes, report)
 
 
 def _print(output: RankingOutput) -> None:

@@ -52,6 +52,13 @@ LAUNCHERS = (
 and an mpirun or torchrun may run inside an srun."""
 
 
+_LAUNCHER_PROGRAMS = {
+    "mpirun", "mpiexec", "mpiexec.hydra", "mpiexec.gforker", "orterun", "prterun", "srun",
+    "torchrun", "torch.distributed.run",
+}  # fmt: skip
+"""The programs that a person calls; some start daemons, which start the ranks."""
+
+
 class Launch(NamedTuple):
     """Which launcher started this process, how many it started, and which one this is."""
 
@@ -140,6 +147,27 @@ def place() -> str:
 def is_terminal(stream: TextIO) -> bool:
     """Whether a stream is a person's terminal; a launcher may put a pipe behind a pty."""
     return stream.isatty() and find_launch() is None
+
+
+def launcher_terminal() -> str | None:
+    """Return the terminal on which the launcher of this rank prints errors.
+
+    A rank writes to a pipe of its launcher. None for a launcher on another host, or one that writes
+    to a file.
+    """
+    process = os.getppid()
+    while process > 1:
+        try:
+            words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            errors = os.readlink(f"/proc/{process}/fd/2")
+        except OSError:
+            return None
+        names = {os.path.basename(os.fsdecode(word)) for word in command[:4]}
+        if names & _LAUNCHER_PROGRAMS:
+            return errors if errors.startswith(("/dev/pts/", "/dev/tty")) else None
+        process = int(words[1])
+    return None
 
 
 def command_words(arguments: Sequence[str] | None = None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from reprlib import repr as short
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from mpicoll.algorithms.registry import (
 )
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANK, RANKS, Parsed
+from mpicoll.cli.progress import ProgressBar
 from mpicoll.cli.tables import print_table
 from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
 from mpicoll.notation.contract import COLLECTIVES
@@ -44,7 +45,7 @@ class Row(NamedTuple):
 FIGURES = ("rounds", "sent", "reduced", "messages", "ports", "ordered")
 
 
-def rows(chosen: Sequence[Algorithm], size: int, root: int, nodes: Nodes | None) -> Iterator[Row]:
+def rows(chosen: Iterable[Algorithm], size: int, root: int, nodes: Nodes | None) -> Iterator[Row]:
     """Prove algorithms one after the other, without the messages: these fill gigabytes."""
     for algorithm in chosen:
         try:
@@ -149,16 +150,26 @@ def main(
         if root >= min(sizes):
             raise ArgumentError(f"root {root} is not one of {min(sizes)} ranks")
         chosen = _chosen(collective, algorithm)
-        for size in sizes:
-            layout = contiguous(size, nodes) if nodes else None
-            lines = rows(chosen, size, root, layout)
-            if style == "jsonl":
-                for row in lines:
-                    click.echo(_json(row))
-            else:
-                _print([*lines])
+        with ProgressBar(len(sizes) * len(chosen)) as bar:
+            for size in sizes:
+                layout = contiguous(size, nodes) if nodes else None
+                lines = rows(_shown(chosen, size, bar), size, root, layout)
+                if style == "jsonl":
+                    for row in lines:
+                        bar.hide()
+                        click.echo(_json(row))
+                else:
+                    table = [*lines]
+                    bar.hide()
+                    _print(table)
     except CollectiveError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _shown(chosen: Sequence[Algorithm], size: int, bar: ProgressBar) -> Iterator[Algorithm]:
+    for algorithm in chosen:
+        bar.step(f"{algorithm.collective.name} {algorithm}, {size} ranks")
+        yield algorithm
 
 
 def _print(lines: Sequence[Row]) -> None:

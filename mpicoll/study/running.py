@@ -14,11 +14,9 @@ from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from mpicoll.cli.progress import ProgressBar
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.launches import is_undecided, summed_up
 from mpicoll.records import reading
 from mpicoll.records.lines import CaseRecord, LaunchRecord, Speedup
@@ -26,7 +24,7 @@ from mpicoll.study.description import Description, check
 from mpicoll.study.launching import file_of, launch
 from mpicoll.study.planning import Configuration, Plan
 from mpicoll.text.files import content_of, lock, write_whole
-from mpicoll.text.numbers import count_text, span
+from mpicoll.text.numbers import count_text
 from mpicoll.text.printable import printable
 
 _GIVE_UP = 2
@@ -54,7 +52,7 @@ class Runner:
 
     def run(self) -> None:
         """Run the first launches of every configuration, then more for undecided verdicts."""
-        with _ProgressBar(self) as shown:
+        with _LaunchProgress(self) as shown:
             order = self.plan.first()
             for number in range(self.plan.study.max_launches):
                 shown.expect(order)
@@ -211,26 +209,20 @@ def store(study: Description, folder: Path) -> None:
 # -- progress -----------------------------------------------------------------------------
 
 
-class _ProgressBar:
-    """Progress on standard error: a bar on a terminal, else a line for each launch."""
+class _LaunchProgress:
+    """The progress of a study, a step for each launch."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
-        self.is_bar = is_terminal(sys.stderr)
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-        self.bar = Progress(
-            *columns, TextColumn("{task.fields[left]}"), console=Console(stderr=True),
-            disable=not self.is_bar,
-        )  # fmt: skip
-        self.task: TaskID | None = None
+        self.bar = ProgressBar(0)
         self.remaining = 0
 
-    def __enter__(self) -> _ProgressBar:
-        self.bar.start()
+    def __enter__(self) -> _LaunchProgress:
+        self.bar.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+    def __exit__(self, *error: object) -> None:
+        self.bar.__exit__(*error)
 
     def expect(self, order: Sequence[tuple[Configuration, int]]) -> None:
         """Set the number of remaining launches."""
@@ -244,8 +236,6 @@ class _ProgressBar:
             for configuration in configurations
         )
         self.total = len(runner.records) + self.remaining + usual
-        if self.task is None:
-            self.task = self.bar.add_task("", total=self.total, left="")
 
     def begin(self, configuration: Configuration, index: int) -> None:
         """Show the launch that begins, and the remaining time."""
@@ -254,15 +244,9 @@ class _ProgressBar:
         seconds = mean * max(1, self.total - count)
         if (minutes := self.runner.plan.study.minutes) is not None:
             seconds = min(seconds, max(0.0, 60 * minutes - self.runner.seconds_used()))
-        text = f"about {span(seconds)} left"
+        self.bar.total = max(self.total, count + 1)
         name = f"{configuration.name}, launch {index + 1}"
-        if self.task is not None:
-            self.bar.update(
-                self.task, completed=count, total=max(self.total, count + 1), description=name,
-                left=text,
-            )  # fmt: skip
-        if not self.is_bar:
-            _say(f"[{count + 1:>3}/{max(self.total, count + 1)}] {text}: {name}")
+        self.bar.step(name, completed=count, remaining=seconds)
 
     def _mean(self) -> float:
         taken = [record.seconds for record in self.runner.records.values()]
@@ -274,7 +258,8 @@ class _ProgressBar:
         """Print the reason of a failed launch."""
         if record.message:
             text = f"{record.configuration}, launch {record.launch + 1} failed: {record.message}"
-            self.bar.console.print(printable(text), markup=False, highlight=False)
+            self.bar.hide()
+            _say(text)
 
 
 def _say(text: str) -> None:

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from mpicoll.cli.progress import ProgressBar
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement import cases
@@ -139,10 +140,14 @@ def _measure(
     None of them begins after `until`.
     """
     collectives = [[*sizes] for _, sizes in groupby(groups, lambda group: group.contract.name)]
-    for index, sizes in enumerate(collectives):
-        now = bench.synchroniser.time
-        end = now + (until - now) // (len(collectives) - index)
-        yield sizes[0].contract.name, len(sizes), measure_sizes(bench, sizes, more, end)
+    with ProgressBar(len(collectives), has_thread=False) as bar:
+        for index, sizes in enumerate(collectives):
+            now = bench.synchroniser.time
+            bar.step(sizes[0].contract.name, remaining=(until - now) / 1e9)
+            end = now + (until - now) // (len(collectives) - index)
+            measured = measure_sizes(bench, sizes, more, end)
+            bar.hide()
+            yield sizes[0].contract.name, len(sizes), measured
 
 
 def measure_sizes(bench: Bench, groups: Sequence[Group], more: Sequence[str], end: int) -> Measured:

@@ -21,6 +21,7 @@ from reporting import run as described
 from rich.console import Console
 
 from mpicoll.algorithms.registry import find
+from mpicoll.cli import verbosity
 from mpicoll.costs import FatTree, Hockney, LogGP, Model, Switch, pattern_of, simulate
 from mpicoll.costs.__main__ import main
 from mpicoll.costs.fitting import fitted
@@ -88,10 +89,19 @@ def test_the_best_number_of_segments_grows_with_the_size() -> None:
     assert best[0] == 1 < best[1] < best[2]
 
 
+AT_ONCE = """
+import sys
+from mpicoll.cli import progress
+from mpicoll.costs.__main__ import main
+progress._DELAY = 0.0
+main(sys.argv[1:])
+"""
+
+
 def test_a_terminal_shows_the_algorithm_and_the_size_that_are_priced() -> None:
     """A ranking of thousands of ranks takes minutes; what is no terminal gets nothing."""
     command = (
-        sys.executable, "-m", "mpicoll.costs", "allreduce", "--ranks", "64", "--algorithms", "ring",
+        sys.executable, "-c", AT_ONCE, "allreduce", "--ranks", "64", "--algorithms", "ring",
         "--topology", "fat-tree",
     )  # fmt: skip
     terminal, end = os.openpty()
@@ -105,13 +115,14 @@ def test_a_terminal_shows_the_algorithm_and_the_size_that_are_priced() -> None:
     assert re.search(r"ring, [\d.]+ ?[KMG]?i?B?.*[01]/1", shown), shown
 
 
-def test_a_long_ranking_names_its_algorithms_where_there_is_no_terminal(
+def test_a_ranking_names_its_algorithms_where_no_terminal_is_if_it_is_to_be_verbose(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(verbosity, "_verbosity", verbosity.Verbosity.NORMAL)
     args = "allreduce", "--ranks", "8", "--algorithms", "ring,swing"
-    assert "pricing" not in run(*args).stderr
-    monkeypatch.setattr("mpicoll.costs.__main__._SILENT", -1.0)
-    assert run(*args).stderr == "pricing ring, 1 of 2\npricing swing, 2 of 2\n"
+    assert run(*args).stderr == ""
+    lines = run(*args, "-v").stderr.splitlines()
+    assert lines[-2] == "[1/2] ring" and re.fullmatch(r"\[2/2\] about 0 s left: swing", lines[-1])
 
 
 @pytest.mark.parametrize(

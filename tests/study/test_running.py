@@ -53,11 +53,11 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
     described.write_text(STUDY)
     command = ("-m", "mpicoll.study", str(described), "-o", str(folder))
     process = subprocess.Popen(
-        (sys.executable, *command), cwd=ROOT, env={**os.environ, **QUIRKS},
+        (sys.executable, *command, "-v"), cwd=ROOT, env={**os.environ, **QUIRKS},
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr is not None
-    first = process.stderr.readline()
+    first = next(line for line in process.stderr if line.startswith("["))
     assert re.match(r"\[ *1/2\] about \d+ s left: (good|bad)-2-choice, launch 1", first), first
     process.send_signal(signal.SIGKILL)
     process.communicate()
