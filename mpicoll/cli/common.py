@@ -33,8 +33,8 @@ def common_options() -> list[click.Parameter]:
     hidden: dict[str, Any] = {"expose_value": False}
     return [
         click.Option(
-            ["--load"], type=click.Path(), multiple=True, metavar="FILE", callback=_state_files, is_eager=True,
-            **hidden,
+            ["--load"], type=click.Path(), multiple=True, metavar="FILE", callback=_state_files,
+            is_eager=True, **hidden,
             help=f"Also use the algorithms of a Python file ({LOAD}).",
         ),
         click.Option(
