@@ -11,9 +11,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from mpicoll.flight.reader import Dump, Entry
+from mpicoll.flight.reader import Dump, Entry, Link, Sample
 from mpicoll.text.numbers import count_text
 from mpicoll.verdict.matching import MatchedCall, match
 
@@ -21,6 +21,8 @@ _JUMP, _DRIFT = 1_000_000, 0.001
 """Nanoseconds by which a clock must step to be reported, and the largest drift: NTP corrects at
 most half of it."""
 _MOST_PIECES = 64
+
+R = TypeVar("R", Sample, Link)
 
 
 class Bound(NamedTuple):
@@ -180,8 +182,14 @@ def _shifted(dump: Dump, pieces: list[Piece]) -> Dump:
     if not any(piece.offset for piece in pieces):
         return dump
     entries = [_moved(entry, _piece(pieces, entry.start).offset) for entry in dump.entries]
+    samples = [_moment(sample, pieces) for sample in dump.samples]
+    links = [_moment(link, pieces) for link in dump.links]
     ended = dump.ended + pieces[-1].offset if dump.ended else 0
-    return dump._replace(entries=entries, ended=ended)
+    return dump._replace(entries=entries, samples=samples, links=links, ended=ended)
+
+
+def _moment(reading: R, pieces: list[Piece]) -> R:
+    return reading._replace(at=reading.at + _piece(pieces, reading.at).offset)
 
 
 def _faults(host: str, pieces: list[Piece]) -> Iterator[str]:

@@ -48,7 +48,7 @@ class MatchedCall(NamedTuple):
     @property
     def is_complete(self) -> bool:
         """Whether the rows of all ranks are here, and all have ended."""
-        return len(self.rows) == len(self.members) and all(
+        return self.rows.keys() == {*self.members} and all(
             entry.outcome is Outcome.COMPLETED for entry in self.rows.values()
         )
 

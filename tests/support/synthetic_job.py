@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from mpicoll.flight.layout import Outcome, State
-from mpicoll.flight.reader import Dump, Ending, Entry
+from mpicoll.flight.reader import Dump, Ending, Entry, Sample
 from mpicoll.flight.records import Call, Group, Location, Process
 
 MILLISECOND = 1_000_000
@@ -35,15 +36,12 @@ def dump(
     rank: int, entries: Sequence[Entry], *, size: int = 4, host: str = "host0", boot: str = "boot0",
 ) -> Dump:  # fmt: skip
     """Return the file of one rank."""
-    groups = list({entry.group.id: entry.group for entry in entries if entry.group}.values())
-    fields = {
-        "path": Path(f"rank-{rank:05}.job.{rank + 1}.flight"),
-        "process": Process(rank + 1, rank, size, host, boot, 0, EPOCH), "state": State.ENDED,
-        "ended": 0, "is_alive": False, "ending": Ending(), "groups": groups,
-        "entries": list(entries), "errors": [], "stacks": "", "faults": [], "samples": [],
-        "links": [],
-    }  # fmt: skip
-    return Dump(**{name: value for name, value in fields.items() if name in Dump._fields})
+    groups = [*{entry.group.id: entry.group for entry in entries if entry.group}.values()]
+    return Dump(
+        Path(f"rank-{rank:05}.job.{rank + 1}.flight"),
+        Process(rank + 1, rank, size, host, boot, 0, EPOCH), State.ENDED, 0, False, Ending(),
+        groups, list(entries), [], [], [], "", [],
+    )  # fmt: skip
 
 
 def lockstep(
@@ -68,3 +66,61 @@ def lockstep(
             start = number * step + delay + shift
             rows[rank].append(row(number + 1, start, end + shift, group=group))
     return rows
+
+
+class Work(NamedTuple):
+    """The activity of a rank before a call, in milliseconds."""
+
+    running: float = 2.0
+    queued: float = 0.0
+    asleep: float = 0.0
+    stops: int = 0
+
+    @property
+    def length(self) -> float:
+        return self.running + self.queued + self.asleep
+
+
+def worked(
+    works: Sequence[Sequence[Work]], *, hosts: Sequence[str] = (), probes: Sequence[int] = (),
+    signature: str = "float32 (8), sum", collective: str = "allreduce", moving: float = 0.05,
+) -> list[Dump]:  # fmt: skip
+    """Return the files of ranks that work, and then make one synchronising call, and so on.
+
+    Args:
+        works: by call and rank.
+        hosts: of the ranks; one host by default.
+        probes: by rank the nanoseconds that the arithmetic probe takes.
+        moving: milliseconds from the arrival of the last rank to the end of the call.
+    """
+    size, begin = len(works[0]), 0.0
+    group = world(size)
+    rows: list[list[Entry]] = [[] for _ in range(size)]
+    samples: list[list[Sample]] = [[] for _ in range(size)]
+    sums = [[0.0, 0.0, 0] for _ in range(size)]
+    for number, work in enumerate(works, 1):
+        end = begin + max(rank.length for rank in work) + moving
+        for rank, activity in enumerate(work):
+            start = begin + activity.length
+            totals = sums[rank]
+            probe = probes[rank] if probes and number % 10 == 1 else 0
+            samples[rank].append(_sample(begin, totals, probe))
+            totals[0] += activity.running
+            totals[1] += activity.queued
+            totals[2] += activity.stops
+            samples[rank].append(_sample(start, totals, 0))
+            totals[0] += end - start  # the rank spins
+            rows[rank].append(
+                row(number, start, end, group=group, signature=signature, collective=collective)
+            )
+        begin = end
+    names = hosts or ["host0"] * size
+    return [
+        dump(rank, rows[rank], size=size, host=names[rank])._replace(samples=samples[rank])
+        for rank in range(size)
+    ]
+
+
+def _sample(at: float, totals: Sequence[float], probe: int) -> Sample:
+    running, queued = (round(value * MILLISECOND) for value in totals[:2])
+    return Sample(EPOCH + round(at * MILLISECOND), 1, running, queued, 0, 0, int(totals[2]), probe)

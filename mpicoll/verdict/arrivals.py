@@ -1,0 +1,234 @@
+"""Tell when the ranks arrive at each call, and the activity of each rank before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from mpicoll.flight.reader import Dump, Entry
+from mpicoll.verdict.activity import Activity, Curve, blocking_rows, curves
+from mpicoll.verdict.matching import SYNCHRONISING, MatchedCall, Place, match
+from mpicoll.verdict.waits import needed_ranks, waits
+
+
+class Arrival(NamedTuple):
+    """One rank in one call; times in nanoseconds.
+
+    Attributes:
+        at: when the rank would have come if all ranks had left the last synchronising call of the
+            group together, and it had waited for nobody in other calls since.
+        wait: the time that it waits in this call for ranks that arrive later.
+        moving: the rest of its time in this call: data moves, now or still in the last
+            synchronising call of a rank that came later.
+        coreless: the part of `moving` in which the rank had no core.
+        activity: that of the rank since the last synchronising call of the group; None where no
+            samples tell it.
+    """
+
+    at: int
+    wait: int
+    moving: int
+    coreless: int
+    activity: Activity | None
+
+
+class Meeting(NamedTuple):
+    """One complete call: the arrivals of all ranks, by rank."""
+
+    call: MatchedCall
+    arrivals: dict[int, Arrival]
+
+    @property
+    def last(self) -> int:
+        """The rank that came last."""
+        return max(self.arrivals, key=lambda rank: self.arrivals[rank].at)
+
+    def lateness(self, rank: int) -> float:
+        """Return how much later a rank came than the median of the other ranks, in nanoseconds."""
+        times = [arrival.at for number, arrival in self.arrivals.items() if number != rank]
+        return self.arrivals[rank].at - median(times)
+
+
+class Observation(NamedTuple):
+    """The calls of a job that all ranks have recorded.
+
+    Attributes:
+        meetings: by place, in the order of time.
+        observed: nanoseconds that the rows of each rank cover.
+        activity: of each rank outside of its calls; of ranks without samples all zeros.
+        stops: how often each rank was continued after a stop.
+    """
+
+    meetings: dict[Place, list[Meeting]]
+    observed: dict[int, int]
+    activity: dict[int, Activity]
+    stops: dict[int, int]
+
+    @property
+    def total(self) -> int:
+        """The observed time of all ranks together."""
+        return max(1, sum(self.observed.values()))
+
+    def of_group(self, group: str) -> list[Meeting]:
+        """Return the calls of one group."""
+        return [
+            meeting for place, meetings in self.meetings.items() if place.group == group
+            for meeting in meetings
+        ]  # fmt: skip
+
+    def waiting(self, place: Place) -> float:
+        """Return the share of the time in which ranks wait at a place for later ranks."""
+        return sum(arrival.wait for arrival in self._arrivals(place)) / self.total
+
+    def moving(self, place: Place) -> float:
+        """Return the share of the time in which a place moves data."""
+        return sum(arrival.moving for arrival in self._arrivals(place)) / self.total
+
+    def coreless(self, place: Place) -> float:
+        """Return the share of the time in which a place moves data, and the rank has no core."""
+        return sum(arrival.coreless for arrival in self._arrivals(place)) / self.total
+
+    def _arrivals(self, place: Place) -> Iterator[Arrival]:
+        for meeting in self.meetings[place]:
+            yield from meeting.arrivals.values()
+
+    @property
+    def span(self) -> float:
+        """The mean observed time of a rank."""
+        return self.total / max(1, len(self.observed))
+
+    @property
+    def busy_span(self) -> float:
+        """The mean time of a rank in which it runs or sleeps outside of calls, or moves data.
+
+        The time without a core is left out.
+        """
+        outside = sum(activity.running + activity.asleep for activity in self.activity.values())
+        moving = self.total * sum(
+            self.moving(place) - self.coreless(place) for place in self.meetings
+        )
+        return max(1.0, (outside + moving) / max(1, len(self.observed)))
+
+
+def observe(dumps: Sequence[Dump]) -> Observation:
+    """Return the arrivals of all ranks at their calls; the times are those of one clock."""
+    calls = match(dumps)
+    waited: dict[int, dict[int, int]] = {
+        dump.rank: dict.fromkeys(blocking_rows(dump.entries), 0) for dump in dumps
+    }
+    for call in calls:
+        for rank, wait in waits(call).items():
+            if call.rows[rank].number in waited[rank]:
+                waited[rank][call.rows[rank].number] = wait
+    histories = {dump.rank: History(dump, waited[dump.rank]) for dump in dumps}
+    meetings: dict[Place, list[Meeting]] = {}
+    for call in filter(_is_told, calls):
+        meetings.setdefault(call.place, []).append(_meeting(call, histories))
+    return Observation(
+        meetings,
+        {rank: history.observed for rank, history in histories.items()},
+        {rank: history.activity for rank, history in histories.items()},
+        {dump.rank: _stops(dump) for dump in dumps},
+    )
+
+
+def _meeting(call: MatchedCall, histories: dict[int, History]) -> Meeting:
+    windows = {rank: histories[rank].window[entry.number] for rank, entry in call.rows.items()}
+    times = {rank: entry.start for rank, entry in call.rows.items()}
+    if all(windows.values()):
+        first = min(window.start for window in windows.values() if window)
+        for rank, window in windows.items():
+            if window:
+                times[rank] += first - window.start - window.waited
+    return Meeting(call, {
+        rank: histories[rank].arrival(entry, times[rank], _arrival_of_last(call, rank, times))
+        for rank, entry in call.rows.items()
+    })  # fmt: skip
+
+
+def _arrival_of_last(call: MatchedCall, rank: int, times: dict[int, int]) -> int:
+    """Return when the last rank comes that a rank needs."""
+    return max((times[number] for number in needed_ranks(call, rank)), default=0)
+
+
+def _stops(dump: Dump) -> int:
+    continued = [sample.continued for sample in dump.samples]
+    return max(continued) - min(continued) if continued else 0
+
+
+def _is_told(call: MatchedCall) -> bool:
+    return call.is_complete and len(call.members) > 1
+
+
+class History:
+    """The calls of one rank, in the order in which they began."""
+
+    def __init__(self, dump: Dump, waited: dict[int, int]) -> None:
+        self.curves: dict[int, Curve] = curves(dump)
+        self.waited = waited
+        self.window: dict[int, Window | None] = {}
+        self.observed = 0
+        self._walk(dump.entries)
+        self.activity = Activity()
+        for curve in self.curves.values():
+            self.activity = self.activity.plus(curve.sums[-1])
+
+    def _walk(self, entries: Sequence[Entry]) -> None:
+        """Store for each row since when its rank was not held by a call of the same group."""
+        since: dict[str, Window] = {}
+        is_synchronised = set[str]()
+        total = 0
+        for previous, entry in _with_previous(entries):
+            if previous is None or entry.number != previous.number + 1:
+                since.clear()
+                is_synchronised.clear()
+            else:
+                self.observed += max(0, entry.start - previous.start)
+            if entry.group is None or entry.group.messages:
+                continue
+            key = entry.group.id
+            begin = since.get(key)
+            self.window[entry.number] = begin and Window(begin.start, total - begin.waited)
+            total += self.waited.get(entry.number, 0)
+            is_new = entry.call.collective in SYNCHRONISING
+            if entry.end and (is_new or key not in is_synchronised):
+                since[key] = Window(entry.end, total)
+                is_synchronised |= {key} if is_new else set()
+
+    def arrival(self, entry: Entry, at: int, last: int) -> Arrival:
+        """Return the arrival at a call.
+
+        Args:
+            at: when the rank came, as in `Arrival`.
+            last: when the last rank came that this one needs.
+        """
+        window, curve = self.window[entry.number], self.curves.get(entry.thread)
+        activity = curve.between(window.start, entry.start) if window and curve else None
+        if entry.number not in self.waited:  # the call does not hold its thread
+            return Arrival(at, 0, 0, 0, activity)
+        wait = max(0, min(self.waited[entry.number], last - at))
+        moving = max(0, entry.end - entry.start - wait)
+        share = curve.queued_share(entry.start, entry.end) if moving and curve else 0.0
+        return Arrival(at, wait, moving, int(moving * share), activity)
+
+
+class Window(NamedTuple):
+    """The time since a rank left the last synchronising call of a group.
+
+    In a group that makes no synchronising calls, the last call counts.
+
+    Attributes:
+        start: when it left that call.
+        waited: the time that it waits in other calls since.
+    """
+
+    start: int
+    waited: int
+
+
+def _with_previous(entries: Sequence[Entry]) -> Iterator[tuple[Entry | None, Entry]]:
+    previous = None
+    for entry in entries:
+        yield previous, entry
+        previous = entry

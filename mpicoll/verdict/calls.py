@@ -1,0 +1,66 @@
+"""Find calls that nobody needs, and calls whose ranks have uneven data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from mpicoll.verdict.arrivals import Meeting, Observation
+from mpicoll.verdict.findings import Finding, Kind
+from mpicoll.verdict.lateness import uneven_ranks
+from mpicoll.verdict.matching import Place
+from mpicoll.verdict.thresholds import DIRECT, FEWEST_CALLS, MOSTLY, RELEVANT
+
+
+def unneeded_calls(observation: Observation) -> Iterator[Finding]:
+    """Yield the barriers that stand directly beside another synchronising call of their group."""
+    groups = {place.group for place in observation.meetings}
+    by_sequence = {
+        group: {meeting.call.sequence: meeting for meeting in observation.of_group(group)}
+        for group in groups
+    }
+    for place, meetings in observation.meetings.items():
+        if place.collective == "barrier" and len(meetings) >= FEWEST_CALLS:
+            yield from _unneeded(place, meetings, by_sequence[place.group], observation)
+
+
+def _unneeded(
+    place: Place, meetings: list[Meeting], by_sequence: dict[int, Meeting],
+    observation: Observation,
+) -> Iterator[Finding]:  # fmt: skip
+    for step, verb in ((-1, "follows"), (1, "precedes")):
+        neighbours = [
+            neighbour for meeting in meetings
+            if (neighbour := by_sequence.get(meeting.call.sequence + step))
+            and neighbour.call.is_synchronising and neighbour.call.place != place
+            and _gap(*((neighbour, meeting) if step < 0 else (meeting, neighbour))) <= DIRECT
+        ]  # fmt: skip
+        if len(neighbours) < MOSTLY * len(meetings):
+            continue
+        neighbour_place = neighbours[-1].call.place
+        yield Finding(
+            Kind.UNNEEDED_CALL, observation.moving(place), place=place, calls=len(meetings),
+            last=len(neighbours), detail=verb, neighbour=neighbour_place,
+        )  # fmt: skip
+        return
+
+
+def _gap(first: Meeting, second: Meeting) -> float:
+    """Return the median over the ranks of the time between two calls, in nanoseconds."""
+    return median(
+        entry.start - first.call.rows[rank].end for rank, entry in second.call.rows.items()
+    )
+
+
+def uneven_data(observation: Observation) -> Iterator[Finding]:
+    """Yield the calls that move data for long, and whose ranks have uneven data."""
+    for place, meetings in observation.meetings.items():
+        if len(meetings) < FEWEST_CALLS or not (larger := uneven_ranks(meetings)):
+            continue
+        factor = max(larger.values())
+        cost = observation.moving(place) * (1 - 1 / factor)
+        if cost >= RELEVANT:
+            yield Finding(
+                Kind.UNEVEN_DATA, cost, tuple(larger), place=place, calls=len(meetings),
+                detail=f"{factor:.2g}",
+            )  # fmt: skip

@@ -1,0 +1,59 @@
+"""The kinds of causes, and what is said of one."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from mpicoll.verdict.matching import Place
+from mpicoll.verdict.profiles import Profile
+
+
+class Kind(Enum):
+    """The kind of a cause, in the words of the table."""
+
+    MORE_WORK = "more work"
+    UNEVEN_DATA = "uneven data"
+    SHARED_CORE = "shared core"
+    SLOW_NODE = "slow node"
+    STOPPED = "stopped"
+    ASLEEP = "asleep"
+    UNCLEAR = "unclear"
+    SLOW_LINK = "slow link"
+    UNNEEDED_CALL = "unneeded call"
+    DATA_MOVEMENT = "data movement"
+
+
+class Finding(NamedTuple):
+    """One cause of lost time.
+
+    Attributes:
+        cost: the share of the job's time that it costs, from 0 to 1.
+        ranks: the ranks that it is about; none for a link or a call.
+        host: the node that it is about; empty for none.
+        place: the calls at which it shows.
+        calls: the number of these calls, and `last` those in which the ranks came last.
+        lateness: how late they came then, in nanoseconds.
+        profile: of the rank that it shows most at; None where it is not about ranks.
+        slowness: the time of the arithmetic probe on the rank's node, relative to the other nodes;
+            None where that is unknown.
+        detail: a figure or a verb that the sentence needs.
+        neighbour: the calls that make this one unneeded.
+        link: the sender and the receiver of the slowest link, and `rates` the bytes per second of
+            slow links and of the others.
+    """
+
+    kind: Kind
+    cost: float
+    ranks: tuple[int, ...] = ()
+    host: str = ""
+    place: Place | None = None
+    calls: int = 0
+    last: int = 0
+    lateness: float = 0.0
+    profile: Profile | None = None
+    slowness: float | None = None
+    detail: str = ""
+    neighbour: Place | None = None
+    link: tuple[str, str] = ("", "")
+    rates: tuple[float, float] = (0.0, 0.0)

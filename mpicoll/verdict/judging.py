@@ -1,0 +1,114 @@
+"""Judge a job by the files of all ranks: the causes of lost time, the most expensive first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from mpicoll.flight.reader import Dump
+from mpicoll.verdict.arrivals import Meeting, Observation, observe
+from mpicoll.verdict.calls import uneven_data, unneeded_calls
+from mpicoll.verdict.clocks import Alignment, align
+from mpicoll.verdict.findings import Finding, Kind
+from mpicoll.verdict.lateness import Nodes, cost_of, late_ranks
+from mpicoll.verdict.links import slow_links
+from mpicoll.verdict.thresholds import MOVING, RELEVANT_STOP
+
+_STOPPABLE = frozenset((Kind.ASLEEP, Kind.UNCLEAR))
+
+
+class Verdict(NamedTuple):
+    """The verdict on a job.
+
+    Attributes:
+        findings: the causes of lost time, the most expensive first.
+        alignment: the files with the times of one clock.
+    """
+
+    findings: list[Finding]
+    observation: Observation
+    alignment: Alignment
+
+    @property
+    def calls(self) -> int:
+        """The number of complete calls."""
+        return sum(map(len, self.observation.meetings.values()))
+
+
+def judge(dumps: Sequence[Dump]) -> Verdict:
+    """Return the verdict on a job by the files of all ranks."""
+    alignment = align(dumps)
+    observation = observe(alignment.dumps)
+    nodes = Nodes.of(dumps)
+    lateness = [
+        finding
+        for meetings in observation.meetings.values()
+        for finding in late_ranks(meetings, observation, nodes)
+    ]
+    stopped = [*stopped_ranks(observation, nodes)]
+    lateness = [finding for finding in lateness if not _is_explained(finding, stopped)]
+    findings = [*stopped, *_merged(lateness), *slow_links(dumps, observation)]
+    findings += [*unneeded_calls(observation)]
+    findings += [
+        finding for finding in uneven_data(observation)
+        if all(finding.kind is not earlier.kind for earlier in findings)
+    ]  # fmt: skip
+    if not findings:
+        findings = [*data_movement(observation)]
+    return Verdict(sorted(findings, key=lambda finding: -finding.cost), observation, alignment)
+
+
+def _is_explained(finding: Finding, stopped: Iterable[Finding]) -> bool:
+    return finding.kind in _STOPPABLE and any({*finding.ranks} <= {*stop.ranks} for stop in stopped)
+
+
+def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield one finding for each kind and its ranks: the most expensive place, and the whole cost.
+
+    A rank with a known cause is not reported a second time where its cause is unclear.
+    """
+    groups: dict[tuple[Kind, tuple[int, ...]], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.kind, finding.ranks), []).append(finding)
+    explained = {rank for kind, ranks in groups if kind is not Kind.UNCLEAR for rank in ranks}
+    for (kind, ranks), members in groups.items():
+        if kind is not Kind.UNCLEAR or not {*ranks} <= explained:
+            worst = max(members, key=lambda finding: finding.cost)
+            yield worst._replace(cost=sum(finding.cost for finding in members))
+
+
+def stopped_ranks(observation: Observation, nodes: Nodes) -> Iterator[Finding]:
+    """Yield the ranks whose process was stopped and continued."""
+    for rank, activity in observation.activity.items():
+        share = activity.stopped / max(1, observation.observed[rank])
+        if not observation.stops[rank] or share < RELEVANT_STOP:
+            continue
+        behind = {
+            place: [meeting for meeting in meetings if _was_stopped(meeting, rank)]
+            for place, meetings in observation.meetings.items()
+        }
+        costs = {place: cost_of(meetings, observation) for place, meetings in behind.items()}
+        place = max(costs, key=lambda place: costs[place], default=None)
+        yield Finding(
+            Kind.STOPPED, sum(costs.values()), (rank,), nodes.whole([rank]), place,
+            sum(map(len, observation.meetings.values())), observation.stops[rank],
+            activity.stopped / observation.stops[rank], detail=f"{100 * share:.2g}",
+        )  # fmt: skip
+
+
+def _was_stopped(meeting: Meeting, rank: int) -> bool:
+    """Whether a rank came last after a stop."""
+    arrival = meeting.arrivals.get(rank)
+    activity = arrival.activity if arrival else None
+    return activity is not None and activity.stopped > 0 and meeting.last == rank
+
+
+def data_movement(observation: Observation) -> Iterator[Finding]:
+    """Yield the place that moves data for longest, if data moves for a large share of the time."""
+    shares = {place: observation.moving(place) for place in observation.meetings}
+    if sum(shares.values()) >= MOVING:
+        place = max(shares, key=lambda place: shares[place])
+        yield Finding(
+            Kind.DATA_MOVEMENT, sum(shares.values()), place=place,
+            calls=len(observation.meetings[place]), detail=f"{100 * shares[place]:.0f}",
+        )  # fmt: skip

@@ -1,0 +1,229 @@
+"""Describe the verdict in words: a sentence for each cause, the most expensive first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+
+from mpicoll.flight.words import named
+from mpicoll.text.numbers import number
+from mpicoll.verdict.findings import Finding, Kind
+from mpicoll.verdict.judging import Verdict
+from mpicoll.verdict.matching import Place
+from mpicoll.verdict.thresholds import FEWEST_CALLS, RELEVANT_QUEUE
+
+_NANO = 1e9
+
+
+def sentences(verdict: Verdict) -> Iterator[str]:
+    """Yield the verdict, the most important sentence first."""
+    for finding in verdict.findings:
+        yield _TEXTS[finding.kind](finding)
+        if doubt := _doubt(finding, verdict):
+            yield doubt
+    yield from _no_cause(verdict)
+    yield from _busy_cores(verdict)
+    yield from verdict.alignment.faults
+
+
+def duration(nanoseconds: float) -> str:
+    """Return a time in the unit that suits it.
+
+    >>> duration(4_100_000), duration(52_000), duration(2.5e9)
+    ('4.1 ms', '52 us', '2.5 s')
+    """
+    for unit, length in (("s", 1e9), ("ms", 1e6)):
+        if nanoseconds >= length:
+            return f"{number(nanoseconds / length, 2)} {unit}"
+    return f"{number(nanoseconds / 1e3, 2)} us"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent.
+
+    >>> percent(0.914), percent(0.0312), percent(1.2)
+    ('91 %', '3.1 %', '100 %')
+    """
+    return f"{number(100 * min(share, 1.0), 2)} %"
+
+
+def place_text(place: Place | None) -> str:
+    """Return the call and its line, as ``allreduce at train.py:40``."""
+    if place is None:
+        return "a call"
+    if place.location is None:
+        return f"{place.collective} at an unknown line"
+    return f"{place.collective} at {PurePath(place.location.file).name}:{place.location.line}"
+
+
+def subject(finding: Finding) -> str:
+    """Return the ranks of a finding, as a sentence begins with them."""
+    ranks = named(list(finding.ranks))
+    return f"{ranks} (all of node {finding.host})" if finding.host else ranks
+
+
+def _arrives(finding: Finding) -> str:
+    is_single = len(finding.ranks) == 1
+    return (
+        f"{subject(finding)} {'arrives' if is_single else 'arrive'} "
+        f"{duration(finding.lateness)} late in {percent(finding.last / max(1, finding.calls))} of "
+        f"{finding.calls:,} calls of {place_text(finding.place)}"
+    )
+
+
+def _more_work(finding: Finding) -> str:
+    profile = finding.profile
+    longer = duration(profile.running.mean) if profile and profile.running else "some time"
+    speed = "" if finding.slowness is None else "its node computes as fast as the others, but "
+    return (
+        f"{_arrives(finding)}; {speed}it runs {longer} longer before the call: "
+        "the program gives it more work."
+    )
+
+
+def _uneven_data(finding: Finding) -> str:
+    amount = f"{finding.detail} times as much data as the median rank"
+    if finding.profile is None:
+        has = "has" if len(finding.ranks) == 1 else "have"
+        return (
+            f"{subject(finding)} {has} up to {amount} in {finding.calls:,} calls of "
+            f"{place_text(finding.place)}: the data is uneven, and moving it takes longer."
+        )
+    return f"{_arrives(finding)}; it has {amount}: the data is uneven."
+
+
+def _shared_core(finding: Finding) -> str:
+    profile = finding.profile
+    longer = duration(profile.queued.mean) if profile and profile.queued else "some time"
+    owner = f"of node {finding.host}" if finding.host else "that it runs on"
+    return (
+        f"{_arrives(finding)}; it waits {longer} longer for a core before the call than the "
+        f"others: the cores {owner} are shared with other processes or threads."
+    )
+
+
+def _slow_node(finding: Finding) -> str:
+    factor = number(finding.slowness, 2)
+    return (
+        f"{_arrives(finding)}; the same arithmetic takes {factor} times as long there as on the "
+        "other nodes: the node is slow as a whole."
+    )
+
+
+def _stopped(finding: Finding) -> str:
+    return (
+        f"{subject(finding)} was stopped {finding.last:,} times (by SIGSTOP or a debugger) for "
+        f"{duration(finding.lateness)} on average, {finding.detail} % of its time; the other "
+        f"ranks wait for it, most at {place_text(finding.place)}."
+    )
+
+
+def _asleep(finding: Finding) -> str:
+    profile = finding.profile
+    longer = duration(profile.asleep.mean) if profile and profile.asleep else "some time"
+    is_reading = profile is not None and 2 * profile.total.reading > profile.total.asleep
+    reason = (
+        "it reads memory from a disk (major page faults)"
+        if is_reading
+        else "it waits for something outside of the calls"
+    )
+    return f"{_arrives(finding)}; it sleeps {longer} longer before the call: {reason}."
+
+
+def _unclear(finding: Finding) -> str:
+    return f"{_arrives(finding)}."
+
+
+def _slow_link(finding: Finding) -> str:
+    slow, normal = (f"{number(rate / 1e6, 2)} MB/s" for rate in finding.rates)
+    link = (
+        f"The link of node {finding.host}"
+        if finding.host
+        else f"The link from node {finding.link[0]} to node {finding.link[1]}"
+    )
+    return (
+        f"{link} moves {slow} while it has data to send, the other links {normal}: it slows down "
+        f"the calls that move data between nodes, most of all {place_text(finding.place)}."
+    )
+
+
+def _unneeded_call(finding: Finding) -> str:
+    neighbour = place_text(finding.neighbour)
+    return (
+        f"The {place_text(finding.place)} directly {finding.detail} {neighbour} in "
+        f"{percent(finding.last / max(1, finding.calls))} of {finding.calls:,} calls, which "
+        f"synchronises the same ranks: it takes {percent(finding.cost)} of the time, and nobody "
+        "needs it unless it orders something else, such as files."
+    )
+
+
+def _data_movement(finding: Finding) -> str:
+    return (
+        f"No rank is late: {percent(finding.cost)} of the time is spent in calls that all ranks "
+        f"have entered, {finding.detail} % in {place_text(finding.place)}."
+    )
+
+
+_TEXTS: dict[Kind, Callable[[Finding], str]] = {
+    Kind.MORE_WORK: _more_work, Kind.UNEVEN_DATA: _uneven_data, Kind.SHARED_CORE: _shared_core,
+    Kind.SLOW_NODE: _slow_node, Kind.STOPPED: _stopped, Kind.ASLEEP: _asleep,
+    Kind.UNCLEAR: _unclear, Kind.SLOW_LINK: _slow_link, Kind.UNNEEDED_CALL: _unneeded_call,
+    Kind.DATA_MOVEMENT: _data_movement,
+}  # fmt: skip
+
+
+def _doubt(finding: Finding, verdict: Verdict) -> str:
+    """Return which causes the data does not tell apart, and what would; empty for none."""
+    if finding.kind is Kind.UNCLEAR and finding.profile and finding.profile.running is None:
+        return (
+            "The files have no samples of its thread before these calls, so more work, a shared "
+            "core and sleep look alike; the stacks that `python -m mpicoll.doctor --job` takes of "
+            "a running job, or `perf sched timehist`, tell them apart."
+        )
+    if finding.kind is Kind.UNCLEAR:
+        return (
+            "Neither its computing nor its waiting for a core nor its sleep alone explains that; "
+            "a longer look (`--seconds 30`) tells more."
+        )
+    if finding.kind is Kind.ASLEEP:
+        return (
+            "A file, a lock, another thread and another process look alike; its stacks, which "
+            "`python -m mpicoll.doctor --job` takes while the job runs, tell them apart."
+        )
+    hosts = {dump.process.host for dump in verdict.alignment.dumps}
+    if finding.kind is Kind.MORE_WORK and finding.host and len(hosts) > 1:
+        return (
+            f"Slow memory of node {finding.host} would look the same; `python -m mpicoll.p2p` "
+            "compares the nodes."
+        )
+    return ""
+
+
+def _no_cause(verdict: Verdict) -> Iterator[str]:
+    if verdict.findings:
+        return
+    if verdict.calls < FEWEST_CALLS:
+        yield (
+            f"There are {verdict.calls} calls that all ranks have recorded, too few for a verdict "
+            "on lost time."
+        )
+        return
+    observation = verdict.observation
+    waiting = sum(map(observation.waiting, observation.meetings))
+    moving = sum(map(observation.moving, observation.meetings))
+    yield (
+        f"No rank, node or link stands out in {verdict.calls:,} calls: ranks wait for each other "
+        f"{percent(waiting)} of the time, and data moves {percent(moving)} of it."
+    )
+
+
+def _busy_cores(verdict: Verdict) -> Iterator[str]:
+    observation = verdict.observation
+    outside = sum(activity.queued for activity in observation.activity.values())
+    inside = sum(map(observation.coreless, observation.meetings))
+    share = outside / observation.total + inside
+    if share >= RELEVANT_QUEUE:
+        yield (
+            f"The ranks have no core for {percent(share)} of the time, {percent(inside)} while "
+            "data moves: the cores run more threads than they can, of this job or of others."
+        )

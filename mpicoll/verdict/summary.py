@@ -1,0 +1,84 @@
+"""Print the verdict on a job: sentences, a table of the calls, and a timeline of the last ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mpicoll.flight.words import line
+from mpicoll.verdict.judging import Verdict
+from mpicoll.verdict.matching import Place
+from mpicoll.verdict.profiles import profiles
+from mpicoll.verdict.sentences import duration, percent, sentences
+from mpicoll.verdict.timeline import timeline
+
+_MOST_PLACES = 12
+COLUMNS = ("call", "of group", "calls", "waiting", "moving data", "last", "by", "in", "cause")
+
+
+class Row(NamedTuple):
+    """One place in the table, as text; `last`, `by` and `often` are about the rank that is last."""
+
+    call: str
+    group: str
+    calls: str
+    waiting: str
+    moving: str
+    last: str
+    by: str
+    often: str
+    cause: str
+
+
+def show(out: Console, verdict: Verdict, remarks: Sequence[str] = ()) -> None:
+    """Print the verdict.
+
+    Args:
+        remarks: further sentences, of what was seen while the job ran.
+    """
+    for place, sentence in enumerate((*sentences(verdict), *remarks)):
+        out.print(Text(sentence, style="bold" if place == 0 and verdict.findings else ""))
+    if not verdict.calls:
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in COLUMNS:
+        table.add_column(name, overflow="fold")
+    for row in rows(verdict):
+        table.add_row(*row)
+    out.print()
+    out.print(table)
+    out.print()
+    for text in timeline(verdict):
+        out.print(Text(text), no_wrap=True, crop=False)
+
+
+def rows(verdict: Verdict) -> Iterator[Row]:
+    """Yield the places with the most lost time, the most expensive first."""
+    observation = verdict.observation
+    costs = {
+        place: observation.waiting(place) + observation.moving(place)
+        for place in observation.meetings
+    }
+    for place in sorted(costs, key=lambda place: -costs[place])[:_MOST_PLACES]:
+        yield _row(verdict, place)
+
+
+def _row(verdict: Verdict, place: Place) -> Row:
+    observation = verdict.observation
+    meetings = observation.meetings[place]
+    ranks = profiles(meetings)
+    last = max(ranks.values(), key=lambda profile: profile.last)
+    causes = [finding.kind.value for finding in verdict.findings if finding.place == place]
+    group = meetings[0].call.group
+    call_text = (
+        f"{place.collective} at {line(place.location)}" if place.location else place.collective
+    )
+    return Row(
+        call_text, group.name or group.id, f"{len(meetings):,}",
+        percent(observation.waiting(place)), percent(observation.moving(place)), f"rank {last.rank}", duration(max(0.0, last.lateness)),
+        percent(last.last / last.calls), ", ".join(dict.fromkeys(causes)) or "-",
+    )  # fmt: skip

@@ -1,0 +1,37 @@
+"""The numbers that decide a verdict.
+
+They are chosen so that a healthy job on a machine with more processes than cores is not blamed:
+`tests/support/planted_causes.py` counts the wrong verdicts of many launches.
+"""
+
+FEWEST_CALLS = 10
+"""Calls of one place below which no rank is blamed: chance alone may make one rank come last."""
+SMALLEST = 50_000
+"""Nanoseconds: a rank that comes less late is not blamed. The system's scheduler and the order in
+which ranks leave a call cause differences of some microseconds, and no sample resolves them."""
+RELEVANT = 0.05
+"""The share of a job's time that a cause must cost. Less is within the noise of most machines."""
+RELEVANT_QUEUE = 0.15
+"""The share of time without a core: the scheduler of a busy machine is unfair by some percent."""
+SCORE = 4.0
+"""Standard errors by which an excess differs from zero: by chance once in 600 with ten batches."""
+CHANCE = 2.0
+"""Standard deviations by which a rank comes last more often than its equal share."""
+OUTLIER = 2.5
+"""The factor by which an excess must exceed that of the next rank that is not late itself."""
+SLOWER = 1.15
+"""The ratio of two medians of the arithmetic probe from which on a node counts as slower."""
+MOVING = 0.2
+"""The share of time that data must move before the verdict looks for slow links."""
+SLOW_RATE = 0.8
+"""The ratio of the rate of a host's links to that of the others below which they count as slow, by
+the bytes sent while busy and by the kernel's estimate. Equal links differ by a tenth."""
+UNEVEN = 1.5
+"""The ratio of a rank's count to the median count from which on data counts as uneven."""
+RELEVANT_STOP = 0.01
+"""The share of a rank's time in which it was stopped. No healthy job is stopped: less suffices."""
+DIRECT = 200_000
+"""Nanoseconds between two calls that follow each other directly: calls of torch and of MPI take so
+long on a busy machine, and the recorder samples no shorter work."""
+MOSTLY = 0.8
+"""The share of its calls in which a barrier must stand beside another call to be unneeded."""

@@ -1,0 +1,42 @@
+"""Divide the time of a rank in a call: it waits for later ranks, and then data moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mpicoll.flight.reader import Entry
+from mpicoll.verdict.matching import MatchedCall
+
+_FROM_ROOT = ("broadcast", "scatter")
+_TO_ROOT = ("reduce", "gather")
+_BY_RANK = ("scan", "exscan")
+
+
+def needed_ranks(call: MatchedCall, rank: int) -> Iterable[int]:
+    """Return the ranks whose arrival a rank needs to complete its part of a call."""
+    if call.is_synchronising:
+        return call.members
+    if call.place.collective in _FROM_ROOT and call.root is not None:
+        return (call.root,)
+    if call.place.collective in _TO_ROOT and rank == call.root:
+        return call.members
+    if call.place.collective in _BY_RANK and rank in call.members:
+        return call.members[: call.members.index(rank)]
+    return ()
+
+
+def waits(call: MatchedCall) -> dict[int, int]:
+    """Return for how many nanoseconds each rank waits in a call for ranks that arrive later."""
+    if call.is_synchronising:  # the common case: one maximum for all ranks
+        last = max(entry.start for entry in call.rows.values())
+        return {rank: _clipped(entry, last) for rank, entry in call.rows.items()}
+    return {rank: _clipped(entry, _arrival(call, rank)) for rank, entry in call.rows.items()}
+
+
+def _arrival(call: MatchedCall, rank: int) -> int:
+    needed = (call.rows.get(number) for number in needed_ranks(call, rank))
+    return max((entry.start for entry in needed if entry), default=0)
+
+
+def _clipped(entry: Entry, until: int) -> int:
+    return max(0, min(until, entry.end) - entry.start)

@@ -1,0 +1,217 @@
+"""The verdict on jobs whose causes of lost time are known: each kind, and healthy jobs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+from synthetic_job import EPOCH, MILLISECOND, Work, dump, row, worked, world
+
+from mpicoll.flight.reader import Dump, Link
+from mpicoll.verdict.findings import Finding, Kind
+from mpicoll.verdict.judging import judge
+from mpicoll.verdict.sentences import sentences
+
+CALLS, SIZE, VICTIM = 60, 4, 2
+HOSTS = ["host0", "host0", "host1", "host1"]
+
+
+def job(plant: Callable[[int, Work], Work], victims: Sequence[int] = (VICTIM,), seed: int = 1,
+        **options: object) -> list[Dump]:  # fmt: skip
+    """Return a job whose ranks work for 2 ms with some noise; `plant` changes the victims' work."""
+    draw = random.Random(seed)
+    works = []
+    for call in range(CALLS):
+        ranks = [
+            Work(2 + 0.1 * draw.random(), max(0.0, draw.gauss(0.3, 0.3)), 0.05 * draw.random())
+            for _ in range(SIZE)
+        ]
+        works.append([
+            plant(call, work) if rank in victims else work for rank, work in enumerate(ranks)
+        ])  # fmt: skip
+    return worked(works, **options)  # type: ignore[arg-type]
+
+
+def longer(milliseconds: float, field: str = "running") -> Callable[[int, Work], Work]:
+    return lambda call, work: work._replace(**{field: getattr(work, field) + milliseconds})
+
+
+def nothing(call: int, work: Work) -> Work:
+    return work
+
+
+def first(dumps: list[Dump]) -> Finding | None:
+    return next(iter(judge(dumps).findings), None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_job_is_not_blamed(seed: int) -> None:
+    verdict = judge(job(nothing, seed=seed))
+    assert verdict.findings == []
+    assert next(sentences(verdict)).startswith("No rank, node or link stands out in 60 calls")
+
+
+@pytest.mark.parametrize("milliseconds", [1, 5, 20])
+def test_more_work_is_named(milliseconds: int) -> None:
+    verdict = judge(job(longer(milliseconds)))
+    [finding] = verdict.findings
+    assert (finding.kind, finding.ranks) == (Kind.MORE_WORK, (VICTIM,))
+    text = next(sentences(verdict))
+    assert text.startswith("Rank 2 arrives ")
+    assert "of 60 calls of allreduce at train.py:40" in text
+    assert text.endswith("before the call: the program gives it more work.")
+
+
+def test_the_share_of_waiting_is_that_of_the_other_ranks() -> None:
+    dumps = worked([[Work(2.0), Work(2.0), Work(6.0), Work(2.0)]] * CALLS, moving=0.001)
+    verdict = judge(dumps)
+    [place] = verdict.observation.meetings
+    assert verdict.observation.waiting(place) == pytest.approx(0.5, abs=0.02)
+    assert verdict.findings[0].cost == pytest.approx(0.5, abs=0.02)
+    assert verdict.findings[0].lateness == pytest.approx(4 * MILLISECOND, rel=0.01)
+
+
+def test_a_core_that_is_shared_is_named() -> None:
+    finding = first(job(longer(6, "queued")))
+    assert finding and (finding.kind, finding.ranks) == (Kind.SHARED_CORE, (VICTIM,))
+
+
+def test_cores_of_a_node_that_are_shared_are_named() -> None:
+    dumps = job(longer(6, "queued"), victims=(2, 3), hosts=HOSTS)
+    finding = first(dumps)
+    assert finding and (finding.kind, finding.ranks) == (Kind.SHARED_CORE, (2, 3))
+    assert finding.host == "host1"
+    assert "the cores of node host1 are shared" in next(sentences(judge(dumps)))
+
+
+def test_work_explains_the_queue_that_comes_with_it() -> None:
+    """On cores that are shared by all, a rank that works longer loses its core more often."""
+    dumps = worked(
+        [[Work(2, 4), Work(2, 5), Work(6, 14), Work(2, 4.5)], [Work(2, 5)] * 4] * (CALLS // 2)
+    )
+    assert [finding.kind for finding in judge(dumps).findings] == [Kind.MORE_WORK]
+
+
+def test_sleep_is_named_and_says_what_it_may_be() -> None:
+    dumps = job(longer(5, "asleep"))
+    finding = first(dumps)
+    assert finding and (finding.kind, finding.ranks) == (Kind.ASLEEP, (VICTIM,))
+    _, doubt, *_ = sentences(judge(dumps))
+    assert "look alike" in doubt
+
+
+def test_stops_are_named() -> None:
+    dumps = job(lambda call, work: work._replace(asleep=50.0, stops=1) if call % 15 == 7 else work)
+    [finding] = judge(dumps).findings
+    assert (finding.kind, finding.ranks, finding.last) == (Kind.STOPPED, (VICTIM,), 4)
+    assert finding.lateness == pytest.approx(50 * MILLISECOND, rel=0.02)
+
+
+def test_a_slow_node_is_told_from_more_work() -> None:
+    slow, equal = [10_000, 10_000, 15_000, 15_000], [10_000] * 4
+    works = job(longer(1), victims=(2, 3), hosts=HOSTS, probes=slow)
+    finding = first(works)
+    assert finding and (finding.kind, finding.host) == (Kind.SLOW_NODE, "host1")
+    assert finding.slowness == pytest.approx(1.5)
+    works = job(longer(1), victims=(2, 3), hosts=HOSTS, probes=equal)
+    finding = first(works)
+    assert finding and (finding.kind, finding.host) == (Kind.MORE_WORK, "host1")
+    assert any("memory of node host1" in text for text in sentences(judge(works)))
+
+
+def test_uneven_data_is_told_from_more_work() -> None:
+    finding = first(job(longer(6), signature="float64 (), counts (100, 100, 400, 100)"))
+    assert finding and (finding.kind, finding.ranks) == (Kind.UNEVEN_DATA, (VICTIM,))
+    assert finding.detail == "4"
+
+
+def test_lateness_without_samples_is_unclear() -> None:
+    dumps = [dump._replace(samples=[]) for dump in job(longer(5))]
+    verdict = judge(dumps)
+    [finding] = verdict.findings
+    assert (finding.kind, finding.ranks) == (Kind.UNCLEAR, (VICTIM,))
+    assert "more work, a shared core and sleep look alike" in [*sentences(verdict)][1]
+
+
+def test_few_calls_are_not_judged() -> None:
+    dumps = [dump._replace(entries=dump.entries[:5]) for dump in job(longer(20))]
+    verdict = judge(dumps)
+    assert verdict.findings == []
+    assert "too few for a verdict" in next(sentences(verdict))
+
+
+def test_a_rank_that_was_held_elsewhere_is_not_blamed() -> None:
+    """Rank 1 waits for rank 0 in a call of both, and then all meet: rank 0 is late, not rank 1."""
+    from mpicoll.flight.records import Group, Location
+
+    pair, everyone = Group("pair", "pair", 0, "0-1"), world(4)
+    rows: list[list[object]] = [[] for _ in range(4)]
+    there = Location("train.py", 30, "step")
+    for call in range(CALLS):
+        begin = 10.0 * call
+        for rank in range(2):
+            start = begin + (5.0 if rank == 0 else 1.0)
+            rows[rank].append(row(call + 1, start, begin + 5.01, group=pair, location=there,
+                                  number=2 * call + 1))  # fmt: skip
+            rows[rank].append(row(call + 1, begin + 5.05, begin + 5.1, group=everyone,
+                                  number=2 * call + 2))  # fmt: skip
+        for rank in (2, 3):
+            rows[rank].append(row(call + 1, begin + 1.0, begin + 5.1, group=everyone,
+                                  number=call + 1))  # fmt: skip
+    dumps = [dump(rank, rows[rank]) for rank in range(4)]  # type: ignore[arg-type]
+    assert {finding.ranks for finding in judge(dumps).findings} == {(0,)}
+
+
+@pytest.mark.parametrize("beside", [-0.02, 0.02])
+def test_a_barrier_beside_an_allreduce_is_unneeded(beside: float) -> None:
+    group, rows = world(SIZE), [list[object]() for _ in range(SIZE)]
+    for call in range(CALLS):
+        for rank in range(SIZE):
+            at = 10.0 * call + 0.01 * (rank + call % 3)
+            calls = [("allreduce", at), ("barrier", at + beside)]
+            for place, (name, start) in enumerate(sorted(calls, key=lambda pair: pair[1]), 1):
+                number = 2 * call + place
+                rows[rank].append(row(number, start, start + 0.01, group=group, collective=name))
+    [finding] = judge([dump(rank, rows[rank]) for rank in range(SIZE)]).findings  # type: ignore[arg-type]
+    assert finding.kind is Kind.UNNEEDED_CALL and finding.place
+    assert finding.place.collective == "barrier"
+
+
+def test_a_barrier_with_work_around_it_is_needed() -> None:
+    assert judge(job(nothing, collective="barrier")).findings == []
+
+
+def with_links(dumps: list[Dump], rates: dict[int, float]) -> list[Dump]:
+    """Add connections between all hosts; `rates` in bytes per microsecond by the host's number."""
+    hosts = range(len(dumps))
+    linked = []
+    for dump_of_rank in dumps:
+        host = dump_of_rank.rank
+        links = []
+        for peer in hosts:
+            rate = min(rates.get(host, 100.0), rates.get(peer, 100.0))
+            for time in (0, 1000) if peer != host else ():
+                links.append(Link(
+                    at=EPOCH + time * MILLISECOND, local=f"10.0.0.{host}", local_port=1000 + peer,
+                    peer=f"10.0.0.{peer}", peer_port=2000 + host, sent=time * 100_000,
+                    busy=int(time * 100_000 / rate), rate=0, retransmitted=0, rtt=100, rtt_min=50,
+                ))  # fmt: skip
+        process = dump_of_rank.process
+        fields = {name: getattr(process, name) for name in process.__struct_fields__}
+        fields |= {"addresses": (f"10.0.0.{host}",), "host": f"host{host}"}
+        linked.append(dump_of_rank._replace(process=type(process)(**fields), links=links))
+    return linked
+
+
+@pytest.mark.parametrize("rate", [10.0, 50.0])
+def test_a_slow_link_is_named(rate: float) -> None:
+    verdict = judge(with_links(job(nothing, moving=20.0), {3: rate}))
+    [finding] = verdict.findings
+    assert (finding.kind, finding.host) == (Kind.SLOW_LINK, "host3")
+    assert next(sentences(verdict)).startswith(f"The link of node host3 moves {rate:.0f} MB/s")
+
+
+def test_equal_links_are_not_blamed() -> None:
+    finding = first(with_links(job(nothing, moving=20.0), {}))
+    assert finding and finding.kind is Kind.DATA_MOVEMENT
