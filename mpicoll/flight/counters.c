@@ -241,12 +241,11 @@ int counters_make(Counters *counters, const Py_buffer *samples, const Py_buffer 
 
 void counters_record(Counters *counters, uint32_t thread, int64_t at, int64_t ns)
 {
-    const int error = errno, is_due = ns >= counters->next_second;
+    const int error = errno, is_due = ns / SECOND != counters->second;
     record_sample(counters, thread, at, is_due);
-    if (is_due) {
+    if (is_due)
         record_links(counters, at);
-        counters->next_second = ns + SECOND;
-    }
+    counters->second = ns / SECOND;
     errno = error;
 }
 

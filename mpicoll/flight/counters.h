@@ -22,7 +22,7 @@ typedef struct {
     EntryRing samples, links;
     int schedstat;       /* a descriptor of /proc/thread-self/schedstat, -1 without one */
     uint32_t thread;     /* the thread of which it is, 0 before the first sample */
-    int64_t next_second; /* when the probe and the connections are due, in nanoseconds */
+    int64_t second;      /* of the last probe and reading of connections, since the epoch */
     int next_descriptor; /* where the search for connections goes on */
 } Counters;
 
@@ -36,7 +36,7 @@ int counters_make(Counters *counters, const Py_buffer *samples, const Py_buffer 
 
 /* Write a sample of the calling thread, and once a second readings of the connections.
 
-   at, ns: the present moment in ticks of the rows, and in nanoseconds of the monotonic clock. */
+   at, ns: the present moment in ticks of the rows, and in nanoseconds since the epoch. */
 void counters_record(Counters *counters, uint32_t thread, int64_t at, int64_t ns);
 
 void counters_close(Counters *counters);

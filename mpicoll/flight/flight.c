@@ -1,8 +1,8 @@
 /* The types Ring and Log: rows of the flight recorder (mpicoll/flight/layout.py) from C.
 
    Ring is the memory of one rank's file, Log one group's calls in it. All is called by threads that
-   hold Python's interpreter. The begin and the end of a call also take a sample (counters.h) if the last
-   one is 200 us old. */
+   hold Python's interpreter. The begin and the end of a call also take a sample (counters.h), every
+   200 us. */
 
 #include "flight.h"
 
@@ -59,10 +59,10 @@ struct LogObject {
 
 /* -- rows -------------------------------------------------------------------------------------- */
 
-static int64_t nanoseconds_now(void)
+static int64_t nanoseconds_of(clockid_t clock)
 {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(clock, &time);
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
@@ -74,7 +74,7 @@ static int64_t now(const RingObject *ring)
         return (int64_t)__builtin_ia32_rdtsc();
 #endif
     (void)ring;
-    return nanoseconds_now();
+    return nanoseconds_of(CLOCK_MONOTONIC);
 }
 
 /* Read both clocks, again if the thread was interrupted between them. */
@@ -82,7 +82,8 @@ static void set_clock(RingObject *ring)
 {
     enum { TRIES = 4, MAX_TICKS = 2000 };
     for (int attempt = 0; attempt < TRIES; attempt++) {
-        const int64_t before = now(ring), ns = nanoseconds_now(), ticks = now(ring) - before;
+        const int64_t before = now(ring), ns = nanoseconds_of(CLOCK_MONOTONIC);
+        const int64_t ticks = now(ring) - before;
         ring->clock->ticks = before + ticks / 2, ring->clock->ns = ns;
         if (ticks < MAX_TICKS)
             break;
@@ -122,13 +123,16 @@ static uint32_t current_thread(void)
     return thread_number;
 }
 
+/* Samples are due when the time of day is a multiple of the interval. So all ranks take them in the same
+   call, where they delay the others once and not in turn. */
 __attribute__((noinline, cold)) static void take_sample(RingObject *ring)
 {
     const Clock *const clock = ring->clock;
     set_clock(ring);
-    counters_record(&ring->counters, current_thread(), clock->ticks, clock->ns);
+    const int64_t day = nanoseconds_of(CLOCK_REALTIME), next = SAMPLE_INTERVAL - day % SAMPLE_INTERVAL;
+    counters_record(&ring->counters, current_thread(), clock->ticks, day);
     const int64_t ticks = clock->ticks - clock->first_ticks, ns = clock->ns - clock->first_ns;
-    ring->next_sample = clock->ticks + (ns > 0 ? (int64_t)(SAMPLE_INTERVAL * ((double)ticks / ns)) : 0);
+    ring->next_sample = clock->ticks + (ns > 0 ? (int64_t)((double)ticks / (double)ns * next) : 0);
 }
 
 static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below_library)
