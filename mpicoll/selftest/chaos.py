@@ -183,16 +183,19 @@ class _Counts:
 @option("--seed", type=Whole(0), default=1, shown=True)
 @option("--first", type=Whole(0), default=0, shown=True, help="The number of the first launch.")
 @option("--ranks", type=Whole(2, MOST_RANKS), default=MOST_RANKS, shown=True, help="At most.")
+@option("--hosts-only", is_flag=True, help="Run every launch on emulated hosts.")
 @option("-J", "--output", type=FILE, help="Add the records to this file.")
 @click.pass_obj
 def main(
     makers: Worlds, /, faults: Sequence[str], minutes: float, launches: int, each: int,
     backend: str, deadline: float, at_once: int, seed: int, first: int, ranks: int,
-    output: Path | None,
+    hosts_only: bool, output: Path | None,
 ) -> int:  # fmt: skip
     """Try the faults, print the table, and return 1 where a target is missed."""
     records = Lines(output, f'{{"schema": "{SCHEMA}", '.encode(), keep=True)
     kinds, hosts = _possible(faults)
+    if hosts_only and not hosts:
+        raise ArgumentError(f"hosts cannot be emulated here: {missing()}")
     unwind_at_termination()  # removes the hosts
     if backend == "torch":
         _import_for_ranks()
@@ -203,7 +206,7 @@ def main(
         prefix = "mpicoll-chaos-"
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
         plan: dict[str, Any] = {"seed": seed, "kinds": kinds, "max_ranks": ranks, "faults": each,
-                "hosts": hosts}  # fmt: skip
+                "hosts": hosts, "hosts_only": hosts_only}  # fmt: skip
         turns = [range(first + turn, last, at_once) for turn in range(at_once)]
         parts = [
             _launched(numbers, plan, backend, deadline, folder, partial(makers[backend], None),

@@ -78,7 +78,7 @@ class Launch(NamedTuple):
 
 def launch_of(
     seed: int, number: int, kinds: Sequence[str], *, max_ranks: int = MOST_RANKS, faults: int = 1,
-    backend: str = "torch", hosts: bool = False,
+    backend: str = "torch", hosts: bool = False, hosts_only: bool = False,
 ) -> Launch:  # fmt: skip
     """Return a launch.
 
@@ -86,13 +86,15 @@ def launch_of(
         kinds: of the faults; `CUT` needs hosts, which only some launches have.
         max_ranks: upper bound of the number of ranks.
         faults: number of faults; fewer if only one rank survives.
+        hosts: some launches run on emulated hosts, and all with `hosts_only`.
 
     >>> launch_of(1, 5, ["kill"]) == launch_of(1, 5, ["kill"])
     True
     """
     choose = random.Random(f"{seed} {number}")
     per_host = 0
-    if hosts and (choose.random() < 0.4 or not {*kinds} - {CUT}):
+    is_on_hosts = choose.random() < 0.4 or hosts_only or not {*kinds} - {CUT}
+    if hosts and is_on_hosts:
         per_host = choose.randint(1, max(1, max_ranks // 2))
     if per_host:
         ranks, layout = per_host * choose.randint(2, min(MOST_HOSTS, max_ranks // per_host)), {}

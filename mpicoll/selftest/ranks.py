@@ -7,6 +7,7 @@ of torch are forked.
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import random
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,9 @@ from mpicoll.selftest.faults import (
     Launch,
     launch_of,
 )
+
+if TYPE_CHECKING:
+    from mpicoll.selftest.drop_in import DropIn
 
 RIGHT, LOST, WRONG_NAME, WRONG, REFUSED, OTHER_ERROR, HUNG, OWN_ERROR, PAUSED = (
     "right", "named", "wrong name", "wrong result", "refused", "other error", "hung", "own error",
@@ -95,8 +99,13 @@ class Wire:
 class Player:
     """The random calls of one rank under one fault; `choose` draws alike on all of them."""
 
-    def __init__(self, c: Collectives, launch: Launch, fault: Fault, rank: int, wire: Wire) -> None:
+    def __init__(
+        self, c: Collectives, launch: Launch, fault: Fault, rank: int, wire: Wire,
+        drop_in: DropIn | None = None,
+    ) -> None:  # fmt: skip
         self.c, self.fault, self.rank, self.wire = c, fault, rank, wire
+        # On one node MPI serves calls that differ, and operators of users everywhere.
+        self.drop_in = None if fault.kind in (RAISE, MISMATCH) else drop_in
         self.choose = random.Random(f"calls of {launch.seed} {launch.number} {fault.number}")
         self.per_host, self.turn, self.breaks = launch.per_host, 0, False
         self.timer: threading.Timer | None = None
@@ -129,7 +138,7 @@ class Player:
         options |= {"op": op} if name in ("allreduce", "reduce", "scan") else {}
         options |= {"root": root} if name in ("reduce", "broadcast") else {}
         try:
-            result = self._run(name, x, options, choose.randrange(3))
+            result = self._run(name, x, options, choose.randrange(4))
         except (Unsupported, Unavailable):
             return True
         wanted = _wanted(name, count, c.rank, c.size, root)
@@ -142,7 +151,9 @@ class Player:
         return array
 
     def _run(self, name: str, x: Any, options: dict[str, Any], way: int) -> Any:
-        if not way:
+        if way == 3 and self.drop_in is not None and name != "scan":
+            return self.drop_in.call(name, x, options.get("root", 0))
+        if way in (0, 3):
             return getattr(self.c, name)(x, **options)
         with self.c.plan(name, x, **options) as plan:
             plan.start().wait() if way == 1 else plan.run()
@@ -254,6 +265,16 @@ def held() -> Counter[str]:
     return counts
 
 
+def _drop_in(c: Collectives, launch: Launch, deadline: float) -> DropIn | None:
+    """Return a communicator of the ranks of a group over mpi4py; collective."""
+    if launch.backend != "mpi4py" or c.size == 1:
+        return None
+    module = importlib.import_module("mpicoll.selftest.drop_in")
+    has_levels = len(c.nodes) > 1 and max(map(len, c.nodes)) > 1
+    drop_in: DropIn = module.DropIn(c, deadline, has_levels=has_levels)
+    return drop_in
+
+
 def be_rank(
     launch: Launch, path: str, rank: int | None, deadline: float, make: Callable[[], Collectives]
 ) -> None:  # fmt: skip
@@ -266,7 +287,7 @@ def be_rank(
         make: makes the group of all ranks.
     """
     os.environ.update(launch.layout)
-    wire, group = Wire(path), None
+    wire, group, drop_in = Wire(path), None, None
     if rank is not None:
         wire.say(rank=rank, process=os.getpid())
     world = make()
@@ -282,10 +303,12 @@ def be_rank(
         if group is None:
             group = world.split(0)
             assert group is not None
+            drop_in = _drop_in(group, launch, deadline)
             group.deadline = deadline
         wire.say(step=READY)
         wire.hear()
-        ending, old_world = Player(group, launch, fault, rank, wire).ending(), world
+        ending = Player(group, launch, fault, rank, wire, drop_in).ending()
+        old_world = world
         if fault.kind == KILL:
             try:
                 world = _shrunk(world, fault, rank, f"{launch.seed} {launch.number} {fault.number}")
@@ -295,7 +318,9 @@ def be_rank(
         wire.hear()
         if fault.kind in BREAKING:
             group.free()
-            group = None
+            if drop_in is not None:
+                drop_in.close()
+            group = drop_in = None
         if old_world is not world:
             old_world.free()
         if group is None:

@@ -1,0 +1,62 @@
+"""Random calls of a rank of chaos by mpi4py's own methods, on a communicator of ours."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from mpicoll.collectives import Collectives
+from mpicoll.mpi.communicator import state
+from mpicoll.mpi.communicator.classes import Comm
+
+NAMES = ("allreduce", "reduce", "broadcast", "allgather")
+"""The collectives that are called. MPI serves the others, and its calls do not notice a fault."""
+_ALGORITHMS = "allreduce=one_shot,reduce=binomial,bcast=binomial,allgather=ring"
+_LEVELS = ",".join(f"{name}=two_level" for name in ("allreduce", "reduce", "bcast", "allgather"))
+
+
+class DropIn:
+    """The communicator of a group.
+
+    Args:
+        c: of the same ranks.
+        has_levels: there are several nodes with several ranks.
+    """
+
+    def __init__(self, c: Collectives, deadline: float, *, has_levels: bool) -> None:
+        os.environ[state.FORCED] = _LEVELS if has_levels else _ALGORITHMS
+        transport: Any = c.transport
+        self.comm = Comm(transport.users_comm.Dup())
+        for name in NAMES:
+            self.call(name, np.zeros(2, np.int64), 0)
+        comm_state: Any = self.comm.Get_attr(state._key())
+        self.state = comm_state
+        comm_state.dispatcher.transport.deadline = deadline
+
+    def call(self, name: str, x: Any, root: int) -> Any:
+        """Make a call, and return its result; None where this rank has none.
+
+        Args:
+            name: ours of the collective.
+        """
+        comm = self.comm
+        if name == "broadcast":
+            buffer = x.copy() if comm.rank == root else np.zeros_like(x)
+            comm.Bcast(buffer, root)
+            return buffer
+        if name == "allgather":
+            rows = np.empty((comm.size, x.size), x.dtype)
+            comm.Allgather(x, rows)
+            return rows
+        total = np.empty_like(x)
+        if name == "reduce":
+            comm.Reduce(x, total if comm.rank == root else None, root=root)
+        else:
+            comm.Allreduce(x, total)
+        return total
+
+    def close(self) -> None:
+        """Release its memory; MPI frees no communicator once a rank is lost."""
+        self.state.close()
