@@ -137,6 +137,8 @@ def _standing(dump: Dump) -> tuple[str, bool]:
         return "has ended: its program was over", True
     if dump.state is State.FAILED:
         return f"has ended by an error: {dump.errors[-1] if dump.errors else 'unknown'}", True
+    if not dump.process.pid:
+        return "has left a dump of torch, which does not tell whether it runs", False
     process = f"process {dump.process.pid}"
     if dump.is_alive:
         return f"runs ({process})", False

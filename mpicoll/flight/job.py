@@ -12,7 +12,8 @@ from time import monotonic, sleep, time_ns
 from mpicoll.flight import stacks
 from mpicoll.flight.diagnosis import Diagnosis, diagnose
 from mpicoll.flight.layout import STACKS, State
-from mpicoll.flight.reader import Dump, read_all
+from mpicoll.flight.reader import Dump
+from mpicoll.flight.torch_dumps import read_all
 
 _SECONDS = 2.0
 """How long to wait for stacks that were asked for: on a busy machine a rank may get no core."""
