@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 COMMANDS = {
     f"mpicoll.{name}"
-    for name in ("bench", "compare", "doctor", "explain", "hosts", "p2p", "postmortem", "report",
-                 "run", "selftest", "study", "trace", "tune")
+    for name in ("bench", "compare", "docs", "doctor", "explain", "hosts", "p2p", "postmortem",
+                 "report", "run", "selftest", "study", "trace", "tune")
 } | {"torchcoll.bench", "torchcoll.p2p", "torchcoll.run", "torchcoll.tune"}  # fmt: skip
 BACKENDS = ("mpicoll.mpi", "torchcoll")
 

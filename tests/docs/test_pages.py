@@ -1,0 +1,151 @@
+"""The pages are complete, short sentences, and build without a warning into pages with a search."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launcher import ROOT, python
+from pages import DOCS, PAGES
+from sentences import long_share, sentences
+
+import mpicoll
+from mpicoll.docs import __main__ as command
+from mpicoll.docs.generated import commands, fill
+
+_VARIABLE = re.compile(r"\b(?:MPICOLL|TORCHCOLL)_[A-Z_]+\b")
+INTERNAL = {
+    "MPICOLL_JOBS", "MPICOLL_SUITE_STEP", "MPICOLL_TEST_BACKEND", "MPICOLL_TEST_GPU",
+    "TORCHCOLL_AS_GLOO",
+}  # fmt: skip
+"""Variables of the tests, and those that scripts and processes set for each other."""
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+# -- complete -----------------------------------------------------------------------------
+
+
+def test_the_api_reference_has_every_public_name() -> None:
+    shown = set(re.findall(r"^\.\. auto\w+:: (mpicoll\.\w+)$", page("reference/api.md"), re.M))
+    assert shown == {f"mpicoll.{name}" for name in mpicoll.__all__}
+
+
+def test_the_commands_have_a_section_each() -> None:
+    headings = re.findall(r"^## (.*)$", fill(page("reference/commands.md")), re.M)
+    assert headings == sorted(commands())
+    assert {"mpicoll.bench", "mpicoll.run", "torchcoll.run", "mpicoll.tune export"} <= {*headings}
+
+
+def test_the_catalogue_has_every_algorithm() -> None:
+    text = fill(page("reference/algorithms.md"))
+    names = {algorithm.name for name in mpicoll.collectives.names()
+             for algorithm in mpicoll.algorithms.algorithms(name)}  # fmt: skip
+    assert [name for name in names if f"`{name}" not in text] == []
+
+
+def test_every_variable_has_a_line() -> None:
+    files = [*ROOT.glob("mpicoll/**/*.py"), *ROOT.glob("torchcoll/**/*.py"), *ROOT.glob("jobs/*")]
+    texts = [path.read_text() for path in files if path.is_file()]
+    read = {name for text in texts for name in _VARIABLE.findall(text)}
+    shown = {name for path in PAGES for name in _VARIABLE.findall(path.read_text())}
+    assert shown == read - INTERNAL
+
+
+def test_generated_keys_have_the_names_of_the_file() -> None:
+    assert "| ``launches`` | int | ``10`` |" in fill(page("reference/study_toml.md"))
+    assert "| ``time_us`` | Times | required |" in fill(page("reference/records.md"))
+
+
+# -- sentences ----------------------------------------------------------------------------
+
+
+def test_few_sentences_are_long() -> None:
+    assert long_share(DOCS) <= 2
+
+
+def test_sentences_end_at_items_and_cells() -> None:
+    text = "One two. Three `a. B` four.\n\n- five\n- six\n\n| a | b |\n\n```python\nno. No.\n```\n"
+    assert [*sentences(text)] == [
+        "One two.", "Three Code four.", "five", "six", " a ", " b "
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_pages_are_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 100
+
+
+# -- built --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("sphinx")
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("docs") / "html"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        (ROOT / ".ci" / "docs", str(folder)), env={**os.environ, "PATH": path}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
+def test_the_pages_build_without_a_warning(built: Path) -> None:
+    api = (built / "reference" / "api.html").read_text()
+    assert "mpicoll.Collectives.allreduce" in api
+    assert "<math" in (built / "howto" / "price_a_network.html").read_text()
+    assert "--oversubscription" in (built / "reference" / "commands.html").read_text()
+
+
+def test_the_pages_load_nothing_from_a_network(built: Path) -> None:
+    loads = r"<(?:script|link|img)[^>]*(?:src|href)=\"(https?:[^\"]*)"
+    texts = [path.read_text() for path in built.rglob("*.html")]
+    assert [each for text in texts for each in re.findall(loads, text)] == []
+
+
+@pytest.mark.browser
+def test_the_search_works_from_a_file(built: Path, browser: Any) -> None:
+    opened = browser.new_page()
+    opened.goto(f"{(built / 'search.html').as_uri()}?q=oversubscription")
+    opened.wait_for_selector("#search-results li")
+    assert "Price a fat-tree" in opened.inner_text("#search-results")
+    opened.close()
+
+
+# -- the command --------------------------------------------------------------------------
+
+
+def test_the_command_prints_where_the_pages_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(command, "PAGES", tmp_path)
+    monkeypatch.setattr(command.webbrowser, "open", opened.append)
+    (tmp_path / "index.html").touch()
+    command.main([], standalone_mode=False)
+    assert capsys.readouterr().out == f"{tmp_path / 'index.html'}\n"
+    assert opened == [(tmp_path / "index.html").as_uri()]
+    command.main(["--path"], standalone_mode=False)
+    assert len(opened) == 1
+
+
+@pytest.mark.skipif(command.PAGES.exists(), reason="this source tree has built pages")
+def test_without_pages_the_command_says_how_to_build_them() -> None:
+    done = python("-m", "mpicoll.docs")
+    assert (done.returncode, done.stdout.count("\n")) == (2, 1)
+    assert ".ci/docs" in done.stdout
+
+
+def test_the_modules_import_without_sphinx() -> None:
+    assert importlib.import_module("mpicoll.docs.conf").html_theme == "furo"
