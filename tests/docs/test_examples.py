@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,15 +19,13 @@ NOT_RUN = {
 """The blocks that no test runs, by reason. A new one needs a reason that holds."""
 
 
-def _console() -> list[object]:
-    return [
-        pytest.param(
-            block, id=f"{block.page.relative_to(DOCS)}:{number}",
-            marks=[pytest.mark.launches] * any(launches(each) for each, _ in block.commands()),
-        )
-        for number, block in enumerate(BLOCKS)
-        if block.language == "console" and not block.reason
-    ]  # fmt: skip
+def _console() -> Iterator[object]:
+    for number, block in enumerate(BLOCKS):
+        if block.language == "console" and not block.reason:
+            starts_ranks = any(launches(command) for command, _ in block.commands())
+            marks = [pytest.mark.launches] if starts_ranks else []
+            name = f"{block.page.relative_to(DOCS)}:{number}"
+            yield pytest.param(block, id=name, marks=marks)
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +73,9 @@ def failures(folder: Folder) -> dict[str, str]:
         for page in PAGES
     }  # fmt: skip
     (folder.path / "examples.json").write_text(json.dumps(texts))
-    done = python("-c", RUN_ALL, str(folder.path / "examples.json"))
-    assert "failures: " in done.stdout, done.stdout
-    return dict(json.loads(done.stdout.rpartition("failures: ")[2]))
+    result = python("-c", RUN_ALL, str(folder.path / "examples.json"))
+    assert "failures: " in result.stdout, result.stdout
+    return dict(json.loads(result.stdout.rpartition("failures: ")[2]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
@@ -89,10 +88,10 @@ def test_blocks_that_are_not_run_are_counted() -> None:
 
 
 def test_every_block_has_a_language_that_is_tested() -> None:
-    others = [block for block in BLOCKS
+    untested_blocks = [block for block in BLOCKS
               if block.language not in ("console", "python", "toml", "bibtex")
               and not block.language.startswith("{")]  # fmt: skip
-    assert others == []
+    assert untested_blocks == []
 
 
 def test_every_file_of_a_page_is_used() -> None:

@@ -35,8 +35,8 @@ def page(name: str) -> str:
 
 
 def test_the_api_reference_has_every_public_name() -> None:
-    shown = set(re.findall(r"^\.\. auto\w+:: (mpicoll\.\w+)$", page("reference/api.md"), re.M))
-    assert shown == {f"mpicoll.{name}" for name in mpicoll.__all__}
+    directives = re.findall(r"^\.\. auto\w+:: (mpicoll\.\w+)$", page("reference/api.md"), re.M)
+    assert set(directives) == {f"mpicoll.{name}" for name in mpicoll.__all__}
 
 
 def test_the_commands_have_a_section_each() -> None:
@@ -55,9 +55,9 @@ def test_the_catalogue_has_every_algorithm() -> None:
 def test_every_variable_has_a_line() -> None:
     files = [*ROOT.glob("mpicoll/**/*.py"), *ROOT.glob("torchcoll/**/*.py"), *ROOT.glob("jobs/*")]
     texts = [path.read_text() for path in files if path.is_file()]
-    read = {name for text in texts for name in _VARIABLE.findall(text)}
-    shown = {name for path in PAGES for name in _VARIABLE.findall(path.read_text())}
-    assert shown == read - INTERNAL
+    variables = {name for text in texts for name in _VARIABLE.findall(text)} - INTERNAL
+    pages = " ".join(path.read_text() for path in PAGES)
+    assert [name for name in variables if name not in pages] == []
 
 
 def test_generated_keys_have_the_names_of_the_file() -> None:
@@ -88,39 +88,39 @@ def test_pages_are_short(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sphinx")
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("docs") / "html"
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
+    result = subprocess.run(
         (ROOT / ".ci" / "docs", str(folder)), env={**os.environ, "PATH": path}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout
+    assert result.returncode == 0, result.stdout
     return folder
 
 
-def test_the_pages_build_without_a_warning(built: Path) -> None:
-    api = (built / "reference" / "api.html").read_text()
+def test_the_pages_build_without_a_warning(html: Path) -> None:
+    api = (html / "reference" / "api.html").read_text()
     assert "mpicoll.Collectives.allreduce" in api
-    assert "<math" in (built / "howto" / "price_a_network.html").read_text()
-    assert "--oversubscription" in (built / "reference" / "commands.html").read_text()
+    assert "<math" in (html / "howto" / "price_a_network.html").read_text()
+    assert "--oversubscription" in (html / "reference" / "commands.html").read_text()
 
 
-def test_the_pages_load_nothing_from_a_network(built: Path) -> None:
+def test_the_pages_load_nothing_from_a_network(html: Path) -> None:
     loads = r"<(?:script|link|img)[^>]*(?:src|href)=\"(https?:[^\"]*)"
-    texts = [path.read_text() for path in built.rglob("*.html")]
-    assert [each for text in texts for each in re.findall(loads, text)] == []
+    texts = [path.read_text() for path in html.rglob("*.html")]
+    assert [address for text in texts for address in re.findall(loads, text)] == []
 
 
 @pytest.mark.browser
-def test_the_search_works_from_a_file(built: Path, browser: Any) -> None:
-    opened = browser.new_page()
-    opened.goto(f"{(built / 'search.html').as_uri()}?q=oversubscription")
-    opened.wait_for_selector("#search-results li")
-    assert "Price a fat-tree" in opened.inner_text("#search-results")
-    opened.close()
+def test_the_search_works_from_a_file(html: Path, browser: Any) -> None:
+    tab = browser.new_page()
+    tab.goto(f"{(html / 'search.html').as_uri()}?q=oversubscription")
+    tab.wait_for_selector("#search-results li")
+    assert "Price a fat-tree" in tab.inner_text("#search-results")
+    tab.close()
 
 
 # -- the command --------------------------------------------------------------------------
@@ -129,22 +129,22 @@ def test_the_search_works_from_a_file(built: Path, browser: Any) -> None:
 def test_the_command_prints_where_the_pages_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened: list[str] = []
+    addresses: list[str] = []
     monkeypatch.setattr(command, "PAGES", tmp_path)
-    monkeypatch.setattr(command.webbrowser, "open", opened.append)
+    monkeypatch.setattr(command.webbrowser, "open", addresses.append)
     (tmp_path / "index.html").touch()
     command.main([], standalone_mode=False)
     assert capsys.readouterr().out == f"{tmp_path / 'index.html'}\n"
-    assert opened == [(tmp_path / "index.html").as_uri()]
+    assert addresses == [(tmp_path / "index.html").as_uri()]
     command.main(["--path"], standalone_mode=False)
-    assert len(opened) == 1
+    assert len(addresses) == 1
 
 
 @pytest.mark.skipif(command.PAGES.exists(), reason="this source tree has built pages")
 def test_without_pages_the_command_says_how_to_build_them() -> None:
-    done = python("-m", "mpicoll.docs")
-    assert (done.returncode, done.stdout.count("\n")) == (2, 1)
-    assert ".ci/docs" in done.stdout
+    result = python("-m", "mpicoll.docs")
+    assert (result.returncode, result.stdout.count("\n")) == (2, 1)
+    assert ".ci/docs" in result.stdout
 
 
 def test_the_modules_import_without_sphinx() -> None:

@@ -113,12 +113,12 @@ class Folder:
             "HOME": str(self.path), "XDG_CACHE_HOME": str(self.path / "cache"),
             "PYTHONPATH": str(ROOT),
         }  # fmt: skip
-        done = subprocess.run(
+        result = subprocess.run(
             ("bash", "-c", command), cwd=self.path, env=environment, text=True, timeout=LIMIT,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             errors="replace",
         )  # fmt: skip
-        return done.stdout, done.returncode
+        return result.stdout, result.returncode
 
 
 def may_fail(expected: str) -> bool:

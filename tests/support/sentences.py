@@ -60,8 +60,8 @@ def is_long(sentence: str) -> bool:
 
 def long_share(path: Path) -> float:
     """Return the share of long sentences, in per cent."""
-    found = sentences_of(path)
-    return 100 * sum(map(is_long, found)) / max(1, len(found))
+    texts = sentences_of(path)
+    return 100 * sum(map(is_long, texts)) / max(1, len(texts))
 
 
 def main(arguments: list[str]) -> None:
