@@ -17,7 +17,7 @@ from datetime import timedelta
 from functools import partial, reduce
 from itertools import product
 from operator import xor
-from threading import Event
+from threading import Event, get_native_id
 from time import sleep
 from typing import Any
 from unittest.mock import patch
@@ -32,6 +32,8 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
 
+from mpicoll.flight import groups as flight_groups
+from mpicoll.flight import reader
 from torchcoll.backend import describe_group
 
 BACKEND = sys.argv[1]
@@ -412,6 +414,16 @@ def check_groups() -> None:
     y = given(rank())
     dist.all_reduce(y, group=mesh["b"].get_group())
     same(y, sum(every()))
+
+
+def check_the_recorder_samples_the_calling_thread() -> None:
+    dist.all_reduce(torch.ones(3))
+    recorder = flight_groups.find()
+    assert recorder is not None
+    dump = reader.read(recorder.path)
+    assert not dump.faults and get_native_id() in {sample.thread for sample in dump.samples}
+    if dist.get_backend() == "torchcoll":  # whose ranks meet over TCP
+        assert dump.links
 
 
 def check_options_choose() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import get_native_id
+
 import numpy as np
 import pytest
 from communicator_calls import local_array
@@ -42,3 +44,4 @@ def test_our_calls_and_mpis_own_are_recorded_in_the_same_order(comm: Comm) -> No
     issued = [entry for entry in entries if entry.outcome is Outcome.ISSUED]
     assert [entry.call.collective for entry in issued] == ["iallreduce", "barrier_init"]
     assert {entry.location.file for entry in entries if entry.location} == {__file__}
+    assert get_native_id() in {sample.thread for sample in dump.samples}
