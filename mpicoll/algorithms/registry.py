@@ -68,6 +68,11 @@ class Algorithm:
         inner = ",".join(f"{key}={value}" for key, value in parameters)
         return f"{self.name}({inner})" if inner else self.name
 
+    def _repr_html_(self) -> str:
+        # Whatever draws a schedule stands above the catalogue.
+        text: str = importlib.import_module("mpicoll.explain.notebook").algorithm_html(self)
+        return text
+
     @property
     def summary(self) -> str:
         """The first line of the docstring."""

@@ -26,6 +26,7 @@ from mpicoll.engine.runs import (
 )
 from mpicoll.flight.rows import Log
 from mpicoll.memory.waiting import advance_others, started_here
+from mpicoll.text.html import facts_table
 
 if TYPE_CHECKING:
     from mpicoll.engine._compiled import Program
@@ -77,6 +78,15 @@ class Plan:
         self.run = self._run = run
         self._start, self._free = start, free
         _ALL.add(self)
+
+    def _repr_html_(self) -> str:
+        shape = getattr(self.out, "shape", None)
+        out = None if shape is None else f"{getattr(self.out, 'dtype', '')} {tuple(shape)}"
+        facts = {
+            "algorithm": self.algorithm, "transport": self.transport, "executor": self.executor,
+            "note": self.note, "result": out,
+        }  # fmt: skip
+        return facts_table("plan", facts)
 
     def start(self) -> Request:
         """Begin to run the collective.

@@ -13,11 +13,27 @@ from msgspec.json import schema_components
 
 from mpicoll.records.description import FullRun, Run
 from mpicoll.records.fields import Amount, Count, Name, Positive, Ranks, Verdict
+from mpicoll.text.html import facts_table
 
 SCHEMA = 1
 
 
-class RunRecord(Struct, kw_only=True):
+class _Line(Struct):
+    """A line of a file; a notebook shows its facts as a table."""
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, object] = {}
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, str | int | float):
+                facts[name] = f"{value:.4g}" if isinstance(value, float) else value
+            elif isinstance(value, Times):
+                facts[name] = f"{value.median:.4g} ({value.low:.4g} to {value.high:.4g})"
+        kind = facts.pop("kind", "")
+        return facts_table(str(kind), facts)
+
+
+class RunRecord(_Line, kw_only=True):
     """The line that describes a run."""
 
     schema: int = SCHEMA
@@ -76,7 +92,7 @@ class FirstWrong(Struct):
     array: Name = field(default="output", name="where")
 
 
-class CaseRecord(Struct, kw_only=True):
+class CaseRecord(_Line, kw_only=True):
     """The record of a case. `identity.FIELDS` identify it.
 
     Attributes:
@@ -165,7 +181,7 @@ class CaseRecord(Struct, kw_only=True):
 # -- pairs of ranks -----------------------------------------------------------------------
 
 
-class _Between(Struct, kw_only=True):
+class _Between(_Line, kw_only=True):
     """The fields that all records over pairs begin with."""
 
     schema: int = SCHEMA
@@ -255,7 +271,7 @@ class FanOutRecord(_Between, kw_only=True):
 # -- the self-check -----------------------------------------------------------------------
 
 
-class AARecord(Struct, kw_only=True):
+class AARecord(_Line, kw_only=True):
     """An A/A comparison: a call against itself, one side made slower by `delay` per cent.
 
     Attributes:
@@ -300,7 +316,7 @@ class Forced(Struct):
     refused: list[Count] = field(default_factory=list)
 
 
-class LaunchRecord(Struct, kw_only=True):
+class LaunchRecord(_Line, kw_only=True):
     """How a launch of a study was made, and how it ended.
 
     Attributes:

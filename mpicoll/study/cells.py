@@ -20,6 +20,7 @@ from mpicoll.records.fields import Verdict
 from mpicoll.records.identity import PROJECTS
 from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, RunRecord
 from mpicoll.records.reading import only
+from mpicoll.text.html import facts_table
 from mpicoll.text.numbers import count_text
 
 ENOUGH = 6
@@ -356,6 +357,15 @@ class Study:
     runs: list[FullRun]
     measured: dict[tuple[Panel, Name], set[str]]
     left_out: dict[tuple[Panel, Name], list[CaseRecord]]
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "environments": ", ".join(self.environments()),
+            "libraries": ", ".join(dict.fromkeys(self.libraries.values())),
+            "launches": len(self.launches), "runs": len(self.runs), "panels": len(self.panels()),
+            "cells": len(self.cells), "cells without a result": len(self.left_out),
+        }  # fmt: skip
+        return facts_table("study", facts)
 
     def panels(self) -> list[Panel]:
         """Return every panel once, in the order of the records."""

@@ -24,6 +24,7 @@ from mpicoll.measurement.cases import BASELINES, CALLS, is_known
 from mpicoll.notation.contract import collective
 from mpicoll.notation.elements import check_op, kind_of, reduce_op
 from mpicoll.text.files import content_of
+from mpicoll.text.html import facts_table
 from mpicoll.text.names import swept_names
 from mpicoll.text.sizes import parse_size
 
@@ -146,6 +147,18 @@ class Description(Struct, kw_only=True, forbid_unknown_fields=True):
         default_factory=list
     )
     factors: Factors = field(default_factory=Factors)
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "environments": ", ".join(environment.name for environment in self.environments),
+            "launches": self.launches, "minutes": self.minutes,
+        }  # fmt: skip
+        factors = {
+            name: ", ".join(map(str, value)) if isinstance(value, list) else value
+            for name in self.factors.__struct_fields__
+            if (value := getattr(self.factors, name))
+        }
+        return facts_table("description of a study", facts | factors)
 
     @property
     def min_launches(self) -> int:

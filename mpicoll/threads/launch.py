@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mpicoll.backend import Arrays
@@ -72,6 +73,21 @@ class Threads:
         if errors:
             raise _combined(errors, self.size)
         return results
+
+    def show(self, collective: str, *algorithms: str, root: int = 0) -> Any:
+        """Return the animated page of algorithms on as many ranks; a notebook shows it inline.
+
+        Args:
+            algorithms: names, as of `mpicoll.algorithms`.
+
+        Raises:
+            UnknownName: there is no such collective or algorithm.
+            ArgumentError: no algorithm is named, or a page does not play so many ranks.
+        """
+        if not algorithms:
+            raise ArgumentError("name at least one algorithm, as show('allreduce', 'ring')")
+        explain = import_module("mpicoll.explain.notebook")
+        return explain.play(collective, algorithms, self.size, root)
 
     def __repr__(self) -> str:
         return f"<Threads of {self.size} ranks, {self.ranks_per_node} on each node>"
