@@ -56,8 +56,8 @@ def main(
             time.sleep(_GRACE)
         return _REFUSED
     prepare()
-    if is_verbose:
-        set_verbosity(Verbosity.VERBOSE)
+    if is_verbose or is_quiet:
+        set_verbosity(Verbosity.VERBOSE if is_verbose else Verbosity.QUIET)
     if is_verbose and is_first_process():
         ending.say(notice)
     run(arguments)
@@ -73,7 +73,7 @@ def check(arguments: Sequence[str]) -> None:
     if not arguments or (arguments[0] == "-m" and len(arguments) == 1):
         raise ArgumentError("name a program: program.py ARGS, or -m module ARGS")
     if arguments[0].startswith("-") and arguments[0] != "-m":
-        raise ArgumentError(f"{arguments[0]!r} is neither a program nor -m nor -v")
+        raise ArgumentError(f"{arguments[0]!r} is neither a program nor -m, -q or -v")
     if arguments[0] == "-m":
         if not _has_module(arguments[1].partition(".")[0]):
             raise ArgumentError(f"there is no module {arguments[1]!r}")

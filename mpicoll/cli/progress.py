@@ -76,8 +76,8 @@ class ProgressBar:
         self._end = None if remaining is None else time.monotonic() + remaining
         self.describe(text)
         if self.is_printed and is_first_process():
-            rest = "" if remaining is None else f" about {span(max(remaining, 0))} left:"
-            say(f"[{self.completed + 1}/{self.total}]{rest} {text}")
+            remaining_text = "" if remaining is None else f" about {span(max(remaining, 0))} left:"
+            say(f"[{self.completed + 1}/{self.total}]{remaining_text} {text}")
 
     def describe(self, text: str) -> None:
         """Show what the step does now."""
@@ -97,7 +97,7 @@ class ProgressBar:
             if not self.is_shown:
                 return
             if self._bar is None:
-                self._bar = _new_bar(self.has_thread, self._rest)
+                self._bar = _new_bar(self.has_thread, self._remaining)
                 self._bar.add_task(self._text, total=self.total)
                 self._bar.start()
             (task,) = self._bar.task_ids
@@ -106,25 +106,26 @@ class ProgressBar:
             if not self.has_thread:
                 self._bar.refresh()
 
-    def _rest(self) -> str:
+    def _remaining(self) -> str:
         if self._end is None:
             return ""
         return f"about {span(max(self._end - time.monotonic(), 0))} left"
 
 
-def _new_bar(has_thread: bool, rest: Callable[[], str]) -> Any:
-    """Return rich's bar, which shows the text of `rest` behind it."""
+def _new_bar(has_thread: bool, remaining_text: Callable[[], str]) -> Any:
+    """Return rich's bar, which shows the text of `remaining_text` behind it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
     from rich.text import Text
 
-    class Rest(ProgressColumn):
+    class RemainingColumn(ProgressColumn):
         def render(self, task: Any) -> Text:
-            return Text(rest())
+            return Text(remaining_text())
 
     width = None if sys.stderr.isatty() else int(os.environ.get("COLUMNS", "") or _WIDTH)
     return Progress(
-        TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn(), Rest(),
+        TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn(),
+        RemainingColumn(),
         console=Console(stderr=True, force_terminal=True, width=width), transient=True,
         auto_refresh=has_thread, redirect_stdout=False, redirect_stderr=False,
     )  # fmt: skip

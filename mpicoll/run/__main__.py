@@ -3,7 +3,8 @@
 usage: mpirun -n 4 python -m mpicoll.run program.py ARGS
        mpirun -n 4 python -m mpicoll.run -m module ARGS
 
--v before the program prints one line on standard error, by which rank 0 says what is replaced.
+-v before the program prints on standard error the version, the variables in force, and one line
+that says what is replaced.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 usage: torchrun --nproc-per-node 4 -m torchcoll.run program.py ARGS
        torchrun --nproc-per-node 4 -m torchcoll.run -m module ARGS
 
--v before the program prints one line on standard error, by which rank 0 says what is replaced.
+-v before the program prints on standard error the version, the variables in force, and one line
+that says what is replaced.
 
 A group whose backend is absent or "gloo" is ours, also where another backend serves GPUs; others
 are as they were. What the program starts by torch.multiprocessing inherits this.
