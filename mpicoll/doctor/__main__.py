@@ -13,13 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mpicoll.cli.command import RanksCommand
-from mpicoll.cli.options import option
+from mpicoll.cli.options import Real, option
 from mpicoll.cli.tables import console
 from mpicoll.doctor import leftovers
 from mpicoll.doctor.mpi_probes import MPI_PROBES
 from mpicoll.doctor.probes import PROBES, ask
-from mpicoll.flight.job import look
-from mpicoll.flight.summary import show
+from mpicoll.doctor.running import ONLY_JOB, tell
 from mpicoll.machine import configuration
 from mpicoll.machine.launchers import find_launch, is_first_process
 from mpicoll.machine.variables import relevant_variables
@@ -27,20 +26,24 @@ from mpicoll.machine.variables import relevant_variables
 
 @click.command("doctor", cls=RanksCommand, help=__doc__)
 @option(
-    "--job", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-    help="Say instead what the ranks of a running job are in, from the directory of its flight "
-    "recorder. The job is not stopped.",
+    "--job", type=click.Path(path_type=Path, file_okay=False), metavar="[DIR]",
+    is_flag=False, flag_value=str(ONLY_JOB),
+    help="Tell instead why a running job is slow, or which call of it is stuck, from the directory "
+    "of its flight recorder; without DIR, of the only job that runs. The job is not stopped.",
+)  # fmt: skip
+@option(
+    "--seconds", type=Real(0, 86400), default=5.0, shown=True,
+    help="How long --job watches the job.",
 )  # fmt: skip
 @option(
     "--clean", is_flag=True,
     help="Remove your own files that ended runs have left in /dev/shm, and nothing else.",
 )  # fmt: skip
-def main(*, clean: bool, job: Path | None) -> None:
+def main(*, clean: bool, job: Path | None, seconds: float) -> None:
     """Print the page, or clean, on the first rank; the others only take part."""
     if job is not None:
         if is_first_process():
-            diagnosis, _, faults = look(job)
-            show(console(120), job, diagnosis, faults)
+            tell(console(120), job, seconds)
     elif not clean:
         _print_page()
     elif is_first_process():

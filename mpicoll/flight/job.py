@@ -9,38 +9,86 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep, time_ns
 
-from mpicoll.flight import stacks
+from mpicoll.errors import ArgumentError
 from mpicoll.flight.diagnosis import Diagnosis, diagnose
 from mpicoll.flight.layout import STACKS, State
 from mpicoll.flight.reader import Dump
+from mpicoll.flight.stacks import ask
 from mpicoll.flight.torch_dumps import read_all
 
 _SECONDS = 2.0
 """How long to wait for stacks that were asked for: on a busy machine a rank may get no core."""
 
 
-def look(directory: Path, *, threshold: float = 1.0) -> tuple[Diagnosis, list[Dump], list[str]]:
+def look(
+    directory: Path, *, threshold: float = 1.0, stacks: bool = False
+) -> tuple[Diagnosis, list[Dump], list[str]]:
     """Return the state of a job, the files of its ranks, and why some cannot be read.
 
-    Ranks of this host that run are asked for their stacks, which does not stop them.
+    If a call is stuck, the ranks of this host that run write their stacks. This does not stop them.
 
     Args:
         threshold: seconds after which a call that is under way counts as stuck while its rank runs.
+        stacks: request the stacks although no call is stuck.
 
     Raises:
-        ArgumentError: there is no flight file.
+        ArgumentError: there is no flight file, or no right to read the directory.
     """
+    check_access(directory)
     dumps, faults = read_all(directory)
-    running = [dump for dump in dumps if _is_here(dump)]
+    diagnosis = diagnose(dumps, time_ns(), threshold)
+    running = [dump for dump in dumps if is_here(dump)] if stacks or diagnosis.stuck else []
     if running:
         _ask(running)
         dumps, faults = read_all(directory)
-        dumps = [_with_py_spy(dump) if _is_here(dump) else dump for dump in dumps]
-    return diagnose(dumps, time_ns(), threshold), dumps, faults
+        dumps = [_with_py_spy(dump) if is_here(dump) else dump for dump in dumps]
+        diagnosis = diagnose(dumps, time_ns(), threshold)
+    return diagnosis, dumps, faults
 
 
-def _is_here(dump: Dump) -> bool:
-    """Whether a process of this host writes a file still: any other may have its number now."""
+def check_access(directory: Path) -> None:
+    """Raise if this user may not read a directory.
+
+    Raises:
+        ArgumentError: the message names the owner.
+    """
+    try:
+        is_readable = os.access(directory, os.R_OK | os.X_OK) or not directory.exists()
+        owner = owner_of(directory)
+    except PermissionError:  # of a directory above
+        is_readable, owner = False, "somebody else"
+    if not is_readable:
+        raise ArgumentError(
+            f"{directory} belongs to {owner}, and you may not read it: ask the owner or root to "
+            "run this command"
+        )
+
+
+def owner_of(path: Path) -> str:
+    """Return the name of the owner of a file, or the number where it has no name."""
+    try:
+        return path.owner()
+    except KeyError:
+        return f"user {path.stat().st_uid}"
+    except FileNotFoundError:
+        return "nobody"
+
+
+def new_stacks(dump: Dump) -> str:
+    """Request the stacks of a rank of this host, and return them; empty if it writes none."""
+    path = dump.path.with_suffix(STACKS)
+    size = _size(path)
+    if size is None:
+        return ""
+    _ask([dump])
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(size)
+        return file.read().decode(errors="replace")
+    return ""
+
+
+def is_here(dump: Dump) -> bool:
+    """Whether a process of this host still writes a file: another process may have its number."""
     if not dump.is_alive or dump.state is not State.RUNNING or dump.process.thread:
         return False
     with suppress(OSError):
@@ -57,7 +105,7 @@ def _ask(dumps: list[Dump]) -> None:
         path = dump.path.with_suffix(STACKS)
         with suppress(OSError):  # the rank may end meanwhile
             sizes[path] = path.stat().st_size
-            stacks.ask(dump.process.pid)
+            ask(dump.process.pid)
     until = monotonic() + _SECONDS
     while sizes and monotonic() < until:
         sleep(0.02)

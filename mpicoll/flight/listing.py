@@ -36,14 +36,23 @@ class Job(NamedTuple):
     is_alive: bool
 
 
-def jobs() -> list[Job]:
+def jobs(*, running: bool = False) -> list[Job]:
     """Return the jobs of this user on this host, the newest first.
+
+    Args:
+        running: leave out the jobs that are over.
 
     Raises:
         ArgumentError: there is none.
     """
     place = Path(configured()) if configured() else home()
     listed = sorted(_jobs(place), key=lambda job: job.started, reverse=True)
+    if running and listed and not any(job.is_alive for job in listed):
+        raise ArgumentError(
+            f"no job with flight files in {place} runs: `python -m mpicoll.postmortem` tells of "
+            "those that are over"
+        )
+    listed = [job for job in listed if job.is_alive or not running]
     if not listed:
         raise ArgumentError(f"no job has left flight files in {place}: name the directory of one")
     return listed
@@ -74,7 +83,7 @@ def _read_job(directory: Path, paths: list[Path]) -> Job | None:
     return None
 
 
-def show_jobs(out: Console, listed: list[Job]) -> None:
+def show_jobs(out: Console, listed: list[Job], command: str) -> None:
     """Print a line for each job, and the command that tells more of the newest one."""
     table = Table(box=None, pad_edge=False)
     for name in ("program", "ranks", "processes", "age", "", "directory"):
@@ -86,7 +95,7 @@ def show_jobs(out: Console, listed: list[Job]) -> None:
             _age(time.time_ns() - job.started), state, str(job.directory),
         )  # fmt: skip
     out.print(table)
-    out.print(Text(f"\npython -m mpicoll.postmortem {listed[0].directory}"))
+    out.print(Text(f"\n{command} {listed[0].directory}"))
 
 
 def _age(nanoseconds: int) -> str:

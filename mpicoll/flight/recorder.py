@@ -6,9 +6,10 @@ import fcntl
 import mmap
 import os
 import sys
-import sysconfig
 import threading
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic_ns, time_ns
 from types import CodeType
@@ -40,9 +41,20 @@ from mpicoll.flight.layout import (
 from mpicoll.flight.records import MOST_ADDRESSES, Location, Process, Record, Text, encode
 
 _PACKAGE = Path(__file__).parent.parent
+
+
+def _library_folders(names: Iterable[str]) -> Iterator[str]:
+    """Yield the folders of installed packages: they need not lie beside this interpreter's own."""
+    for name in names:
+        with suppress(ImportError, ValueError):
+            spec = find_spec(name)
+            for folder in (spec and spec.submodule_search_locations) or ():
+                yield f"{folder}{os.sep}"
+
+
 _LIBRARIES = (
     f"{_PACKAGE}{os.sep}", f"{_PACKAGE.with_name('torchcoll')}{os.sep}", "<frozen ",
-    *(f"{sysconfig.get_path('purelib')}{os.sep}{name}{os.sep}" for name in ("torch", "mpi4py")),
+    *_library_folders(("torch", "mpi4py")),
 )  # fmt: skip
 """Lines of these files are nobody's own."""
 _MOST_TEXT = 2000

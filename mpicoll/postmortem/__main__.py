@@ -21,6 +21,8 @@ from mpicoll.postmortem.page import page
 from mpicoll.postmortem.torch_format import write
 from mpicoll.text.files import write_whole
 from mpicoll.text.printable import printable
+from mpicoll.verdict import summary as verdict_summary
+from mpicoll.verdict.judging import judge
 
 
 @click.command("postmortem", cls=Command, help=__doc__)
@@ -49,13 +51,17 @@ def main(
         if len(listed) > 1 and (output or torch):
             raise click.UsageError(f"name one DIR: {len(listed)} jobs have left files")
         if len(listed) > 1:
-            show_jobs(console(200), listed)
+            show_jobs(console(200), listed, "python -m mpicoll.postmortem")
             return
         directory = listed[0].directory
-    diagnosis, dumps, faults = look(directory, threshold=threshold)
-    show(console(120), directory, diagnosis, faults, stacks=stacks)
+    diagnosis, dumps, faults = look(directory, threshold=threshold, stacks=stacks)
+    out = console(120)
+    show(out, directory, diagnosis, faults, stacks=stacks)
+    verdict = judge(dumps)
+    out.print()
+    verdict_summary.show(out, verdict)
     if output is not None:
-        text = page(directory, diagnosis, dumps, faults)
+        text = page(directory, diagnosis, dumps, faults, verdict)
         write_whole(output, lambda fresh: fresh.write_text(text, "utf-8"))
         print(printable(f"wrote {output}"))
     if torch is not None:

@@ -12,6 +12,10 @@ from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.summary import last_call, lasting
 from mpicoll.text.pages import templates
+from mpicoll.verdict.judging import Verdict
+from mpicoll.verdict.sentences import sentences
+from mpicoll.verdict.summary import COLUMNS
+from mpicoll.verdict.summary import rows as table_rows
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing may be fetched or run, whatever a file holds."""
@@ -31,7 +35,10 @@ class Bar(NamedTuple):
     title: str
 
 
-def page(directory: Path, diagnosis: Diagnosis, dumps: Sequence[Dump], faults: list[str]) -> str:
+def page(
+    directory: Path, diagnosis: Diagnosis, dumps: Sequence[Dump], faults: list[str],
+    verdict: Verdict,
+) -> str:  # fmt: skip
     """Return the page."""
     damaged = [f"rank {dump.rank}: {fault}" for dump in dumps for fault in dump.faults]
     rows = {number: place for place, number in enumerate(diagnosis.ranks)}
@@ -42,6 +49,7 @@ def page(directory: Path, diagnosis: Diagnosis, dumps: Sequence[Dump], faults: l
         line=words.line, bars=list(_bars(diagnosis, dumps, rows, begin, end)),
         width=_WIDTH, row=_ROW, threads=words.threads,
         span=_described_span(diagnosis, begin, end), hues=_hues(dumps), faults=[*faults, *damaged],
+        verdict=list(sentences(verdict)), columns=COLUMNS, places=list(table_rows(verdict)),
     )  # fmt: skip
     return text.encode(errors="backslashreplace").decode()  # names of files are any bytes
 

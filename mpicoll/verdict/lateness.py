@@ -135,7 +135,8 @@ def _finding(
     lateness = median([meeting.lateness(meeting.last) for meeting in behind] or [0.0])
     finding = Finding(
         kind, cost_of(behind, observation), tuple(stragglers), nodes.whole(stragglers),
-        meetings[0].call.place, len(meetings), len(behind), lateness, ranks[worst], nodes.slowness(worst),
+        meetings[0].call.place, len(meetings), len(behind), lateness, ranks[worst],
+        nodes.slowness(worst),
     )  # fmt: skip
     in_group = observation.of_group(meetings[0].call.place.group)
     return _refined(finding, in_group) if kind is Kind.MORE_WORK else finding

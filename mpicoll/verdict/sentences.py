@@ -73,11 +73,13 @@ def _arrives(finding: Finding) -> str:
 
 def _more_work(finding: Finding) -> str:
     profile = finding.profile
-    longer = duration(profile.running.mean) if profile and profile.running else "some time"
+    running = profile.running.mean if profile and profile.running else 0.0
+    is_stretched = finding.lateness > 2 * running
+    stretch = ", which busy cores stretch" if is_stretched else ""
     speed = "" if finding.slowness is None else "its node computes as fast as the others, but "
     return (
-        f"{_arrives(finding)}; {speed}it runs {longer} longer before the call: "
-        "the program gives it more work."
+        f"{_arrives(finding)}; {speed}it runs {duration(running)} longer before the call"
+        f"{stretch}: the program gives it more work."
     )
 
 

@@ -79,6 +79,8 @@ def _row(verdict: Verdict, place: Place) -> Row:
     )
     return Row(
         call_text, group.name or group.id, f"{len(meetings):,}",
-        percent(observation.waiting(place)), percent(observation.moving(place)), f"rank {last.rank}", duration(max(0.0, last.lateness)),
+        percent(observation.waiting(place)),
+        percent(observation.moving(place)), f"rank {last.rank}",
+        duration(max(0.0, last.lateness)),
         percent(last.last / last.calls), ", ".join(dict.fromkeys(causes)) or "-",
     )  # fmt: skip

@@ -29,6 +29,7 @@ from mpicoll.flight.words import sentences
 from mpicoll.postmortem.__main__ import main
 from mpicoll.postmortem.page import page
 from mpicoll.postmortem.torch_format import VERSION
+from mpicoll.verdict.judging import judge
 
 SUM = Call("allreduce", "float32 (8), sum", "ring", "symmetric")
 JOB = "job-of-a-test"
@@ -292,7 +293,7 @@ def test_the_main_thread_comes_first_and_a_long_wait_is_told(write: Write, tmp_p
     dumps, faults = read_all(tmp_path)
     now = time.time_ns() + 30_000_000_000
     alive = [dump._replace(is_alive=True) for dump in dumps]
-    text = page(tmp_path, diagnose(alive, now), alive, faults)
+    text = page(tmp_path, diagnose(alive, now), alive, faults, judge(alive))
     assert text.index("/u/train.py:9") < text.index("/l/watch.py:7")
     assert re.search(r"s, a line for each rank, and not the (29|30)(\.\d)? s of waiting", text)
     assert re.search(r"symmetric, under way for 30(\.\d)? s", text)

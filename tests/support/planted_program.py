@@ -1,9 +1,9 @@
 """A program with a planted cause of lost time, on mpi4py or torch: see `planted_causes.py`.
 
-    mpirun -n 4 python -m mpicoll.run tests/support/planted_program.py CAUSE RANK STEPS
-    torchrun --nproc-per-node 4 -m torchcoll.run tests/support/planted_program.py CAUSE ...
+    mpirun -n 4 python -m mpicoll.run tests/support/planted_program.py CAUSES RANK STEPS
+    torchrun --nproc-per-node 4 -m torchcoll.run tests/support/planted_program.py ...
 
-All ranks end by SIGKILL, so that their flight files stay.
+Several causes are joined by commas. All ranks end by SIGKILL, so that their flight files stay.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def compute(seconds: float) -> None:
         pass
 
 
-def beside(source: str, cores: set[int] | None = None) -> None:
+def start_beside(source: str, cores: set[int] | None = None) -> None:
     """Start a process beside this rank, which ends with it."""
     process = subprocess.Popen([sys.executable, "-c", source, str(os.getpid())])
     if cores:
@@ -99,29 +99,33 @@ def share_core(is_victim: bool) -> None:
     victim, others = {cores[0]}, {*cores[1:]}
     os.sched_setaffinity(0, victim if is_victim else others or victim)
     for _ in range(3 if is_victim else 0):
-        beside(HOG, victim)
+        start_beside(HOG, victim)
 
 
-def main(cause: str, victim: int, steps: int) -> None:
+def main(causes: dict[str, str], victim: int, steps: int) -> None:
+    """Make the calls of all steps.
+
+    Args:
+        causes: the amounts of the planted causes, by their names.
+    """
     calls: Any = ByTorch() if "TORCHELASTIC_RUN_ID" in os.environ else ByMPI()
     is_victim = calls.rank == victim
-    kind, _, amount = cause.partition("-")
-    elements = int(amount) if kind == "link" else 1000
-    counts = [400 if rank == victim and kind == "uneven" else 100 for rank in range(calls.size)]
-    longer = float(amount) / 1000 if kind == "work" and is_victim else 0.0
-    if kind == "core":
+    values = np.ones(int(causes.get("link", 1000)))
+    counts = [400 if rank == victim else 100 for rank in range(calls.size)]
+    longer = float(causes.get("work", 0)) / 1000 if is_victim else 0.0
+    if "core" in causes:
         share_core(is_victim)
-    if kind == "stop" and is_victim:
-        beside(STOPPER)
+    if "stop" in causes and is_victim:
+        start_beside(STOPPER)
     for _ in range(steps):
-        if kind == "uneven":
+        if "uneven" in causes:
             compute(WORK * counts[calls.rank] / 100)
             calls.allgather(np.ones(counts[calls.rank]), counts)
         else:
             compute(WORK)
             compute(longer)
-        calls.allreduce(np.ones(elements))
-        if kind == "barrier":
+        calls.allreduce(values)
+        if "barrier" in causes:
             calls.barrier()
     time.sleep(0.1)
     with suppress(ProcessLookupError):
@@ -129,4 +133,5 @@ def main(cause: str, victim: int, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    pairs = (cause.partition("-")[::2] for cause in sys.argv[1].split(","))
+    main(dict(pairs), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,133 @@
+"""The verdict on a running job: which job, what may be read, and what the late rank's host says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from click.testing import CliRunner
+from synthetic_job import Work, worked
+
+from mpicoll.doctor.__main__ import main
+from mpicoll.doctor.host import busy_processes, frequency, memory_pressure
+from mpicoll.doctor.late_rank import remarks
+from mpicoll.engine import _compiled
+from mpicoll.errors import ArgumentError
+from mpicoll.flight.job import check_access
+from mpicoll.flight.layout import HEAD, SUFFIX
+from mpicoll.flight.recorder import Recorder
+from mpicoll.verdict.judging import judge
+
+NOBODY = 65534
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(main, arguments, env={"COLUMNS": "400"})
+    return result.output
+
+
+def record(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, name: str = "job-of-a-test"
+) -> Recorder:
+    """Return the recorder of a rank that runs."""
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(directory))
+    return Recorder("job-of-a-test", (0, 2), writers=_compiled)
+
+
+def test_without_a_running_job_the_message_names_the_other_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f"no job has left flight files in {tmp_path}" in _job_output(tmp_path, monkeypatch)
+    record(tmp_path, monkeypatch).close()
+    text = _job_output(tmp_path, monkeypatch)
+    assert f"no job with flight files in {tmp_path} runs" in text
+    assert "mpicoll.postmortem" in text
+
+
+def _job_output(directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(directory))
+    return run("--job", "--seconds", "0")
+
+
+def test_the_only_job_that_runs_is_taken_and_several_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = record(tmp_path / "over", monkeypatch)
+    first = record(tmp_path / "first", monkeypatch)
+    over.close()
+    try:
+        assert f"{tmp_path / 'first'}, 1 ranks" in _job_output(tmp_path, monkeypatch)
+        second = record(tmp_path / "second", monkeypatch)
+        text = _job_output(tmp_path, monkeypatch)
+        second.close()
+    finally:
+        first.close()
+    assert "program" in text and str(tmp_path / "first") in text
+    assert "python -m mpicoll.doctor --job" in text
+    assert str(tmp_path / "over") not in text
+
+
+def test_the_directory_of_another_user_is_refused_by_name(tmp_path: Path) -> None:
+    """Another user runs the check, in a child: a process of root may read all."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    tmp_path.chmod(0o700)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        try:
+            check_access(tmp_path)
+        except ArgumentError as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        text = file.read()
+    assert f"{tmp_path} belongs to " in text
+    assert "you may not read it" in text
+
+
+def test_a_file_of_another_version_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path, monkeypatch).close()
+    [path] = tmp_path.glob(f"*{SUFFIX}")
+    data = bytearray(path.read_bytes())
+    data[8] = 1
+    data[HEAD.size - 4 : HEAD.size] = crc32(bytes(data[: HEAD.size - 4])).to_bytes(4, "little")
+    path.write_bytes(data)
+    assert "of version 1; this mpicoll reads" in run("--job", str(tmp_path))
+
+
+def _is_busy(process: int) -> bool:
+    return process in {busy.pid for busy in busy_processes(os.getpid())}
+
+
+def test_a_busy_process_on_the_cores_is_named() -> None:
+    source = "import time\nuntil = time.monotonic() + 60\nwhile time.monotonic() < until: pass"
+    hog = subprocess.Popen((sys.executable, "-c", source))
+    try:
+        is_named = any(_is_busy(hog.pid) for _ in range(50))
+    finally:
+        hog.kill()
+        hog.wait()
+    assert is_named
+
+
+def test_facts_of_the_host_are_optional() -> None:
+    assert (ratio := frequency(os.getpid())) is None or ratio > 0
+    assert isinstance(memory_pressure(), str)
+
+
+def test_a_rank_of_another_host_is_told_where_to_ask() -> None:
+    verdict = judge(
+        worked([[Work(2), Work(2), Work(7), Work(2)]] * 30, hosts=["h", "h", "far", "h"])
+    )
+    [text] = remarks(verdict)
+    assert text.startswith("Rank 2 is not a process of this host: run this command on far")
