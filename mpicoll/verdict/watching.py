@@ -10,8 +10,9 @@ from typing import TypeVar
 from mpicoll.flight.reader import Dump, Entry, Link, Sample, read_all
 
 R = TypeVar("R", Sample, Link)
-_PAUSE = 0.5
-"""Seconds between two readings: rows of frequent calls are lost, and the machine stays free."""
+_PAUSE, _IDLE = 0.5, 4.0
+"""Seconds between two readings, and the least pause in units of the time that a reading takes: rows
+of frequent calls are lost, and the machine stays free for the job."""
 
 
 def watch(directory: Path, seconds: float) -> tuple[list[Dump], list[str]]:
@@ -23,9 +24,12 @@ def watch(directory: Path, seconds: float) -> tuple[list[Dump], list[str]]:
     until = monotonic() + seconds
     dumps, faults = read_all(directory)
     histories = {dump.path: History(dump) for dump in dumps}
+    pause = _PAUSE
     while (remaining := until - monotonic()) > 0 and any(dump.is_alive for dump in dumps):
-        sleep(min(_PAUSE, remaining))
+        sleep(min(pause, remaining))
+        begin = monotonic()
         dumps, faults = read_all(directory)
+        pause = max(_PAUSE, _IDLE * (monotonic() - begin))
         for dump in dumps:
             histories.setdefault(dump.path, History(dump)).add(dump)
     return [histories[dump.path].merged(dump) for dump in dumps], faults
