@@ -119,12 +119,8 @@ class Hosts:
         mtu = str(self.mtu)
         _run("ip", "-n", namespace, "link", "set", "eth0", "mtu", mtu, "up")
         _run("ip", "-n", bridge, "link", "set", port, "master", "bridge", "mtu", mtu, "up")
-        for place, device in ((namespace, "eth0"), (bridge, port)):
-            if self.rate is not None:
-                _run(
-                    "ip", "netns", "exec", place, "tc", "qdisc", "add", "dev", device, "root",
-                    "tbf", "rate", self.rate, "burst", str(_BURST), "latency", _LATENCY,
-                )  # fmt: skip
+        if self.rate is not None:
+            self.limit(index, self.rate)
         # `ip netns exec` lays these over /etc.
         (_ETC / namespace).mkdir(parents=True)
         (_ETC / namespace / "hosts").write_text(hosts_text)
@@ -137,6 +133,34 @@ class Hosts:
         """Cut the link of a host, or mend it; packets sent meanwhile are lost."""
         state = "up" if up else "down"
         _run("ip", "-n", self._namespace("bridge"), "link", "set", f"port{index}", state)
+
+    def limit(self, index: int, rate: str) -> None:
+        """Limit the link of a host, in both directions, to a rate as tc writes it."""
+        for place, device in ((self.names[index], "eth0"), ("bridge", f"port{index}")):
+            self._shape(place, device, rate)
+
+    def limit_pair(self, index: int, peer: int, rate: str) -> None:
+        """Limit what two hosts send to each other; it takes a link that only these two share."""
+        ends = {index: f"to{peer}", peer: f"to{index}"}
+        places = {host: self._namespace(self.names[host]) for host in ends}
+        _run("ip", "link", "add", ends[index], "netns", places[index], "type", "veth",
+            "peer", "name", ends[peer], "netns", places[peer])  # fmt: skip
+        for host, target in ((index, peer), (peer, index)):
+            device = ends[host]
+            _run("ip", "-n", places[host], "link", "set", device, "mtu", str(self.mtu), "up")
+            self._shape(self.names[host], device, rate)
+            _run("ip", "-n", places[host], "route", "add", f"{self.address(target)}/32",
+                "dev", device, "src", self.address(host))  # fmt: skip
+
+    def join(self, index: int, peer: int) -> None:
+        """Remove the link that only two hosts share: they use that of all again."""
+        _run("ip", "-n", self._namespace(self.names[index]), "link", "delete", f"to{peer}")
+
+    def _shape(self, place: str, device: str, rate: str) -> None:
+        _run(
+            "ip", "netns", "exec", self._namespace(place), "tc", "qdisc", "replace", "dev", device,
+            "root", "tbf", "rate", rate, "burst", str(_BURST), "latency", _LATENCY,
+        )  # fmt: skip
 
     def enter(self, index: int) -> None:
         """Move this process, which has one thread, to a host.

@@ -10,6 +10,7 @@ from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import FILE, SECONDS, SIZES, list_option, option
 from mpicoll.measurement.worlds import Worlds
+from mpicoll.p2p import preflight
 from mpicoll.p2p.options import parse
 from mpicoll.p2p.run import run
 
@@ -17,6 +18,11 @@ _HELP = """Measure latency and bandwidth of every pair of ranks, and name the ou
 
 Pairs are measured one at a time. Sizes are the bytes of one message: the smallest is for latency,
 the others for bandwidth, one way and both ways at once. The matrices show the largest size.
+
+With --preflight the command checks the hosts of a job instead: links of disjoint pairs of hosts
+at once, the rates of all ranks, and the results of collectives. It names sick hosts, ranks and
+links, prints lists of the other hosts for Slurm, MPICH and Open MPI, and ends with status 4 if
+something is sick.
 """
 
 
@@ -33,7 +39,7 @@ the others for bandwidth, one way and both ways at once. The matrices show the l
 )  # fmt: skip
 @option(
     "--time", "--budget", "budget", type=SECONDS, default=30.0, shown=True,
-    help="Seconds of measuring. Every pair is visited at least three times.",
+    help="Seconds of measuring. Without --preflight every pair is visited at least three times.",
 )  # fmt: skip
 @option(
     "-J", "-o", "--output", type=FILE, metavar="FILE",
@@ -49,6 +55,16 @@ the others for bandwidth, one way and both ways at once. The matrices show the l
     is_flag=True,
     help="Print the links between the ranks, and the planned measurements.",
 )
+@option(
+    "--preflight", is_flag=True,
+    help="Check hosts, ranks and links before a job; status 4 if something is sick.",
+)  # fmt: skip
+@option(
+    "--hostfile",
+    type=FILE,
+    metavar="FILE",
+    help="With --preflight: write the healthy hosts there, each once for each of its ranks.",
+)
 @options.seed
 @options.timeout
 @options.interface
@@ -57,4 +73,5 @@ the others for bandwidth, one way and both ways at once. The matrices show the l
 @click.pass_obj
 def main(makers: Worlds, /, **flags: Any) -> int:
     """Measure every pair over these backends; return the exit status."""
-    return run(parse(flags, makers), makers)
+    parsed = parse(flags, makers)
+    return (preflight.run if parsed.preflight else run)(parsed, makers)

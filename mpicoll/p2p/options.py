@@ -29,6 +29,8 @@ class Options:
     seed: int
     timeout: float
     interface: str | None
+    preflight: bool = False
+    hostfile: Path | None = None
 
 
 def parse(flags: dict[str, Any], makers: Worlds) -> Options:
@@ -37,6 +39,7 @@ def parse(flags: dict[str, Any], makers: Worlds) -> Options:
     Raises:
         ArgumentError: a value is impossible.
     """
+    _check_preflight(flags)
     sizes = flags["sizes"] or SIZES
     if min(sizes) < 1:
         raise ArgumentError("a message has at least one byte: give --sizes from 1 on")
@@ -46,3 +49,22 @@ def parse(flags: dict[str, Any], makers: Worlds) -> Options:
         "sizes": tuple(sorted(set(sizes))),
     }
     return Options(**flags | checked)
+
+
+def _check_preflight(flags: dict[str, Any]) -> None:
+    """Refuse options of one mode in the other.
+
+    Raises:
+        ArgumentError: there are some.
+    """
+    if not flags["preflight"]:
+        if flags["hostfile"]:
+            raise ArgumentError("--hostfile names the hosts that --preflight finds healthy: add it")
+        return
+    foreign = {
+        "--sizes": flags["sizes"], "--transports": flags["transports"], "--plot": flags["plot"],
+        "--output": flags["output"], "--format": flags["layout"] != "table",
+        "--dry-run": flags["dry"], "--device": flags["device"] != "cpu",
+    }  # fmt: skip
+    if names := [name for name, value in foreign.items() if value]:
+        raise ArgumentError(f"--preflight does not take {', '.join(names)}: leave that out")

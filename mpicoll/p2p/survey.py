@@ -12,7 +12,7 @@ from itertools import combinations, repeat
 from random import Random
 from time import sleep
 
-from mpicoll.backend import Array, Arrays, Thunk
+from mpicoll.backend import Array, Arrays, Request, Thunk
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import Unavailable
@@ -140,10 +140,7 @@ class Survey:
     def assemble(self) -> None:
         """Wait for all ranks by sleeping: polling would take a core from the measured ranks."""
         self.watchdog.step("")
-        pending, nap = self.barrier.start(), _NAPS[0]
-        while not pending.test():
-            sleep(nap)
-            nap = min(1.3 * nap, _NAPS[1])
+        wait_asleep(self.barrier.start())
         self.synchroniser.exchange()
 
     def _measure(self, group: Collectives, pair: tuple[int, int]) -> None:
@@ -213,6 +210,14 @@ class Survey:
             for case, samples in part.items():
                 self.samples.setdefault(case, PairSamples()).add(samples)
         self.latest = {}
+
+
+def wait_asleep(pending: Request) -> None:
+    """Return when a call is complete; sleep between tests, ever longer."""
+    nap = _NAPS[0]
+    while not pending.test():
+        sleep(nap)
+        nap = min(1.3 * nap, _NAPS[1])
 
 
 def _is_known(samples: PairSamples) -> bool:

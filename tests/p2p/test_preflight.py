@@ -1,0 +1,151 @@
+"""The check of hosts before a job: its report, and whole runs with planted faults."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launcher import LIMIT, ROOT, SUPPORT, mpirun, ranks
+
+from mpicoll.hosts.emulation import Hosts as EmulatedHosts
+from mpicoll.hosts.emulation import missing
+from mpicoll.p2p.judging import BANDWIDTH, Confirmed, Finding
+from mpicoll.p2p.preflight import Hosts, Report, lines, sample, unexplained
+
+WHY = missing()
+HOSTS = Hosts([(0, 1), (2, 3), (4, 5), (6,)], ["n1", "n2", "n3", "n4"])
+
+
+def slow(*hosts: int) -> Confirmed:
+    """Return a confirmed finding of a slow host or link."""
+    return Confirmed(Finding(hosts, quantity=BANDWIDTH, amount=0.5, typical=1.0), 0.5, 1.0)
+
+
+# -- the report --------------------------------------------------------------------------------
+
+
+def test_a_healthy_report_needs_no_lists() -> None:
+    assert lines(Report([], ["figures"]), HOSTS) == [
+        "figures", "healthy: no host, rank or link is sick"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("findings", "expected"),
+    [
+        (
+            [slow(1), slow(0, 3)],
+            [
+                "sick hosts: n2",
+                "left out for their links: n4",
+                "Slurm: --nodelist=n[1,3] or --exclude=n[2,4]",
+                "MPICH: -hosts n1:2,n3:2",
+                "Open MPI: --host n1:2,n3:2",
+            ],
+        ),
+        (
+            [Confirmed(Finding((), fault="wrong"))],
+            [
+                "Slurm: --nodelist=n[1-4]",
+                "MPICH: -hosts n1:2,n2:2,n3:2,n4:1",
+                "Open MPI: --host n1:2,n2:2,n3:2,n4:1",
+            ],
+        ),
+        (
+            [slow(0), slow(1), slow(2), slow(3)],
+            ["sick hosts: n[1-4]", "no host remains"],
+        ),
+    ],
+)
+def test_a_report_ends_with_lists_of_the_other_hosts(
+    findings: list[Confirmed], expected: list[str]
+) -> None:
+    text = lines(Report(findings), HOSTS)
+    assert text[len(findings) :] == expected
+    assert all(line.startswith("SICK ") for line in text[: len(findings)])
+
+
+def test_links_of_a_sick_host_are_no_findings() -> None:
+    assert unexplained([slow(1), slow(1, 2), slow(0, 3)]) == [slow(1), slow(0, 3)]
+
+
+def test_a_second_look_tries_a_few_links_to_healthy_hosts() -> None:
+    finding = Finding((1,), links=((0, 1), (1, 2), (1, 3), (1, 4), (1, 5)))
+    assert sample(finding, {0, 1, 2}) == [(1, 3), (1, 4), (1, 5)]
+
+
+# -- whole runs --------------------------------------------------------------------------------
+
+STARTER = """#!/bin/sh
+# Called with Python and its arguments: -m mpicoll.p2p ...
+if [ $(hostname) = host3 ]; then
+    python=$1
+    shift 3
+    exec "$python" {program} "$@"
+fi
+exec "$@"
+"""
+
+
+def start_on(hosts: EmulatedHosts, starter: Sequence[str], *flags: str) -> Any:
+    """Run a check on all hosts."""
+    python = ("-m", "mpicoll.p2p", "--preflight", "--backends", "mpi4py", "-T", "120", *flags)
+    return subprocess.run(
+        hosts.command(python, starter=starter), text=True, timeout=LIMIT, stdin=subprocess.DEVNULL,
+        env={**os.environ, **hosts.environment(), "PYTHONPATH": str(ROOT)}, capture_output=True,
+    )  # fmt: skip
+
+
+@pytest.mark.launches
+@pytest.mark.skipif(WHY is not None, reason=f"no emulated hosts: {WHY}")
+def test_a_slow_link_and_wrong_sums_are_named(tmp_path: Path) -> None:
+    """Between four hosts, of which one adds wrongly. The others are left for a job."""
+    starter, hostfile = tmp_path / "start", tmp_path / "hosts"
+    starter.write_text(STARTER.format(program=SUPPORT / "wrong_sums.py"))
+    starter.chmod(0o755)
+    with EmulatedHosts(4, "80mbit") as hosts:
+        hosts.limit_pair(0, 1, "8mbit")
+        result = start_on(hosts, [str(starter)], "--time", "4", "--hostfile", str(hostfile))
+    assert result.returncode == 4, result.stdout + result.stderr
+    assert "6 of 6 links in 3 rounds" in result.stdout
+    assert "SICK link host0 host1: moves 0.00" in result.stdout
+    assert "SICK rank 3 on host3: this rank adds whole numbers wrongly" in result.stdout
+    assert "SICK host host3: wrong results: allreduce by recursive_doubling" in result.stdout
+    assert "Slurm: --nodelist=" in result.stdout
+    remaining = hostfile.read_text().split()
+    assert "host0" in remaining and not {"host1", "host3"} & {*remaining}
+
+
+# A rank that stops once the ranks have met.
+STOPPED = """
+import os, signal
+from mpicoll.measurement.worlds import ALL_BACKENDS
+from mpicoll.p2p import preflight
+from mpicoll.p2p.command import main
+
+class Stopping(preflight.Check):
+    def run(self):
+        if self.ranks.everyone.rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().run()
+
+preflight.Check = Stopping
+main(obj=ALL_BACKENDS)
+"""
+
+
+@pytest.mark.launches
+@pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+def test_a_rank_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "stopped.py"
+    program.write_text(STOPPED)
+    result = ranks(3, str(program), "--preflight", "--backends", "mpi4py", "-T", "8",
+                   environment={"MPICOLL_RANKS_PER_NODE": "1"})  # fmt: skip
+    assert result.returncode == 4, result.stdout
+    assert "SICK rank 1 on " in result.stdout and "does not answer: " in result.stdout
+    assert sys.platform != "linux" or "Slurm: --nodelist=" in result.stdout
