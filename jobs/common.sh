@@ -6,7 +6,8 @@
 #   MPICOLL_REQUEUE MPICOLL_JOBS
 #
 # For the scripts: $name, the prefix of their files; $tasks, the number of ranks; `launch`, which
-# starts a command on these ranks, on $nodes nodes if that is set; `launch_torchrun` and `meet`, for
+# starts a command on these ranks, on $nodes nodes and the hosts of $hostfile if these are set;
+# `launch_torchrun` and `meet`, for
 # torch; `step`, which runs another launcher; `fail`. If a script defines `inspect`, that runs before
 # the ranks are ended.
 set -euo pipefail
@@ -55,12 +56,15 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 bind=${MPICOLL_BIND:-cores}
 
 launch() { # command: run it on $tasks ranks, from the first node on
-    local first=(${nodes:+"--nodes=$nodes"})
+    local first=(${nodes:+"--nodes=$nodes"}) hosts=(${hostfile:+--hostfile "$hostfile"})
+    # Slurm takes a name with a slash for a file.
+    if [ -n "${hostfile:-}" ]; then first+=("--nodelist=$(realpath -- "$hostfile")"); fi
     case $(launcher) in
         srun-pmi2) srun_bound "${first[@]}" --ntasks="$tasks" --mpi=pmi2 "$@" ;;
         srun-pmix) srun_bound "${first[@]}" --ntasks="$tasks" --mpi=pmix "$@" ;;
         # mpirun starts its daemons by srun: these must not be bound, as mpirun binds the ranks.
-        mpirun) SLURM_CPU_BIND=none step mpirun --bind-to "${bind%s}" -n "$tasks" "$@" ;;
+        mpirun) SLURM_CPU_BIND=none step mpirun "${hosts[@]}" --bind-to "${bind%s}" -n "$tasks" \
+            "$@" ;;
         *) fail "MPICOLL_LAUNCHER is srun-pmi2, srun-pmix or mpirun, not $MPICOLL_LAUNCHER" ;;
     esac
 }

@@ -1,4 +1,4 @@
-"""The batch scripts, on a real Slurm of two nodes that this test brings up."""
+"""The batch scripts, on a real Slurm that this test brings up."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 from launcher import LIMIT
-from minislurm import CORES, NODES, Cluster, cluster, missing, search_path, wait_until
+from minislurm import ALL, CORES, NODES, Cluster, cluster, missing, search_path, wait_until
 from study_environments import small_study
 
+from mpicoll.p2p.host_lists import slurm_list
 from mpicoll.records.lines import CaseRecord, PairRecord
 from mpicoll.records.reading import load, only
 from mpicoll.selection import tables
@@ -295,6 +296,49 @@ def test_a_program_that_hangs_gets_a_post_mortem(slurm: Cluster, tmp_path: Path)
     report = " ".join(output.partition(", 4 ranks\n")[2].split())  # long paths break its lines
     assert report.startswith("Rank 3 keeps the others waiting.")
     assert "in load_data" in report and "on host1" in report
+
+
+def slow_link(slurm: Cluster) -> None:
+    slurm.hosts.limit_pair(1, 2, "20mbit")
+
+
+def slow_host(slurm: Cluster) -> None:
+    slurm.hosts.join(1, 2)
+    slurm.hosts.limit(2, "20mbit")
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(
+    ("plant", "flags", "variables", "lines"),
+    [
+        (slow_link, (), MPIRUN, ("SICK link host1 host2: ", "left out for their links: host2")),
+        (slow_host, ("--drain",), {}, ("SICK host host2: ", "sick hosts: host2")),
+    ],
+    ids=["link", "host"],
+)  # fmt: skip
+def test_a_program_runs_on_the_healthy_hosts(
+    slurm: Cluster, tmp_path: Path, plant: Callable[[Cluster], None], flags: Sequence[str],
+    variables: Mapping[str, str], lines: Sequence[str],
+) -> None:  # fmt: skip
+    """Of three, after a check; an operator's job also drains the sick one."""
+    plant(slurm)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    output = submit(
+        slurm, tmp_path, "preflight.sbatch", *flags, "python", "program.py",
+        options=("--partition=all", f"--nodes={ALL}", *PAIR), **variables,
+    ).end()  # fmt: skip
+    assert all(line in output for line in lines), output
+    assert "running on 2 of 3 hosts" in output
+    assert "2 ranks on 2 hosts by mpi4py" in output
+    state = slurm.run("sinfo", "-h", "-N", "-n", "host2", "-o", "%T %E").stdout
+    assert ("drain" in state and "mpicoll pre-flight of job" in state) is bool(flags), state
+
+
+@pytest.mark.slurm
+def test_slurm_reads_the_lists_of_a_check(slurm: Cluster) -> None:
+    hosts = ["n01", "n02", "n03", "n07", "n9", "n10", "login", "r1-n9", "r1-n10", "a3x"]
+    shown = slurm.run("scontrol", "show", "hostnames", slurm_list(hosts)).stdout.split()
+    assert sorted(shown) == sorted(hosts)
 
 
 @pytest.mark.slurm

@@ -1,4 +1,7 @@
-"""A real Slurm of two emulated hosts: controller, two slurmd and munge, and nothing left."""
+"""A real Slurm of emulated hosts: controller, a slurmd for each host, and munge, and nothing left.
+
+Jobs run on the first two hosts. The partition ``all`` has one host more.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ from mpicoll.hosts.emulation import missing as no_hosts
 
 DAEMONS = ("slurmctld", "slurmd", "munged", "sbatch")
 NODES, CORES = 2, 2
+ALL = NODES + 1
+"""Nodes of the default partition, cores of each, and nodes of the partition ``all``."""
 # A job's own processes share two cores with whatever else is tested.
 _PATIENCE = 180.0
 
@@ -59,9 +64,15 @@ KillWait=2
 GresTypes=gpu
 """
 _NODE = "NodeName={name} NodeAddr={address} CPUs={cores} Gres=gpu:1"
-_PARTITION = "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
+_PARTITIONS = (
+    "PartitionName=main Nodes=host[0-1] Default=YES MaxTime=INFINITE State=UP",
+    "PartitionName=all Nodes=ALL MaxTime=INFINITE State=UP",
+)
 # A GPU to ask for: Slurm wants a device file, and none that two nodes share.
-_GRES = ("NodeName=host0 Name=gpu File=/dev/null", "NodeName=host1 Name=gpu File=/dev/zero")
+_GRES = tuple(
+    f"NodeName=host{index} Name=gpu File=/dev/{device}"
+    for index, device in enumerate(("null", "zero", "full"))
+)
 
 
 def search_path() -> str:
@@ -130,7 +141,7 @@ def cluster(state: Path) -> Iterator[Cluster]:
     for parent in (state, *state.parents[:2]):
         parent.chmod(0o755)  # munge wants to be sure that nobody else writes there
     started: list[subprocess.Popen[bytes]] = []
-    with Hosts(NODES, None) as hosts, (state / "daemons.log").open("w") as log:
+    with Hosts(ALL, None) as hosts, (state / "daemons.log").open("w") as log:
         environment = _configure(state, hosts)
 
         def start(host: int, *command: str) -> None:
@@ -148,7 +159,7 @@ def cluster(state: Path) -> Iterator[Cluster]:
             start(0, "slurmctld", "-D")
             for index, name in enumerate(hosts.names):
                 start(index, "slurmd", "-D", "-N", name)
-            wait_until(lambda: _idle(found) == NODES, found)
+            wait_until(lambda: _idle(found) == ALL, found)
             yield found
             found.run("scancel", "--user=root", "--full")
         finally:
@@ -183,13 +194,13 @@ def _configure(state: Path, hosts: Hosts) -> dict[str, str]:
     folders = (f"{kind}.{name}" for kind in ("spool", "tmp") for name in hosts.names)
     for name in ("ctld", *folders):
         (state / name).mkdir()
-    addresses = [hosts.address(index) for index in range(NODES)]
+    addresses = [hosts.address(index) for index in range(ALL)]
     first = random.randrange(1000, 1_000_000)
     lines = [
         _CONF.format(hosts=hosts, address=addresses[0], state=state, first=first),
         *(_NODE.format(name=name, address=address, cores=CORES)
           for name, address in zip(hosts.names, addresses, strict=True)),
-        _PARTITION,
+        *_PARTITIONS,
     ]  # fmt: skip
     conf = state / "slurm.conf"
     conf.write_text("\n".join((*lines, "")))
@@ -210,7 +221,7 @@ def _configure(state: Path, hosts: Hosts) -> dict[str, str]:
 
 
 def _idle(there: Cluster) -> int:
-    return there.run("sinfo", "-h", "-N", "-o", "%T").stdout.split().count("idle")
+    return there.run("sinfo", "-h", "-N", "-p", "all", "-o", "%T").stdout.split().count("idle")
 
 
 def _end(started: list[subprocess.Popen[bytes]]) -> None:
