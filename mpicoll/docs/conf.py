@@ -12,6 +12,7 @@ html_theme = "furo"
 html_title = "mpicoll"
 html_copy_source = html_show_sphinx = False
 html_permalinks_icon = "#"
+smartquotes = False
 html_math_renderer = "mathml"
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

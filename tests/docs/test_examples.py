@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return Folder(tmp_path_factory.mktemp("pages"))
 
 
-@pytest.mark.parametrize("block", _console())
+@pytest.mark.parametrize("block", [*_console()])
 def test_commands_print_what_the_page_shows(block: Block, folder: Folder) -> None:
     if "torch" in block.text:
         pytest.importorskip("torch")

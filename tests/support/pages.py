@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,12 +114,17 @@ class Folder:
             "HOME": str(self.path), "XDG_CACHE_HOME": str(self.path / "cache"),
             "PYTHONPATH": str(ROOT),
         }  # fmt: skip
-        result = subprocess.run(
-            ("bash", "-c", command), cwd=self.path, env=environment, text=True, timeout=LIMIT,
+        process = subprocess.Popen(
+            ("bash", "-c", command), cwd=self.path, env=environment, text=True, errors="replace",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            errors="replace",
+            start_new_session=True,
         )  # fmt: skip
-        return result.stdout, result.returncode
+        try:
+            output, _ = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output = f"{process.communicate()[0]}\nkilled after {LIMIT} s"
+        return output, process.returncode
 
 
 def may_fail(expected: str) -> bool:
