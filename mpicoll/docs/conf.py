@@ -20,7 +20,7 @@ default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 maximum_signature_line_length = 80
-napoleon_preprocess_types = False
+napoleon_numpy_docstring = napoleon_preprocess_types = False
 
 
 def setup(app: Any) -> dict[str, bool]:
