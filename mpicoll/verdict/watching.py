@@ -7,7 +7,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeVar
 
-from mpicoll.flight.reader import Dump, Entry, Link, Sample, read_all
+from mpicoll.flight.reader import Dump, Entry, Link, Sample
+from mpicoll.flight.torch_dumps import read_all
 
 R = TypeVar("R", Sample, Link)
 _PAUSE, _IDLE = 0.5, 4.0
