@@ -7,6 +7,8 @@ from ipaddress import IPv6Address
 from struct import Struct
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from mpicoll.flight.layout import (
     LINK,
     LINKS,
@@ -16,9 +18,10 @@ from mpicoll.flight.layout import (
     SAMPLES_AT,
     LinkRow,
     SampleRow,
-    check_of_words,
+    checks_of,
 )
 
+_MOST_TICKS = 1 << 63
 Clock = Callable[[int], int]
 """Converts ticks of the file to nanoseconds."""
 
@@ -122,19 +125,16 @@ def _whole(
     data: bytes, start: int, entries: int, kind: Struct, faults: list[str]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the fields of the entries of a ring whose checks hold, by their numbers."""
-    ring = data[start : start + entries * kind.size]
-    whole, damaged = {}, 0
-    for place in range(len(ring) // kind.size):
-        entry = ring[place * kind.size : (place + 1) * kind.size]
-        number, at, *fields, check = kind.unpack(entry)
-        if not any(entry):
-            continue
-        if (number - 1) % entries == place and at >= 0 and check_of_words(entry[:-8]) == check:
-            whole[number] = number, at, *fields
-        else:
-            damaged += 1
-    if damaged:
+    ring = np.frombuffer(data, np.uint8)[start : start + entries * kind.size]
+    ring = ring[: len(ring) // kind.size * kind.size]
+    words = ring.view(np.uint64).reshape(-1, kind.size // 8)
+    numbers, moments, places = words[:, 0], words[:, 1], np.arange(len(words), dtype=np.uint64)
+    used = words.any(axis=1)
+    whole = used & (checks_of(words[:, :-1]) == words[:, -1]) & (moments < _MOST_TICKS)
+    whole &= (numbers - np.uint64(1)) % np.uint64(entries) == places
+    if damaged := int(used.sum() - whole.sum()):
         name = "samples" if kind is SAMPLE else "links"
         faults.append(f"{damaged} {name} are damaged or half written, and left out")
-    for number in sorted(whole):
-        yield whole[number]
+    for place in np.flatnonzero(whole)[np.argsort(numbers[whole])].tolist():
+        *fields, _ = kind.unpack_from(data, start + place * kind.size)
+        yield tuple(fields)

@@ -15,6 +15,9 @@ from enum import IntEnum
 from typing import NamedTuple
 from zlib import crc32
 
+import numpy as np
+from numpy.typing import NDArray
+
 MAGIC, VERSION = b"mpicollF", 3
 SUFFIX, STACKS = ".flight", ".stacks"
 ROWS = 1024
@@ -54,7 +57,6 @@ UNIT = 8
 MOST_BYTES = 16 * 1024
 """Of one record."""
 _WORD = (1 << 64) - 1
-_CHECK = struct.Struct("<Q")
 _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5,
             0x85EBCA77C2B2AE63)  # fmt: skip
 
@@ -171,12 +173,16 @@ class LinkRow(NamedTuple):
     peer_port: int
 
 
-def check_of_words(data: bytes) -> int:
-    """Return the checksum of a sample or a link, whose own checksum `data` leaves out."""
-    total = 0
-    for (word,) in struct.iter_unpack("<Q", data):
-        total = total * _FACTORS[0] + word & _WORD
-    return total ^ total >> 29
+def checks_of(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the checksums of samples or links; as in ``counters.c``.
+
+    Args:
+        words: those of an entry in each row, without its checksum.
+    """
+    powers = [pow(_FACTORS[0], power, 1 << 64) for power in reversed(range(words.shape[1]))]
+    total: NDArray[np.uint64] = (words * np.array(powers, np.uint64)).sum(axis=1, dtype=np.uint64)
+    checks: NDArray[np.uint64] = total ^ total >> np.uint64(29)
+    return checks
 
 
 def packed(row: Row) -> bytes:
@@ -186,8 +192,8 @@ def packed(row: Row) -> bytes:
 
 def packed_words(kind: struct.Struct, entry: SampleRow | LinkRow) -> bytes:
     """Return the bytes of a sample or a link, with their check."""
-    data = kind.pack(*entry, 0)[: -_CHECK.size]
-    return data + _CHECK.pack(check_of_words(data))
+    words = np.frombuffer(kind.pack(*entry, 0), "<u8")[:-1]
+    return words.tobytes() + checks_of(words[None]).tobytes()
 
 
 def head() -> bytes:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from struct import Struct
 
 import pytest
@@ -95,6 +96,15 @@ def test_samples_name_their_threads(rank: Rank) -> None:
     assert descriptors() == before
 
 
+def test_all_ranks_take_their_samples_at_the_same_moments(rank: Rank) -> None:
+    """At multiples of 200 us of the time of day, unless the thread has just lost its core."""
+    interval = 200_000
+    while len(rank.dump().samples) < 200:
+        for _ in range(2000):
+            rank.call()
+    assert median(sample.at % interval for sample in rank.dump().samples) < interval / 10
+
+
 def test_samples_cover_all_calls_that_are_kept(rank: Rank) -> None:
     for _ in range(ROWS):
         number = rank.log.begin(rank.place)
@@ -121,6 +131,21 @@ def test_the_descriptor_of_another_file_is_left_alone(rank: Rank, tmp_path: Path
     assert descriptors() == before
     assert os.read(number, 100) == path.read_bytes()
     os.close(number)
+
+
+def test_a_rank_without_free_descriptors_has_no_samples(
+    rank: Rank, connection: tuple[socket.socket, socket.socket]
+) -> None:
+    """As where the system does not tell the counters. Calls and connections are recorded."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        rank.call()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    dump = rank.dump()
+    assert not dump.samples and not dump.faults
+    assert len(dump.entries) == 1 and of_sender(dump, connection[0])
 
 
 FORKED = """
