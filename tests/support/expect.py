@@ -43,8 +43,7 @@ def expected(
     def fold(some: list[Values]) -> Values:
         function = FUNCTIONS[op] if isinstance(op, str) else op
         folded = reduce(lambda a, b: np.asarray(function(a, b)).astype(dtype), some)
-        # NumPy rounds twice where it divides a complex number by another.
-        return (folded / np.float64(len(some))).astype(dtype) if op == "avg" else folded
+        return (folded / len(some)).astype(dtype) if op == "avg" else folded
 
     def rows(whole: Values) -> list[Values]:
         if counts is None:

@@ -261,7 +261,10 @@ class Player:
         wanted = case.wanted[variant] if case.wanted else None
         if wanted is not None:
             found = self.arrays.to_host(out)
-            if found.shape != wanted.shape or not np.array_equal(found, wanted):
+            # Libraries round the division of a complex number in different ways.
+            is_rounded = case.op == "avg" and wanted.dtype.kind == "c"
+            is_right = np.allclose if is_rounded else np.array_equal
+            if found.shape != wanted.shape or not is_right(found, wanted):
                 self._fail(case, how, f"{found!r} instead of {wanted!r}")
         if x is not None and self.turn % 16 == 0 and not case.in_place and not np.array_equal(
             self.arrays.to_host(x), self.arrays.to_host(device(self.c, case.inputs[variant],
