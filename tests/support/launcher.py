@@ -21,6 +21,8 @@ QUIRKS = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMP_NUM_THREADS": "1",
 }
+# The first import of all tests: the configuration file of a user changes none of them.
+os.environ["MPICOLL_CONFIG"] = ""
 ROOT = Path(__file__).parent.parent.parent
 SUPPORT = ROOT / "tests" / "support"
 LIMIT = 300
