@@ -46,10 +46,16 @@ def _unneeded(
 
 
 def _gap(first: Meeting, second: Meeting) -> float:
-    """Return the median over the ranks of the time between two calls, in nanoseconds."""
-    return median(
-        entry.start - first.call.rows[rank].end for rank, entry in second.call.rows.items()
-    )
+    """Return the median over the ranks of the time between two calls, in nanoseconds.
+
+    The time without a core is left out where samples tell it.
+    """
+    gaps = []
+    for rank, arrival in second.arrivals.items():
+        wall = second.call.rows[rank].start - first.call.rows[rank].end
+        activity = arrival.activity
+        gaps.append(min(wall, activity.running + activity.asleep) if activity else wall)
+    return median(gaps)
 
 
 def uneven_data(observation: Observation) -> Iterator[Finding]:

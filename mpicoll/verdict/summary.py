@@ -9,11 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.flight.words import line
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.matching import Place
 from mpicoll.verdict.profiles import profiles
-from mpicoll.verdict.sentences import duration, percent, sentences
+from mpicoll.verdict.sentences import duration, percent, place_text, sentences
 from mpicoll.verdict.timeline import timeline
 
 _MOST_PLACES = 12
@@ -74,11 +73,9 @@ def _row(verdict: Verdict, place: Place) -> Row:
     last = max(ranks.values(), key=lambda profile: profile.last)
     causes = [finding.kind.value for finding in verdict.findings if finding.place == place]
     group = meetings[0].call.group
-    call_text = (
-        f"{place.collective} at {line(place.location)}" if place.location else place.collective
-    )
+    function = f" in {place.location.function}" if place.location else ""
     return Row(
-        call_text, group.name or group.id, f"{len(meetings):,}",
+        f"{place_text(place)}{function}", group.name or group.id, f"{len(meetings):,}",
         percent(observation.waiting(place)),
         percent(observation.moving(place)), f"rank {last.rank}",
         duration(max(0.0, last.lateness)),

@@ -30,8 +30,8 @@ UNEVEN = 1.5
 """The ratio of a rank's count to the median count from which on data counts as uneven."""
 RELEVANT_STOP = 0.01
 """The share of a rank's time in which it was stopped. No healthy job is stopped: less suffices."""
-DIRECT = 200_000
-"""Nanoseconds between two calls that follow each other directly: calls of torch and of MPI take so
-long on a busy machine, and the recorder samples no shorter work."""
-MOSTLY = 0.8
+DIRECT = 400_000
+"""Nanoseconds that a rank runs or sleeps between two calls that follow each other directly: on a
+busy machine, torch and Python take up to 300 us to return from one call and begin the next."""
+MOSTLY = 0.7
 """The share of its calls in which a barrier must stand beside another call to be unneeded."""
