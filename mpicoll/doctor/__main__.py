@@ -19,6 +19,7 @@ from mpicoll.doctor import leftovers
 from mpicoll.doctor.mpi_probes import MPI_PROBES
 from mpicoll.doctor.probes import PROBES, ask
 from mpicoll.doctor.running import ONLY_JOB, tell
+from mpicoll.exports.jobs import export, export_option
 from mpicoll.machine import configuration
 from mpicoll.machine.launchers import find_launch, is_first_process
 from mpicoll.machine.variables import relevant_variables
@@ -39,11 +40,16 @@ from mpicoll.machine.variables import relevant_variables
     "--clean", is_flag=True,
     help="Remove your own files that ended runs have left in /dev/shm, and nothing else.",
 )  # fmt: skip
-def main(*, clean: bool, job: Path | None, seconds: float) -> None:
+@export_option
+def main(
+    *, clean: bool, job: Path | None, seconds: float, exports: tuple[tuple[str, Path], ...]
+) -> None:
     """Print the page, or clean, on the first rank; the others only take part."""
+    if exports and job is None:
+        raise click.UsageError("--export needs --job")
     if job is not None:
         if is_first_process():
-            tell(console(120), job, seconds)
+            export(tell(console(120), job, seconds), exports)
     elif not clean:
         _print_page()
     elif is_first_process():

@@ -10,6 +10,7 @@ from rich.text import Text
 from mpicoll.doctor.late_rank import remarks
 from mpicoll.flight.job import look
 from mpicoll.flight.listing import jobs, show_jobs
+from mpicoll.flight.reader import Dump
 from mpicoll.flight.summary import show
 from mpicoll.verdict import summary
 from mpicoll.verdict.judging import judge
@@ -19,8 +20,10 @@ ONLY_JOB = Path()
 """Stands for the only job that runs."""
 
 
-def tell(out: Console, directory: Path, seconds: float) -> None:
-    """Print the verdict on a running job; a list of the jobs if several run and none is named.
+def tell(out: Console, directory: Path, seconds: float) -> list[Dump]:
+    """Print the verdict on a running job, and return the files of its ranks.
+
+    If several jobs run and none is named, print a list of the jobs, and return no files.
 
     Args:
         directory: of the job's flight recorder, or `ONLY_JOB`.
@@ -33,14 +36,14 @@ def tell(out: Console, directory: Path, seconds: float) -> None:
         listed = jobs(running=True)
         if len(listed) > 1:
             show_jobs(out, listed, "python -m mpicoll.doctor --job")
-            return
+            return []
         directory = listed[0].directory
     diagnosis, dumps, faults = look(directory)
     if diagnosis.stuck or not diagnosis.is_alive:
         show(out, directory, diagnosis, faults)
         out.print()
         summary.show(out, judge(dumps))
-        return
+        return dumps
     out.print(Text(f"{directory}, {len(diagnosis.ranks)} ranks", style="bold"))
     dumps, faults = watch(directory, seconds)
     verdict = judge(dumps)
@@ -48,3 +51,4 @@ def tell(out: Console, directory: Path, seconds: float) -> None:
     of_ranks = (f"rank {dump.rank}: {fault}" for dump in dumps for fault in dump.faults)
     for fault in (*faults, *of_ranks):
         out.print(Text(f"damaged: {fault}"))
+    return dumps

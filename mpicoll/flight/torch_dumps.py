@@ -222,7 +222,7 @@ def _with_ends(dumps: list[Dump]) -> list[Dump]:
     ends: dict[tuple[int, int], int] = {}
     for dump, entry in _synchronising(dumps):
         if entry.outcome is Outcome.COMPLETED and entry.end == entry.start:
-            ends[dump.rank, entry.number] = max(starts[_key(entry)])
+            ends[dump.rank, entry.number] = max(starts[_key(entry)]) + 1
     return [
         dump._replace(entries=[
             entry._replace(end=ends.get((dump.rank, entry.number), entry.end))

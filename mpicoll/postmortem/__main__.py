@@ -14,6 +14,7 @@ import click
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, Real, option
 from mpicoll.cli.tables import console
+from mpicoll.exports.jobs import export, export_option
 from mpicoll.flight.job import look
 from mpicoll.flight.listing import jobs, show_jobs
 from mpicoll.flight.summary import show
@@ -42,13 +43,15 @@ from mpicoll.verdict.judging import judge
     help="Write the calls for torch's own analyser, torchfrtrace, into this directory: as pickles, "
     "which are all that it reads.",
 )  # fmt: skip
+@export_option
 def main(
-    directory: Path | None, output: Path | None, threshold: float, stacks: bool, torch: Path | None
-) -> None:
+    directory: Path | None, output: Path | None, threshold: float, stacks: bool,
+    torch: Path | None, exports: tuple[tuple[str, Path], ...],
+) -> None:  # fmt: skip
     """Print the state of the job, and write the page; or list the jobs."""
     if directory is None:
         listed = jobs()
-        if len(listed) > 1 and (output or torch):
+        if len(listed) > 1 and (output or torch or exports):
             raise click.UsageError(f"name one DIR: {len(listed)} jobs have left files")
         if len(listed) > 1:
             show_jobs(console(200), listed, "python -m mpicoll.postmortem")
@@ -67,6 +70,7 @@ def main(
     if torch is not None:
         write(torch, dumps)
         print(printable(f"wrote {torch}: torchfrtrace {torch} --prefix rank_"))
+    export(dumps, exports)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -53,6 +57,17 @@ def wait_until_said(path: Path, text: str) -> None:
         time.sleep(0.05)
 
 
+def check_exports(place: Path) -> None:
+    """Check what was exported of the dead job."""
+    events = json.loads((place / "job.json").read_text())["traceEvents"]
+    calls = Counter(event["pid"] for event in events if event.get("cat") == "call")
+    assert calls == {0: 5, 1: 4, 2: 5}
+    assert any(event["ph"] == "f" for event in events)
+    metrics = (place / "job.prom").read_text()
+    assert re.search(r'mpicoll_calls_total{run="[^"]+",rank="1",host="[^"]+"} 4.0', metrics)
+    assert re.search(r'mpicoll_call_under_way{run="[^"]+",rank="2",host="[^"]+"} 1.0', metrics)
+
+
 @pytest.mark.launches
 def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
     launcher = mpirun()
@@ -84,7 +99,12 @@ def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
     printed = " ".join(error_file.read_text().split())
     assert printed.count("Rank 1 keeps the others waiting.") == 1
     assert printed.count(f"in elsewhere; it runs (process {processes[1]})") == 1
-    dead = CliRunner().invoke(postmortem, [str(tmp_path)], env={"COLUMNS": "400"})
+    exports = ("--export", "perfetto", "job.json"), ("--export", "prometheus", "job.prom")
+    arguments = [str(tmp_path / part) if "." in part else part for part in chain(*exports)]
+    dead = CliRunner().invoke(
+        postmortem, [str(tmp_path), *arguments], env={"COLUMNS": "400"}
+    )  # fmt: skip
+    check_exports(tmp_path)
     for text in (live.output, dead.output):
         assert "Rank 1 keeps the others waiting." in text
         assert "Call 5 of group world (3 ranks), allreduce of float32 (8), sum" in text
