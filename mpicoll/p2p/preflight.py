@@ -163,7 +163,7 @@ class Check:
         ranks = self.probe.ranks(turns, _RATE_SAMPLES)
         links = self.probe.links(rounds, seconds)
         self._describe(links, ranks, rounds)
-        if self.ranks.oversubscribed:
+        if links and self.ranks.oversubscribed:
             self.report.remarks.append("latencies are not judged: ranks wait for a core")
             for figures in links.values():
                 figures.amounts.pop(LATENCY.name, None)
@@ -240,13 +240,17 @@ class Check:
         if any(len(members) > 1 for members in nodes) and len(nodes) > 1:
             group = everyone.split(self.probe.node)
             assert group is not None
-            lines = everyone.exchange(wrong_results(group, self.ranks.watchdog), list[str])
+            lines = everyone.exchange(
+                wrong_results(group, everyone.rank, self.ranks.watchdog), list[str]
+            )
             group.free()
             for index, members in enumerate(nodes):
                 if wrong := next((lines[rank][0] for rank in members if lines[rank]), ""):
                     self._add(Confirmed(Finding((index,), fault=f"wrong results: {wrong}")))
         for world in self.ranks.worlds.values():
-            lines = everyone.exchange(wrong_results(world, self.ranks.watchdog), list[str])
+            lines = everyone.exchange(
+                wrong_results(world, everyone.rank, self.ranks.watchdog), list[str]
+            )
             self._blame_results({rank: wrong[0] for rank, wrong in enumerate(lines) if wrong})
 
     def _blame_results(self, wrong: dict[int, str]) -> None:

@@ -7,6 +7,7 @@ Noise makes a figure worse but never better, so each figure is the best one of s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from math import ceil
 
@@ -117,8 +118,8 @@ class Probe:
         ping_pong = PingPong(group, pair, "point-to-point", settings, self.memory)
         latency, forward, backward, _ = ping_pong.trials
         wrong = ping_pong.check()
-        lines = [str(wrong)] if wrong else []
-        lines += wrong_results(group, self.watchdog, ["allreduce"])
+        lines = [str(replace(wrong, rank=self.rank))] if wrong else []
+        lines += wrong_results(group, self.rank, self.watchdog, ["allreduce"])
         trip = self._latency(ping_pong, latency, seconds)
         rates = [self._rate(ping_pong, trial, seconds) for trial in (forward, backward)]
         ping_pong.free()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,15 @@ from typing import Any
 import pytest
 from launcher import LIMIT, ROOT, SUPPORT, mpirun, ranks
 
+import mpicoll
+from mpicoll import Collectives, RankLost
 from mpicoll.hosts.emulation import Hosts as EmulatedHosts
 from mpicoll.hosts.emulation import missing
-from mpicoll.p2p.judging import BANDWIDTH, Confirmed, Finding
-from mpicoll.p2p.preflight import Hosts, Report, lines, sample, unexplained
+from mpicoll.measurement.ranks import form_ranks
+from mpicoll.p2p.judging import BANDWIDTH, Confirmed, Finding, sentence
+from mpicoll.p2p.options import Options
+from mpicoll.p2p.preflight import Check, Hosts, Report, lines, sample, unexplained
+from mpicoll.p2p.probe import Probe
 
 WHY = missing()
 HOSTS = Hosts([(0, 1), (2, 3), (4, 5), (6,)], ["n1", "n2", "n3", "n4"])
@@ -77,6 +81,30 @@ def test_links_of_a_sick_host_are_no_findings() -> None:
 def test_a_second_look_tries_a_few_links_to_healthy_hosts() -> None:
     finding = Finding((1,), links=((0, 1), (1, 2), (1, 3), (1, 4), (1, 5)))
     assert sample(finding, {0, 1, 2}) == [(1, 3), (1, 4), (1, 5)]
+
+
+def test_a_silent_link_is_named_and_the_check_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = Probe._measure
+
+    def measure_or_lose(probe: Probe, group: Collectives, pair: Any, seconds: float) -> Any:
+        if pair == (0, 2):
+            raise RankLost("rank 1 did not come in time", rank=1)
+        return measure(probe, group, pair, seconds)
+
+    def check(c: Collectives) -> list[str]:
+        options = parse_options("threads", budget=0.5)
+        ranks_of_check = form_ranks(("threads",), {"threads": lambda interface: c}, 0.0)
+        named = Hosts(c.nodes, ["n1", "n2", "n3"])
+        report = Check(options, ranks_of_check, named).run()
+        return [sentence(confirmed, named.names) for confirmed in report.findings]
+
+    monkeypatch.setattr(Probe, "_measure", measure_or_lose)
+    for findings in mpicoll.threads(3, ranks_per_node=1)(check):
+        assert "SICK link n1 n3: does not answer" in findings
+
+
+def parse_options(backend: str, budget: float) -> Options:
+    return Options((backend,), (), (8,), "cpu", budget, None, None, "table", False, 0, 0.0, None)
 
 
 # -- whole runs --------------------------------------------------------------------------------
@@ -146,6 +174,7 @@ def test_a_rank_that_does_not_answer_is_named(tmp_path: Path) -> None:
     program.write_text(STOPPED)
     result = ranks(3, str(program), "--preflight", "--backends", "mpi4py", "-T", "8",
                    environment={"MPICOLL_RANKS_PER_NODE": "1"})  # fmt: skip
-    assert result.returncode == 4, result.stdout
+    # The launcher may tell how it ended the stopped rank instead.
+    assert result.returncode not in (0, 1, 2, 3), result.stdout
     assert "SICK rank 1 on " in result.stdout and "does not answer: " in result.stdout
-    assert sys.platform != "linux" or "Slurm: --nodelist=" in result.stdout
+    assert "Slurm: --nodelist=" in result.stdout
