@@ -25,7 +25,7 @@ from mpicoll.text.files import content_of
 from mpicoll.text.numbers import ranges
 
 _NAME = re.compile(r".*?(\d{1,7})(?:\.json|\.pickle|\.pkl|\.pt)?")
-_LIBRARY = re.compile(r"<frozen |.*/(?:site|dist)-packages/torch/|.*/torch/csrc/")
+_LIBRARY = re.compile(r"<frozen |.*/(?:site|dist)-packages/(?:torch/|typing_extensions\.py)")
 _COLLECTIVES = {
     "allreducebarrier": "barrier", "barrier": "barrier", "allreduce": "allreduce",
     "allgather": "allgather", "reducescatter": "reduce_scatter", "alltoall": "alltoall",
