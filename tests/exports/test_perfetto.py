@@ -51,8 +51,8 @@ def check_format(events: list[dict[str, Any]]) -> None:
     for event in events:
         if event["ph"] in "sf":
             assert any(
-                one["ts"] <= event["ts"] < one["ts"] + one["dur"]
-                for one in of_phase(events, "X", pid=event["pid"], tid=event["tid"])
+                call["ts"] <= event["ts"] < call["ts"] + call["dur"]
+                for call in of_phase(events, "X", pid=event["pid"], tid=event["tid"])
             ), "an arrow without a slice"
 
 

@@ -69,8 +69,8 @@ def test_values(metric: str, labels: str, value: float) -> None:
 def test_labels_are_escaped_and_the_file_is_replaced(tmp_path: Path) -> None:
     location = Location('a "b"\\c\n\udcff.py', 1, "f")
     dumps = [
-        each._replace(entries=[entry._replace(location=location) for entry in each.entries])
-        for each in job()
+        dump._replace(entries=[entry._replace(location=location) for entry in dump.entries])
+        for dump in job()
     ]
     path = tmp_path / "mpicoll.prom"
     path.write_text("old")
