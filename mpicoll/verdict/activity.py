@@ -29,7 +29,11 @@ class Activity(NamedTuple):
 
     def plus(self, addend: Activity, factor: float = 1.0) -> Activity:
         """Return the sum with `factor` times another activity."""
-        return Activity(*(a + factor * b for a, b in zip(self, addend, strict=True)))
+        return Activity(
+            self.running + factor * addend.running, self.queued + factor * addend.queued,
+            self.asleep + factor * addend.asleep, self.stopped + factor * addend.stopped,
+            self.reading + factor * addend.reading,
+        )  # fmt: skip
 
 
 class Curve:
