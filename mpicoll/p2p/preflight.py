@@ -31,7 +31,7 @@ from mpicoll.p2p.judging import (
 )
 from mpicoll.p2p.matchings import Pair, matchings
 from mpicoll.p2p.options import Options
-from mpicoll.p2p.probe import Probe
+from mpicoll.p2p.probe import Probe, ranks_of_world
 from mpicoll.p2p.smoke import wrong_results
 from mpicoll.text.files import writable, write_whole
 from mpicoll.text.numbers import count_text, number
@@ -106,8 +106,8 @@ def run(options: Options, makers: Worlds) -> int:
     is_written = publish(report, options, hosts) if ranks.is_root else True
     is_written = ranks.everyone.exchange(is_written)[0]
     status = SICK if report.findings else int(not is_written)
-    if check.probe.is_cut:
-        leave(status)
+    if any(ranks.everyone.exchange(check.probe.is_cut, bool)):
+        leave(status)  # the library would wait for the messages of a silent link
     return status
 
 
@@ -134,6 +134,7 @@ def _end_without(error: RankLost, options: Options, ranks: Ranks, hosts: Hosts) 
     if error.rank is None:
         raise error
     if ranks.everyone.rank != (1 if error.rank == 0 else 0):
+        ranks.watchdog.step("")
         # The launcher ends all ranks when the first one leaves: let the one that prints do so.
         time.sleep(ranks.everyone.deadline)
         leave(SICK)
@@ -240,13 +241,13 @@ class Check:
         if any(len(members) > 1 for members in nodes) and len(nodes) > 1:
             group = everyone.split(self.probe.node)
             assert group is not None
-            lines = everyone.exchange(
-                wrong_results(group, everyone.rank, self.ranks.watchdog), list[str]
-            )
-            group.free()
+            with ranks_of_world(nodes[self.probe.node]):
+                wrong = wrong_results(group, everyone.rank, self.ranks.watchdog)
+                group.free()
+            lines = everyone.exchange(wrong, list[str])
             for index, members in enumerate(nodes):
-                if wrong := next((lines[rank][0] for rank in members if lines[rank]), ""):
-                    self._add(Confirmed(Finding((index,), fault=f"wrong results: {wrong}")))
+                if text := next((lines[rank][0] for rank in members if lines[rank]), ""):
+                    self._add(Confirmed(Finding((index,), fault=f"wrong results: {text}")))
         for world in self.ranks.worlds.values():
             lines = everyone.exchange(
                 wrong_results(world, everyone.rank, self.ranks.watchdog), list[str]

@@ -6,7 +6,8 @@ Noise makes a figure worse but never better, so each figure is the best one of s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import zip_longest
 from math import ceil
@@ -79,7 +80,8 @@ class Probe:
         for pairs in rounds:
             pair = next((pair for pair in pairs if self.node in pair), None)
             if self.leaders is not None:
-                group = self._group(self.leaders, pair)
+                with ranks_of_world([members[0] for members in self.nodes]):
+                    group = self.leaders.split(pair[0] if pair else None, self.rank)
                 if group is not None and pair is not None:
                     local[pair] = self._link(group, pair, seconds).merge(local.get(pair, Figures()))
             self.assemble()
@@ -88,18 +90,6 @@ class Probe:
             for pair, figures in part.items():
                 merged[pair] = figures.merge(merged.get(pair, Figures()))
         return merged
-
-    def _group(self, leaders: Collectives, pair: Pair | None) -> Collectives | None:
-        """Return the group of both ends of a link.
-
-        Raises:
-            RankLost: with the rank of the world.
-        """
-        try:
-            return leaders.split(pair[0] if pair else None, self.rank)
-        except RankLost as error:
-            rank = None if error.rank is None else self.nodes[error.rank][0]
-            raise RankLost(error.reason, rank=rank) from error
 
     def _link(self, group: Collectives, pair: Pair, seconds: float) -> Figures:
         """Return the figures of one link; the bandwidth is 0 if the other end is silent."""
@@ -179,6 +169,20 @@ class Probe:
             hosts_of.setdefault(machines[members[0]], []).append(index)
         turns = zip_longest(*hosts_of.values())
         return [[host for host in hosts if host is not None] for hosts in turns]
+
+
+@contextmanager
+def ranks_of_world(members: Sequence[int]) -> Iterator[None]:
+    """Name a lost rank of a group as the world does.
+
+    Args:
+        members: the ranks of the group, as the world numbers them.
+    """
+    try:
+        yield
+    except RankLost as error:
+        rank = None if error.rank is None else members[error.rank]
+        raise RankLost(error.reason, rank=rank) from error
 
 
 class Rates:
