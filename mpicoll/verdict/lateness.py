@@ -86,9 +86,22 @@ def late_ranks(
         if stragglers:
             yield _finding(kind, stragglers, ranks, pick, meetings, observation, nodes)
     stragglers = _outliers(ranks, _lateness, span, 2 * RELEVANT)
-    stragglers = [rank for rank in stragglers if 2 * ranks[rank].last >= ranks[rank].calls]
+    stragglers = [rank for rank in stragglers if _is_unclear(ranks[rank])]
     if stragglers and not explained:
         yield _finding(Kind.UNCLEAR, stragglers, ranks, _lateness, meetings, observation, nodes)
+
+
+def _is_unclear(profile: Profile) -> bool:
+    """Whether a rank is late by itself, for a reason that the samples do not tell.
+
+    On busy cores the scheduler makes one rank late and then another: the queue for a core must not
+    explain most of the lateness.
+    """
+    if 2 * profile.last < profile.calls:
+        return False
+    if profile.running is None or profile.asleep is None:
+        return True
+    return 2 * (profile.running.mean + profile.asleep.mean) >= profile.arrival.mean
 
 
 def _running(profile: Profile) -> Excess | None:

@@ -134,6 +134,12 @@ def test_lateness_without_samples_is_unclear() -> None:
     assert "more work, a shared core and sleep look alike" in [*sentences(verdict)][1]
 
 
+def test_a_queue_below_the_threshold_is_not_blamed() -> None:
+    """Busy cores make a rank late in many calls of a healthy job, but not for much of the time."""
+    dumps = worked([[Work(2, 8), Work(2, 8), Work(2, 10), Work(2, 8)]] * CALLS)
+    assert [finding.kind for finding in judge(dumps).findings] == []
+
+
 def test_few_calls_are_not_judged() -> None:
     dumps = [dump._replace(entries=dump.entries[:5]) for dump in job(longer(20))]
     verdict = judge(dumps)
