@@ -26,7 +26,9 @@ the same result, and only rank 0 prints help and errors. It is given the backend
     if __name__ == "__main__":
         main(obj=ALL_BACKENDS)
 
-`command` has the two classes, `options` the options that several commands take. `ending` prints
+`command` has the classes, `common` the options of all commands, `options` those of several.
+`commands` puts all commands under one name. `progress` shows the progress of a long command, and
+`verbosity` is the level that -q and -v set. `ending` prints
 why a run failed, `streams` keeps standard output and error usable, and `watchdog` ends a step that
 hangs. The groups of the backends are formed by `mpicoll.measurement.worlds`.
 """
