@@ -26,6 +26,7 @@ SECTIONS: Sections = {
         "algorithms": "list the algorithms, with their sources",
         "costs": "price the algorithms on a network",
         "defaults": "print what MPICH and Open MPI choose by default",
+        "docs": "open this documentation, which needs no network",
     },
     "Tune (with mpirun)": {
         "tune": "measure which algorithms are the fastest here",
