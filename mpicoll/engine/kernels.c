@@ -177,16 +177,25 @@ enum { LINE = 64 }; /* bytes of a cache line */
 /* ---- the choice ---- */
 
 #if defined(__x86_64__)
+/* Not by __builtin_cpu_supports: with Zig, it says no to everything. */
+static int has_features(unsigned features, unsigned state)
+{
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_F16C))
+        return 0;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* the registers that the system saves */
+    return (low & state) == state && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+           (b & features) == features;
+}
+
 static int has_avx2(void)
 {
-    unsigned a, b, c, d; /* clang's __builtin_cpu_supports does not know f16c */
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+    return has_features(bit_AVX2, 0x6);
 }
 
 static int has_avx512(void)
 {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return has_features(bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL, 0xe6);
 }
 #endif
 
