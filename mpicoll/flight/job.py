@@ -53,15 +53,15 @@ def check_access(directory: Path) -> None:
         ArgumentError: the message names the owner.
     """
     try:
-        is_readable = os.access(directory, os.R_OK | os.X_OK) or not directory.exists()
+        if not directory.is_dir() or os.access(directory, os.R_OK | os.X_OK):
+            return
         owner = owner_of(directory)
     except PermissionError:  # of a directory above
-        is_readable, owner = False, "somebody else"
-    if not is_readable:
-        raise ArgumentError(
-            f"{directory} belongs to {owner}, and you may not read it: ask the owner or root to "
-            "run this command"
-        )
+        owner = "somebody else"
+    raise ArgumentError(
+        f"{directory} belongs to {owner}, and you may not read it: ask the owner or root to "
+        "run this command"
+    )
 
 
 def owner_of(path: Path) -> str:

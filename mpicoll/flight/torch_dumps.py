@@ -81,7 +81,9 @@ def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
     Raises:
         ArgumentError: there are neither flight files nor dumps of torch.
     """
-    contents, faults = ({}, []) if any(files(directory)) else _contents(directory)
+    if not directory.is_dir() or any(files(directory)):
+        return reader.read_all(directory)
+    contents, faults = _contents(directory)
     return (_dumps(contents), faults) if contents else reader.read_all(directory)
 
 
@@ -89,8 +91,7 @@ def _contents(directory: Path) -> tuple[dict[int, tuple[Path, _File]], list[str]
     """Return the files of a directory that are dumps of torch, by rank."""
     contents: dict[int, tuple[Path, _File]] = {}
     faults = []
-    paths = sorted(directory.iterdir()) if directory.is_dir() else []
-    for path in paths[:MOST_FILES]:
+    for path in sorted(directory.iterdir())[:MOST_FILES]:
         match = _NAME.fullmatch(path.name)
         if match is None or not path.is_file():
             continue

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from mpicoll.collectives import Collectives
-from mpicoll.mpi.communicator import state
-from mpicoll.mpi.communicator.classes import Comm
 
 NAMES = ("allreduce", "reduce", "broadcast", "allgather")
 """The collectives that are called. MPI serves the others, and its calls do not notice a fault."""
@@ -26,9 +25,11 @@ class DropIn:
     """
 
     def __init__(self, c: Collectives, deadline: float, *, has_levels: bool) -> None:
+        # mpi4py is there on ranks that have a group over MPI, and may be lacking on others.
+        state: Any = import_module("mpicoll.mpi.communicator.state")
         os.environ[state.FORCED] = _LEVELS if has_levels else _ALGORITHMS
         transport: Any = c.transport
-        self.comm = Comm(transport.users_comm.Dup())
+        self.comm: Any = import_module("mpicoll.mpi.communicator").Comm(transport.users_comm.Dup())
         for name in NAMES:
             self.call(name, np.zeros(2, np.int64), 0)
         comm_state: Any = self.comm.Get_attr(state._key())

@@ -131,7 +131,7 @@ def test_a_shell_completes_commands_and_flags(
 
 def test_the_script_answers_a_shell(script: str) -> None:
     environment = {
-        "_MPICOLL_COMPLETE": "bash_complete", "COMP_WORDS": "mpicoll doc", "COMP_CWORD": "1",
+        "_MPICOLL_COMPLETE": "bash_complete", "COMP_WORDS": "mpicoll doct", "COMP_CWORD": "1",
         "PYTHONPATH": str(ROOT),
     }  # fmt: skip
     assert python(script, environment=environment).stdout == "plain,doctor\n"

@@ -85,8 +85,9 @@ def test_an_option_is_bounded_or_takes_no_number(
     command: click.Command, option: click.Option
 ) -> None:
     kinds = (Whole, Real, Parsed, click.Choice, click.Path)
+    parts = option.type.types if isinstance(option.type, click.Tuple) else [option.type]
     assert (
-        option.is_flag or isinstance(option.type, kinds) or TEXT & {*option.opts}
+        option.is_flag or all(isinstance(part, kinds) for part in parts) or TEXT & {*option.opts}
     ), f"give {option.opts} of {command.name} a type of mpicoll.cli.options"  # fmt: skip
 
 
