@@ -35,10 +35,14 @@ def _nothing(diagnosis: Diagnosis) -> Iterator[str]:
     yield from waiting
     if waiting:
         return
-    if diagnosis.is_alive:
-        yield "No call waits."
-    elif not bad:
+    if not bad and all(_has_ended_well(rank) for rank in diagnosis.ranks.values()):
         yield "All ranks have ended well, as far as their files say."
+    elif diagnosis.is_alive or not bad:
+        yield "No call waits."
+
+
+def _has_ended_well(rank: Rank) -> bool:
+    return rank.dump is not None and rank.dump.state is State.ENDED
 
 
 def _messages(diagnosis: Diagnosis) -> Iterator[str]:
