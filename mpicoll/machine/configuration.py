@@ -15,12 +15,7 @@ _values: dict[str, str] = {}
 
 
 def path() -> str:
-    """Return where the file is, or would be.
-
-    >>> import platformdirs
-    >>> path() == str(platformdirs.user_config_path("mpicoll") / "mpicoll.toml")
-    True
-    """
+    """Return where the file is, or would be; by default where platformdirs has it."""
     # platformdirs itself would take most of the time of `import mpicoll`.
     if (named := os.environ.get(VARIABLE)) is not None:
         return named
