@@ -128,7 +128,8 @@ def test_auto_runs_what_the_table_says(tmp_path: Path) -> None:
     done = ranks(2, *TUNE, "-o", str(path), "allreduce", "barrier")
     assert done.returncode == 0, done.stdout
     table = json.loads(path.read_text())
-    assert [each["collective"] for each in table["entries"]] == ["allreduce", "barrier"]
+    # An entry is written where a difference is significant: on a busy machine, not for a barrier.
+    assert "allreduce" in {entry["collective"] for entry in table["entries"]}
     told = {tables.VARIABLE: str(path)}
     for each in table["entries"]:
         each["ranges"] = [{"upto": 100, "algorithm": "ring@point-to-point"},
