@@ -41,9 +41,9 @@ class Arguments:
         device: ``host`` or ``gpu``, where the arrays lie; None as for `row`.
         unbound: the plan is to run on other arrays of this signature, too, where it can.
         private_comm: what the library's own call needs so that a rank can leave it in its middle.
-        tag_block: the number of the block of tags from which its messages have theirs. It depends
-            on the signature where no rank compares the calls, so that the messages of different
-            calls never match.
+        tag_block: the number of the block from which its messages take their tags. If no rank
+            compares the calls, the number depends on the signature. Messages of different calls
+            then never match.
     """
 
     collective: Collective

@@ -31,7 +31,7 @@ def verbosity() -> Verbosity:
 
 
 def set_verbosity(value: Verbosity) -> None:
-    """Set how much this command says, and begin with what is in force if it says more."""
+    """Set how much this command prints; `VERBOSE` prints the version and the variables at once."""
     global _verbosity
     _verbosity = value
     if value is Verbosity.VERBOSE and is_first_process():

@@ -50,7 +50,12 @@ def _line(dump: Dump, verdict: Verdict) -> Iterator[str]:
             f"rank {dump.rank}."
         )
         return
-    frames = [*filter(None, (_between_calls(dump, verdict) for _ in range(_STACKS)))]
+    calls = {
+        (key.location.file, key.location.line)
+        for key in verdict.observation.meetings
+        if key.location
+    }
+    frames = [*filter(None, (_between_calls(dump, calls) for _ in range(_STACKS)))]
     if not frames:
         return
     frame, count = Counter(frames).most_common(1)[0]
@@ -60,15 +65,14 @@ def _line(dump: Dump, verdict: Verdict) -> Iterator[str]:
     )
 
 
-def _between_calls(dump: Dump, verdict: Verdict) -> Frame | None:
-    """Return where a rank is now; None if it is in a call, or writes no stack."""
+def _between_calls(dump: Dump, calls: set[tuple[str, int]]) -> Frame | None:
+    """Return where a rank is now; None if it is in a call, or writes no stack.
+
+    Args:
+        calls: the file and the line of each call.
+    """
     sleep(_PAUSE)
     frame = place(last_stacks(new_stacks(dump)))
-    calls = {
-        (key.location.file, key.location.line)
-        for key in verdict.observation.meetings
-        if key.location
-    }
     return None if frame is None or (frame.file, frame.line) in calls else frame
 
 

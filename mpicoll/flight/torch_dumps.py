@@ -81,9 +81,8 @@ def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
     Raises:
         ArgumentError: there are neither flight files nor dumps of torch.
     """
-    if not directory.is_dir() or any(files(directory)):
-        return reader.read_all(directory)
-    contents, faults = _contents(directory)
+    is_of_torch = directory.is_dir() and not any(files(directory))
+    contents, faults = _contents(directory) if is_of_torch else ({}, [])
     return (_dumps(contents), faults) if contents else reader.read_all(directory)
 
 

@@ -7,7 +7,6 @@ of torch are forked.
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import random
@@ -20,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError, RankLost, Unavailable, Unsupported
 from mpicoll.measurement.worlds import ALL_BACKENDS
 from mpicoll.notation.elements import ReduceOp, user_op
+from mpicoll.selftest.drop_in import DropIn
 from mpicoll.selftest.faults import (
     BREAKING,
     CALLS,
@@ -42,9 +42,6 @@ from mpicoll.selftest.faults import (
     Launch,
     launch_of,
 )
-
-if TYPE_CHECKING:
-    from mpicoll.selftest.drop_in import DropIn
 
 RIGHT, LOST, WRONG_NAME, WRONG, REFUSED, OTHER_ERROR, HUNG, OWN_ERROR, PAUSED = (
     "right", "named", "wrong name", "wrong result", "refused", "other error", "hung", "own error",
@@ -269,10 +266,8 @@ def _drop_in(c: Collectives, launch: Launch, deadline: float) -> DropIn | None:
     """Return a communicator of the ranks of a group over mpi4py; collective."""
     if launch.backend != "mpi4py" or c.size == 1:
         return None
-    module = importlib.import_module("mpicoll.selftest.drop_in")
     has_levels = len(c.nodes) > 1 and max(map(len, c.nodes)) > 1
-    drop_in: DropIn = module.DropIn(c, deadline, has_levels=has_levels)
-    return drop_in
+    return DropIn(c, deadline, has_levels=has_levels)
 
 
 def be_rank(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from time import monotonic, sleep
@@ -23,27 +24,27 @@ def watch(directory: Path, seconds: float) -> tuple[list[Dump], list[str]]:
         ArgumentError: there is no flight file.
     """
     until = monotonic() + seconds
-    dumps, faults = read_all(directory)
-    histories = {dump.path: History(dump) for dump in dumps}
-    pause = _PAUSE
-    while (remaining := until - monotonic()) > 0 and any(dump.is_alive for dump in dumps):
-        sleep(min(pause, remaining))
+    histories: defaultdict[Path, History] = defaultdict(History)
+    while True:
         begin = monotonic()
         dumps, faults = read_all(directory)
         pause = max(_PAUSE, _IDLE * (monotonic() - begin))
         for dump in dumps:
-            histories.setdefault(dump.path, History(dump)).add(dump)
+            histories[dump.path].add(dump)
+        remaining = until - monotonic()
+        if remaining <= 0 or not any(dump.is_alive for dump in dumps):
+            break
+        sleep(min(pause, remaining))
     return [histories[dump.path].merged(dump) for dump in dumps], faults
 
 
 class History:
     """The rows, samples and links of one rank's file over several readings."""
 
-    def __init__(self, dump: Dump) -> None:
+    def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.samples: dict[tuple[int, int], Sample] = {}
         self.links: dict[tuple[object, ...], Link] = {}
-        self.add(dump)
 
     def add(self, dump: Dump) -> None:
         """Add a reading of the file; a row that has ended meanwhile replaces the earlier one."""

@@ -27,7 +27,8 @@ def part(dump: Dump, first: int, last: int) -> Dump:
 def test_readings_of_one_file_are_joined_and_a_gap_between_them_is_no_time() -> None:
     merged = []
     for dump in DUMPS:
-        history = History(part(dump, 0, 40))
+        history = History()
+        history.add(part(dump, 0, 40))
         history.add(part(dump, 30, 50))
         history.add(part(dump, 70, 100))
         merged.append(history.merged(part(dump, 70, 100)))
