@@ -2,8 +2,9 @@
 
 ``python -m mpicoll.records --schema`` prints the schema of one line. ``python -m mpicoll.records
 FILES`` checks every line of these files and names those that are wrong. ``-o records.parquet``, or
-``.arrow``, writes their cases as one table instead. Exit status: 0 all lines are records, 1 some
-are not, 2 bad usage or files that cannot be read or written.
+``.arrow``, writes them as one table instead, a row for each case. All commands read such a table.
+Exit status: 0 all lines are records, 1 some are not, 2 bad usage or files that cannot be read or
+written.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import click
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
 from mpicoll.errors import ArgumentError
+from mpicoll.records.columns import FORMATS, save
 from mpicoll.records.contents import records_text
 from mpicoll.records.lines import CaseRecord, json_schema
 from mpicoll.records.reading import load, only, record_of, torn_line
@@ -56,20 +58,24 @@ def main(files: Sequence[Path], shows: bool, output: Path | None) -> int:
 
 
 def _write(files: Sequence[Path], output: Path) -> int:
-    """Write the cases of all files as one table."""
-    from mpicoll.records.columns import FORMATS, save
-
+    """Write the records of all files as one table."""
     suffix = output.suffix.lower()
     if suffix not in FORMATS:
         raise ArgumentError(f"-o {output}: give the name of a table, {' or '.join(FORMATS)}")
-    cases = [record for path in files for record in only(CaseRecord, load(path))]
-    write_whole(output, lambda fresh: save(cases, fresh, suffix))
-    print(printable(f"{output}: {len(cases)} cases"))
+    records = [record for path in files for record in load(path)]
+    write_whole(output, lambda fresh: save(records, fresh, suffix))
+    print(printable(f"{output}: {len(only(CaseRecord, records))} cases"))
     return 0
 
 
 def _checked(path: Path) -> Iterator[str]:
     """Print how many records of each kind a file has; yield a complaint for each other line."""
+    if path.suffix.lower() in FORMATS:
+        try:
+            _print_kinds(path, Counter(record.kind for record in load(path)))
+        except ArgumentError as error:
+            yield str(error)
+        return
     lines, torn = split_lines(records_text(path))
     kinds: Counter[str] = Counter()
     for number, line in enumerate(lines, 1):
@@ -80,6 +86,10 @@ def _checked(path: Path) -> Iterator[str]:
             yield str(error)
     if torn:
         yield torn_line(path, len(lines) + 1)
+    _print_kinds(path, kinds)
+
+
+def _print_kinds(path: Path, kinds: Counter[str]) -> None:
     counts = ", ".join(count_text(count, _NOUNS.get(kind, kind)) for kind, count in kinds.items())
     print(printable(f"{path}: {counts or 'no records'}"))
 

@@ -18,6 +18,7 @@ import msgspec
 
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.variables import relevant_variables
+from mpicoll.records import columns
 from mpicoll.records.consistency import contradictions
 from mpicoll.records.contents import plain_text, records_text
 from mpicoll.records.description import FullRun, Run
@@ -39,11 +40,14 @@ Kind = TypeVar("Kind", bound=Record)
 def load(path: Path) -> list[Record]:
     """Return every record of a file, in its order; kinds that are not known are left out.
 
-    A torn last line is left out, and a warning on standard error names it.
+    A torn last line is left out, and a warning on standard error names it. The records of a table
+    (`columns.FORMATS`) have no samples.
 
     Raises:
         ArgumentError: the file cannot be read, is no text in UTF-8, or a line is no record.
     """
+    if path.suffix.lower() in columns.FORMATS:
+        return columns.load(path)
     content = records_text(path)
     lines, torn = split_lines(content)
     if torn:

@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from launcher import ROOT
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from mpicoll.errors import ArgumentError
 from mpicoll.records.__main__ import main
-from mpicoll.records.lines import CaseRecord, SpeedupVsStrongest
+from mpicoll.records.lines import KINDS, CaseRecord, SpeedupVsStrongest
 from mpicoll.records.reading import load, only
 
 pyarrow = pytest.importorskip("pyarrow")
 FILE = Path(__file__).parent / "files" / "bench_1.jsonl"
+PAIRS = FILE.with_name("pairs.jsonl")
 README = ROOT / "mpicoll" / "records" / "README.md"
 
 
@@ -66,6 +69,38 @@ def test_the_command_writes_a_file(tmp_path: Path, name: str) -> None:
     read = parquet.read_table if name.endswith("parquet") else feather.read_table
     assert read(str(tmp_path / name)).num_rows == 2 * len(cases())
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["records.parquet", "records.arrow"])
+def test_a_table_is_read_as_the_file_it_came_from(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    assert CliRunner().invoke(main, [str(FILE), str(PAIRS), "-o", str(path)]).exit_code == 0
+    restored = {kind: [r for r in load(path) if r.kind == kind] for kind in KINDS}
+    lines = [*load(FILE), *load(PAIRS)]
+    original = {kind: [r for r in lines if r.kind == kind] for kind in KINDS}
+    for record in original["case"]:
+        record.samples_us, record.blocks, record.first_wrong = [], UNSET, None
+    for record in original["pair"]:
+        record.samples_us, record.visits_us = [], []
+    runs = {record.run.id: record.run for record in restored["run"]}
+    for record in restored["case"]:
+        assert runs[record.run.id].hosts == record.run.hosts
+    assert restored == original
+    result = CliRunner().invoke(main, [str(path)])
+    assert result.exit_code == 0 and f"{len(cases())} cases" in result.output
+
+
+@pytest.mark.parametrize("content", ["rows", b"PAR1 and no more", b"", None])
+def test_a_foreign_table_is_refused(tmp_path: Path, content: bytes | str | None) -> None:
+    from pyarrow import parquet
+
+    path = tmp_path / "records.parquet"
+    if content == "rows":
+        parquet.write_table(pyarrow.table({"size": [1]}), path)
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    with pytest.raises(ArgumentError, match=re.escape(str(path))):
+        load(path)
 
 
 def test_another_extension_is_refused(tmp_path: Path) -> None:
