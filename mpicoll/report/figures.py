@@ -48,7 +48,7 @@ def figures(report: Report, folder: Path) -> list[Path]:
             draw(figure)
             for kind in KINDS:
                 path = folder / f"{_free_name(name, kind, folder, written)}.{kind}"
-                _save(figure, path, kind)
+                save(figure, path, kind)
                 written[path] = None
     return list(written)
 
@@ -98,7 +98,7 @@ def _free_name(name: str, kind: str, folder: Path, written: Container[Path]) -> 
     return unused
 
 
-def _save(figure: Any, path: Path, kind: str) -> None:
-    # Files of the same content must be identical, without a date.
+def save(figure: Any, path: Path, kind: str) -> None:
+    """Write a figure. Files of the same content are identical, so they have no date."""
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
     write_whole(path, lambda fresh: figure.savefig(fresh, format=kind, dpi=_DPI, metadata=metadata))

@@ -1,0 +1,182 @@
+"""Write the published study: its page and its charts, from the records beside it.
+
+FOLDERS are outputs of `mpicoll study`, by default none. Each replaces the records of the study of
+its name first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from mpicoll.cli.command import Command
+from mpicoll.docs.study_charts import write_charts
+from mpicoll.docs.study_findings import (
+    STUDIES,
+    Finding,
+    Published,
+    command,
+    read_studies,
+    ten_findings,
+)
+from mpicoll.errors import ArgumentError
+from mpicoll.notation.contract import COLLECTIVES, Collective, Place
+from mpicoll.records.columns import save
+from mpicoll.records.reading import load
+from mpicoll.study.run_environments import short_name
+from mpicoll.text.files import write_whole
+
+FOLDER = Path(__file__).parent / "study"
+PAGE = "index.md"
+_ALTERNATIVES = {
+    "fastest": "How many times as fast mpicoll is as the strongest native call, by collective",
+    "shapes": "Time of naive, tree, pipeline and ring broadcasts over their size",
+}
+_RANKS = 3
+_INTRODUCTION = """\
+# The study
+
+Which collective is fastest, is it right, and why? Ten findings from real runs, with the command
+that repeats each.
+
+"""
+_BEFORE_AND_AFTER = """\
+## What each collective does
+
+What 3 ranks hold before and after a call. `A`, `B` and `C` are the data of ranks 0, 1 and 2, `A1`
+is the part of `A` for rank 1, and `+` is the operator. The root is rank 0; `-` is nothing.
+
+"""
+_RECORDS = """\
+## Records
+
+Each study has its records beside it as Parquet, a row for each case of each launch. Data frames
+read the files, and so do all commands: `python -m mpicoll.study libraries.parquet` prints every
+finding. A description says what a study measured. `python -m mpicoll.docs.study_pages`
+writes this page from the records, and takes new ones by their folders.
+
+Only the CPU was measured in launches. No study of GPUs has run yet.
+
+"""
+
+
+@click.command(cls=Command, help=__doc__)
+@click.argument("folders", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
+def main(folders: Sequence[Path]) -> None:
+    """Take the records of the folders, and write the page and the charts."""
+    for folder in folders:
+        _take(folder)
+    studies = read_studies(FOLDER)
+    write_charts(studies, FOLDER)
+    write_whole(FOLDER / PAGE, lambda fresh: Path(fresh).write_text(page(studies), "utf-8"))
+
+
+def _take(folder: Path) -> None:
+    """Write the records of a study's launches as Parquet."""
+    if folder.name not in STUDIES:
+        raise ArgumentError(f"{folder}: the published studies are {', '.join(STUDIES)}")
+    files = sorted((folder / "launches").glob("*.jsonl"))
+    records = [record for path in files for record in load(path)]
+    write_whole(FOLDER / f"{folder.name}.parquet", lambda fresh: save(records, fresh, ".parquet"))
+
+
+def page(studies: Mapping[str, Published]) -> str:
+    """Return the page of the study in Markdown."""
+    findings = ten_findings(studies)
+    return _INTRODUCTION + "\n\n".join(
+        [
+            _summary(findings), _machine(studies),
+            *(_finding(number, finding) for number, finding in enumerate(findings, 1)),
+            _BEFORE_AND_AFTER + "\n".join(_contents_lines()),
+            _RECORDS + "\n".join(_files()),
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    fastest, right = findings[:2]
+    lines = [
+        f"- **Fastest:** {fastest.sentence}", f"- **Right:** {right.sentence}",
+        f"- **Why:** {fastest.reason}", "", _picture(fastest),
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _machine(studies: Mapping[str, Published]) -> str:
+    run = next(iter(studies.values())).study.runs[0]
+    processor = run.machines[0].processor if run.machines else "unknown processor"
+    libraries = dict.fromkeys(
+        short_name(library)
+        for published in studies.values()
+        for library in published.study.libraries.values()
+    )
+    return (
+        f"**Machine:** {processor}, {run.cores_of_load} cores, {run.started[:10]}. "
+        f"**Libraries:** {'; '.join(libraries)}. A cell is a collective at one size on one number "
+        "of ranks. A ratio is the median over launches; `~` marks a tie or an undecided ratio."
+    )
+
+
+def _finding(number: int, finding: Finding) -> str:
+    picture = [_picture(finding), ""] if finding.picture and number > 1 else []
+    return "\n".join([
+        f"## {number}. {finding.sentence}", "", *picture, finding.table, "",
+        f"- **Why:** {finding.reason}", f"- **Strength:** {finding.strength}",
+        f"- **Limits:** {finding.limits}", "",
+        "<!-- not run: takes minutes -->", "```console", f"$ {command(finding.study)}", "```",
+    ])  # fmt: skip
+
+
+def _picture(finding: Finding) -> str:
+    name = finding.picture
+    return f"```{{image}} {name}.svg\n:alt: {_ALTERNATIVES[name]}\n```"
+
+
+def _contents_lines() -> Iterator[str]:
+    """Yield the lines of the table of what ranks hold before and after each collective."""
+    yield "| collective | before: rank 0, 1, 2 | after: rank 0, 1, 2 |"
+    yield "| --- | --- | --- |"
+    for name, entry in COLLECTIVES.items():
+        if entry.unit == "none":
+            yield f"| {name} | no data | every rank has come |"
+            continue
+        sides = [
+            "; ".join(side(entry, rank) for rank in range(_RANKS)) for side in (_input, _output)
+        ]
+        yield f"| {name} | {' | '.join(sides)} |"
+
+
+def _input(entry: Collective, rank: int) -> str:
+    blocks = entry.input_blocks(_place(entry, rank))
+    return " ".join(_block(entry, rank, block) for block in blocks) or "-"
+
+
+def _output(entry: Collective, rank: int) -> str:
+    contents = entry.output_contents(_place(entry, rank))
+    return " ".join(
+        "+".join(_block(entry, source, block) for source, block in contributions)
+        for contributions in contents.values()
+    ) or "-"  # fmt: skip
+
+
+def _place(entry: Collective, rank: int) -> Place:
+    return Place(rank, _RANKS, 0, 1 if entry.unit == "vector" else _RANKS)
+
+
+def _block(entry: Collective, source: int, block: object) -> str:
+    """Return the name of a block: the rank whose data it is, and the rank that it is for."""
+    letter = "ABC"[source]
+    if entry.unit == "vector" or "input" not in entry.stacks:
+        return letter
+    return f"{letter}{block[1] if isinstance(block, tuple) else block}"
+
+
+def _files() -> Iterator[str]:
+    for name in STUDIES:
+        yield f"- {{download}}`{name}.parquet`, described by {{download}}`{name}.toml`"
+
+
+if __name__ == "__main__":
+    main()
