@@ -24,10 +24,11 @@ class Background(ABC):
 
     Attributes:
         lock: of the thread that advances it.
+        is_given: the thread may advance it; changed under the lock.
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock, self.is_given = threading.RLock(), False
 
     @abstractmethod
     def go_on(self) -> bool:
@@ -43,21 +44,26 @@ class Background(ABC):
     def give(self) -> None:
         """Give it to the thread."""
         thread = _threads[0] if _threads else _started()
+        self.is_given = True
         thread.tasks.append(self)
         if not thread.awake:
             thread.wake.set()
 
     def take_back(self) -> None:
-        """Take it from the thread, which does not touch it after this."""
-        self._drop()
+        """Take it from the thread, which does not touch it after this.
+
+        A turn of the thread that is under way may have it on its list.
+        """
         with self.lock:
-            pass
+            self._drop()
 
     def look(self) -> bool:
         """Advance, unless another thread does; whether anything has changed."""
         if not self.lock.acquire(blocking=False):
             return False
         try:
+            if not self.is_given:
+                return False
             previous_mark = self.mark()
             if self.go_on():
                 self._drop()
@@ -71,6 +77,7 @@ class Background(ABC):
 
     def _drop(self) -> None:
         """Have the thread look at it no more."""
+        self.is_given = False
         for thread in _threads:
             try:
                 thread.tasks.remove(self)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -76,13 +77,23 @@ _unfinished: list[object] = []
 """Requests that no rank completes any more, and their memory, which MPI may still write to."""
 
 
-_dropped: list[tuple[Callable[[], bool], object]] = []
+_dropped: deque[tuple[Callable[[], bool], object]] = deque()
 """Tests of requests that nobody waits for, and all that these touch until they are complete."""
 
 
 def _release_dropped() -> None:
-    """Forget the dropped requests that are complete."""
-    _dropped[:] = [pair for pair in _dropped if not _holds(pair[0])]
+    """Forget the dropped requests that are complete.
+
+    A request is off the list while this thread tests it: two threads must not test the same one.
+    """
+    for _ in range(len(_dropped)):
+        with suppress(IndexError):
+            dropped, is_complete = _dropped.popleft(), False
+            try:
+                is_complete = _holds(dropped[0])
+            finally:
+                if not is_complete:
+                    _dropped.append(dropped)
 
 
 def _holds(test: Callable[[], bool]) -> bool:

@@ -146,6 +146,31 @@ def test_nothing_is_touched_that_was_taken_back() -> None:
     assert len(looks) == count
 
 
+def test_a_turn_under_way_skips_what_was_taken_back() -> None:
+    """The thread is in another task of the same turn meanwhile, and two would test one request."""
+    all_given, inside, go_on, ended = (threading.Event() for _ in range(4))
+    turns, looks = [], []
+
+    def hold() -> bool:
+        turns.extend([None] * all_given.is_set())
+        if len(turns) == 2:  # this turn has begun after all were given
+            inside.set()
+            go_on.wait(LONG)
+        return len(turns) == 2
+
+    taken = Something(lambda: bool(looks.append(None)))
+    last = Something(lambda: go_on.is_set() and bool(ended.set() or True))
+    for task in (Something(hold), taken, last):
+        task.give()
+    all_given.set()
+    assert inside.wait(LONG)
+    taken.take_back()
+    count = len(looks)
+    go_on.set()
+    assert ended.wait(LONG)
+    assert len(looks) == count
+
+
 def test_one_that_is_held_does_not_keep_the_others_waiting() -> None:
     held, other = Something(lambda: False), threading.Event()
     after = Something(lambda: bool(other.set()) or True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from time import sleep
@@ -39,6 +40,28 @@ def test_what_mpi_writes_to_outlives_a_wait_that_was_given_up() -> None:
     _unfinished.pop()
     request.Wait()
     assert landing.tolist() == [1]
+
+
+def test_one_thread_at_a_time_tests_a_dropped_request() -> None:
+    """MPI frees a request for the thread whose test completes it."""
+    from mpicoll.mpi.requests import _dropped, _release_dropped
+
+    inside, go_on, tests = threading.Event(), threading.Event(), []
+
+    def test() -> bool:
+        tests.append(threading.current_thread())
+        inside.set()
+        return go_on.wait(30)
+
+    _dropped.append((test, None))
+    thread = threading.Thread(target=_release_dropped)
+    thread.start()
+    assert inside.wait(30)
+    _release_dropped()
+    go_on.set()
+    thread.join()
+    assert tests == [thread]
+    assert not _dropped
 
 
 class _Inside:
