@@ -80,6 +80,7 @@ class SpinYieldSleep:
     def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
         if words[index] >= minimum:
             return True
+        self.progress()
         self._hear(words, index, minimum, context)
         if (now := monotonic()) - self.looked > _LOOK:  # it takes a call of the system
             self.looked = now

@@ -66,6 +66,37 @@ def test_a_function_is_called_by_no_other_thread(c: Collectives, algorithm: str)
     assert callers <= {threading.current_thread()}
 
 
+def test_messages_of_mpi_move_while_a_started_plan_keeps_a_rank_from_its_wait(
+    c: Collectives,
+) -> None:
+    """Rank 2 needs rank 1's MPI to send its first message, and rank 0 waits for the second one."""
+    if c.size != 3 or c.backend == "torch" or len(c.nodes) > 1:
+        pytest.skip("needs 3 ranks of one node, and MPI")
+    large, small = np.full(1 << 20, float(c.rank)), np.zeros(1)
+    part = c.split(0 if c.rank < 2 else None)
+    if part is None:
+        c.recv(small, 0)
+        c.send(large, 1)
+        c.send(small, 0)
+        return
+    # The thread of Python's runs no operator of a user's, so rank 1 advances the plan as it waits.
+    op = user_op(lambda left, right: left + right, commutative=True)
+    message = c.irecv(large, 2) if c.rank == 1 else None
+    started = part.plan("allreduce", np.ones(8), op=op)
+    barrier = part.plan("barrier")
+    if c.rank == 0:
+        c.send(small, 2)
+        c.recv(small, 2)
+    request = started.start()
+    barrier.run()
+    request.wait()
+    compare(part, started.out, np.full(8, 2.0), "float64")
+    if message is not None:
+        message.wait()
+        assert large[0] == 2
+    part.free()
+
+
 @pytest.mark.parametrize("method", ["isend", "irecv"])
 def test_a_freed_group_refuses_messages(c: Collectives, method: str) -> None:
     part = c.split(0)
