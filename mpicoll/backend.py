@@ -511,6 +511,15 @@ class Request(Protocol):
         """Advance without blocking; whether it is complete."""
 
 
+class CompletedRequest:
+    """A request that was complete at once."""
+
+    def wait(self) -> None: ...
+
+    def test(self) -> bool:
+        return True
+
+
 class NativeCall(NamedTuple):
     """The checked arguments of a native collective.
 

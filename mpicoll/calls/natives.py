@@ -8,11 +8,21 @@ from functools import partial
 from math import prod
 from typing import NamedTuple
 
-from mpicoll.backend import Array, Native, NativeCall, Request, RunOn, Thunk, Transport
+from mpicoll.backend import (
+    Array,
+    CompletedRequest,
+    Native,
+    NativeCall,
+    Request,
+    RunOn,
+    Thunk,
+    Transport,
+)
 from mpicoll.calls.allocation import empty
 from mpicoll.calls.arguments import Arguments, check_arguments
 from mpicoll.calls.mean import divide_mean, is_mean
 from mpicoll.engine.plan import Plan
+from mpicoll.engine.runs import Followed
 from mpicoll.errors import Unsupported
 
 COMPOSITIONS: dict[str, tuple[str, ...]] = {
@@ -205,14 +215,29 @@ def _chained(
     algorithm: str, transport: str, out: Array | None, plans: Sequence[Plan],
     epilogue: Sequence[Thunk], prologue: Sequence[Thunk] = (),
 ) -> Plan:  # fmt: skip
-    """Make a plan that runs plans one after the other, between two lists of local work."""
+    """Make a plan that runs plans one after the other, between two lists of local work.
+
+    The library matches the collectives of two ranks by the order in which they start. So a start
+    of several plans runs them all: the second one would start where a rank waits for the first.
+    """
     run = partial(_run_in_turn, (*prologue, *(plan.run for plan in plans), *epilogue))
+
+    def start() -> Request:
+        if len(plans) > 1:
+            run()
+            return CompletedRequest()
+        _run_in_turn(prologue)
+        return Followed(plans[0].start(), complete)
+
+    def complete(error: BaseException | None) -> None:
+        if error is None:
+            _run_in_turn(epilogue)
 
     def free() -> None:
         for plan in plans:
             plan.free()
 
-    chain = Plan(algorithm, transport, out, run, lambda: _Chain(plans, epilogue, prologue), free)
+    chain = Plan(algorithm, transport, out, run, start, free)
     chain.executor = "native"
     return chain
 
@@ -220,34 +245,3 @@ def _chained(
 def _run_in_turn(steps: Sequence[Thunk]) -> None:
     for step in steps:
         step()
-
-
-class _Chain:
-    """Plans under way, one after the other."""
-
-    def __init__(
-        self, plans: Sequence[Plan], epilogue: Sequence[Thunk], prologue: Sequence[Thunk]
-    ) -> None:
-        self.remaining = iter(plans)
-        self.epilogue = epilogue
-        self.current: Request | None = None
-        for thunk in prologue:
-            thunk()
-        self._next()
-
-    def _next(self) -> None:
-        plan = next(self.remaining, None)
-        self.current = plan.start() if plan else None
-        if plan is None:
-            for thunk in self.epilogue:
-                thunk()
-
-    def test(self) -> bool:
-        while self.current is not None and self.current.test():
-            self._next()
-        return self.current is None
-
-    def wait(self) -> None:
-        while self.current is not None:
-            self.current.wait()
-            self._next()

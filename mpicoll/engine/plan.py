@@ -89,7 +89,7 @@ class Plan:
         return facts_table("plan", facts)
 
     def start(self) -> Request:
-        """Begin to run the collective.
+        """Begin to run the collective; two of the library's calls in a row run to their end.
 
         Raises:
             RuntimeError: it is under way or freed, or has failed.

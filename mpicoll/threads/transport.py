@@ -16,6 +16,7 @@ from mpicoll.backend import (
     STAGED,
     Array,
     Arrays,
+    CompletedRequest,
     Gpu,
     Message,
     Messages,
@@ -132,7 +133,7 @@ class ThreadTransport(HasDeadline):
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         self.group.send(x, self.rank, peer, ("user", tag))
-        return _CompletedRequest()
+        return CompletedRequest()
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         return self._ask(x, peer, ("user", tag), Stage("receiving a message"))
@@ -232,15 +233,6 @@ class _Statements:
 
     def lost(self, stage: Stage, missing: Sequence[int], reason: str) -> RankLost:
         return rank_lost(stage, self.rank, missing[0], reason)
-
-
-class _CompletedRequest:
-    """A request that was complete at once."""
-
-    def wait(self) -> None: ...
-
-    def test(self) -> bool:
-        return True
 
 
 class _Receive:

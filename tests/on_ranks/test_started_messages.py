@@ -29,10 +29,11 @@ def test_it_goes_on_while_its_rank_computes(c: Collectives, algorithm: str, tmp_
 def test_many_are_waited_for_in_any_order(c: Collectives) -> None:
     rng = np.random.default_rng(c.rank)
     kinds = ["ring@point-to-point", "recursive_doubling@point-to-point", "native"]
+    kinds.append("native:reduce+broadcast")
     plans = [
         c.plan("allreduce", device(c, np.full(1 + number, c.rank + 1.0), "float64"),
-               algorithm=kinds[number % 3])
-        for number in range(9)
+               algorithm=kinds[number % len(kinds)])
+        for number in range(12)
     ]  # fmt: skip
     for _ in range(5):
         requests = [plan.start() for plan in plans]
