@@ -13,6 +13,7 @@ import hmac
 import os
 import socket
 import threading
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -92,6 +93,24 @@ class Address(NamedTuple):
     port: int
 
 
+class Addresses:
+    """Where each rank of a group listens, in six bytes a rank: its host's number, and its port."""
+
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        self.hosts = list(dict.fromkeys(address.host for address in addresses))
+        number_of = {host: number for number, host in enumerate(self.hosts)}
+        self._numbers = array("I", (number_of[address.host] for address in addresses))
+        self._ports = array("H", (address.port for address in addresses))
+
+    def __getitem__(self, rank: int) -> Address:
+        return Address(self.hosts[self._numbers[rank]], self._ports[rank])
+
+    @property
+    def are_known(self) -> bool:
+        """Whether every rank listens."""
+        return all(self.hosts)
+
+
 class _Listener:
     """Answers for all groups of this process."""
 
@@ -160,7 +179,7 @@ class Contact:
             self.listener = None
         local_address = self.listener.address if self.listener else Address("", 0)
         contacts = exchange((local_address, os.urandom(_PROOF)), tuple[Address, bytes])
-        self.addresses = [address for address, _ in contacts]
+        self.addresses = Addresses([address for address, _ in contacts])
         self.key = b"".join(random for _, random in contacts[:2])
         self.name = hmac.digest(self.key, b"name", "sha256")[:_NAME]
         if self.listener is not None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from mpicoll import RankLost
 from mpicoll.backend import Stage
 from mpicoll.machine.living import has_ended, is_stopped
 from mpicoll.peers.calls import CallPosition, Calls
-from mpicoll.peers.contact import ENDED, SILENT, Address, Answer, Contact
+from mpicoll.peers.contact import ENDED, SILENT, Address, Addresses, Answer, Contact
 from mpicoll.peers.known import Peers
 
 KEYS = [b"0" * 32, b"1" * 32]
@@ -49,6 +50,20 @@ def listening() -> Iterator[tuple[subprocess.Popen[str], int]]:
         assert started.stdout is not None
         yield started, int(started.stdout.readline())
         started.kill()
+
+
+def test_the_addresses_of_many_ranks_take_a_few_bytes_each() -> None:
+    listed = [Address(f"10.0.{rank // 8192}.{rank // 32 % 256}", rank % 65536)
+              for rank in range(1 << 16)]  # fmt: skip
+    tracemalloc.start()
+    addresses = Addresses(listed)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 16 * len(listed)
+    for rank in (0, 40_000, 65_535):
+        assert addresses[rank] == listed[rank]
+    assert addresses.are_known
+    assert not Addresses([listed[0], Address("", 0)]).are_known
 
 
 def test_a_rank_answers() -> None:
