@@ -37,6 +37,10 @@ class Collectives(PointToPoint):
     Arrays are NumPy or CuPy under mpi4py, tensors under torch.distributed, C-contiguous.
     Results for arrays on a GPU are ready on the caller's stream.
 
+    >>> import mpicoll, numpy as np
+    >>> mpicoll.threads(4)(lambda c: c.allreduce(np.full(2, c.rank)))[0]
+    array([6, 6])
+
     Common arguments:
         x: this rank's input. ``vector`` collectives take any shape. For scatter,
             reduce_scatter and alltoall the first axis is one row per rank; with
@@ -95,22 +99,42 @@ class Collectives(PointToPoint):
 
     @property
     def backend(self) -> str:
-        """``mpi4py``, ``torch`` or ``threads``."""
+        """``mpi4py``, ``torch`` or ``threads``.
+
+        >>> import mpicoll
+        >>> mpicoll.threads(2)(lambda c: c.backend)
+        ['threads', 'threads']
+        """
         return self.transport.backend
 
     @property
     def library(self) -> str:
-        """The library below and its version."""
+        """The library below and its version.
+
+        >>> import mpicoll
+        >>> mpicoll.threads(2)(lambda c: c.library)[0].partition(" ")[0]
+        'threads'
+        """
         return self.transport.library
 
     @property
     def nodes(self) -> Nodes:
-        """The ranks of each node, in order."""
+        """The ranks of each node, in order.
+
+        >>> import mpicoll
+        >>> mpicoll.threads(4, ranks_per_node=2)(lambda c: c.nodes)[0]
+        ((0, 1), (2, 3))
+        """
         return self.transport.nodes
 
     @property
     def transports(self) -> list[str]:
-        """The transports of schedules here: ``point-to-point``, ``symmetric``, ``cma``."""
+        """The transports of schedules here: ``point-to-point``, ``symmetric``, ``cma``.
+
+        >>> import mpicoll
+        >>> "symmetric" in mpicoll.threads(2)(lambda c: c.transports)[0]
+        True
+        """
         return self.routes.names()
 
     def gpu(self) -> Array:
@@ -118,6 +142,15 @@ class Collectives(PointToPoint):
 
         A thread that uses a GPU already keeps it. Otherwise the ranks of a node take its GPUs in
         turn, as ``CUDA_VISIBLE_DEVICES`` shows them.
+
+        >>> import mpicoll
+        >>> def program(c):
+        ...     try:
+        ...         return c.gpu().size
+        ...     except mpicoll.Unavailable:  # this machine has no GPU
+        ...         return 0
+        >>> mpicoll.threads(2)(program)
+        [0, 0]
 
         Raises:
             Unavailable: CuPy or torch finds none.
@@ -128,6 +161,10 @@ class Collectives(PointToPoint):
         """Return the transports of GPU arrays, each with why it is unavailable; collective.
 
         Every rank takes the GPU that `gpu` gives it. An available one has an empty reason.
+
+        >>> import mpicoll
+        >>> sorted(mpicoll.threads(2)(lambda c: c.gpu_transports())[0])
+        ['direct', 'ipc', 'staged']
         """
         return self.routes.on_gpu()
 
@@ -135,9 +172,13 @@ class Collectives(PointToPoint):
     def deadline(self) -> float:
         """Seconds after which a rank that waits for another gives up (default 300).
 
-        In every transport. The environment variable ``MPICOLL_DEADLINE`` sets it too. Where it
-        passes in a blocking call of MPI's own, as ``native`` makes, the process ends; NCCL's own
-        ends as NCCL has it.
+        It holds in every transport. The environment variable ``MPICOLL_DEADLINE`` sets it too. If
+        it passes in a blocking call of MPI's own, as ``native`` makes, the process ends. NCCL's
+        own call ends as NCCL has it.
+
+        >>> import mpicoll
+        >>> mpicoll.threads(2, deadline=10)(lambda c: c.deadline)
+        [10.0, 10.0]
         """
         return self.transport.deadline
 
@@ -146,19 +187,34 @@ class Collectives(PointToPoint):
         self.transport.deadline = check_deadline(seconds)
 
     def algorithms(self, name: str) -> list[str]:
-        """Return every algorithm name of a collective that this backend takes."""
+        """Return every algorithm name of a collective that this backend takes.
+
+        >>> import mpicoll
+        >>> "ring" in mpicoll.threads(2)(lambda c: c.algorithms("allreduce"))[0]
+        True
+        """
         return self.planner.algorithms(collective(name).name)
 
     def allocate(
         self, shape: int | Sequence[int], dtype: Any = "float64", *, like: Array | None = None
     ) -> Array:
-        """Return an array, uninitialised, that the other ranks of this node can read.
+        """Return an array, uninitialised, that the other ranks of this node can read; collective.
 
-        Schedules over shared memory never copy it in. Collective; every rank may ask for a
-        shape of its own. Where ranks share no memory it is an ordinary array.
+        Schedules over shared memory do not copy it. Each rank can give a shape of its own. If the
+        ranks share no memory, the array is an ordinary one.
+
+        >>> import mpicoll, numpy as np
+        >>> def program(c):
+        ...     x = c.allocate((2, 3), "float32")
+        ...     x[:] = c.rank
+        ...     return c.allreduce(x)[0]
+        >>> mpicoll.threads(2)(program)[0]
+        array([1., 1., 1.], dtype=float32)
 
         Args:
-            like: an array on this rank's GPU, as `gpu` returns: then the new one lies there, in
+            shape: of the array; a number for one axis.
+            dtype: by name, or as NumPy or torch has it.
+            like: an array on this rank's GPU, as `gpu` returns. The new array then lies there, in
                 memory that NCCL has registered as a symmetric window until the group is freed.
 
         Raises:
@@ -176,73 +232,147 @@ class Collectives(PointToPoint):
     # -- the collectives ------------------------------------------------------------
 
     def barrier(self, *, algorithm: str = "auto") -> None:
-        """Return when every rank has called."""
+        """Return when every rank has called.
+
+        >>> import mpicoll
+        >>> mpicoll.threads(2)(lambda c: c.barrier())
+        [None, None]
+        """
         self._call("barrier", None, None, "sum", 0, None, algorithm)
 
     def broadcast(
         self, x: Array | None, root: int = 0, *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
-        """Return the root's `x` on every rank; elsewhere `x` may be None or give the shape."""
+        """Return the root's `x` on every rank, of its shape and dtype.
+
+        On the other ranks `x` may be None, or an array that gives shape and dtype.
+
+        >>> import mpicoll, numpy as np
+        >>> mpicoll.threads(2)(lambda c: c.broadcast(np.arange(3) if c.rank == 0 else None))[1]
+        array([0, 1, 2])
+        """
         return self._call("broadcast", x, out, "sum", root, None, algorithm)
 
     def reduce(
         self, x: Array, op: Op = "sum", root: int = 0, *, out: Array | None = None,
         algorithm: str = "auto",
     ) -> Array | None:  # fmt: skip
-        """Return the fold of all ranks' `x` on the root, None elsewhere."""
+        """Return the fold of all ranks' `x` on the root, None elsewhere.
+
+        The result has the shape and dtype of `x`, which are the same on all ranks.
+
+        >>> import mpicoll, numpy as np
+        >>> mpicoll.threads(3)(lambda c: c.reduce(np.array([c.rank, 1]), "max", root=2))
+        [None, None, array([2, 1])]
+        """
         return self._call("reduce", x, out, op, root, None, algorithm)
 
     def allreduce(
         self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
-        """Return the fold of all ranks' `x`."""
+        """Return the fold of all ranks' `x`, of its shape and dtype.
+
+        >>> import mpicoll, numpy as np
+        >>> mpicoll.threads(3)(lambda c: c.allreduce(np.array([c.rank, 1.0]), "avg"))[0]
+        array([1., 1.])
+        """
         return self._call("allreduce", x, out, op, 0, None, algorithm)
 
     def gather(
         self, x: Array, root: int = 0, *, counts: Sequence[int] | None = None,
         out: Array | None = None, algorithm: str = "auto",
     ) -> Array | None:  # fmt: skip
-        """Return every rank's `x` as rows ``(size, *x.shape)`` on the root, None elsewhere."""
+        """Return every rank's `x` as rows ``(size, *x.shape)`` on the root, None elsewhere.
+
+        With ``counts`` rank i gives ``counts[i]`` rows, and the root gets ``(sum(counts), ...)``.
+
+        >>> import mpicoll, numpy as np
+        >>> mpicoll.threads(2)(lambda c: c.gather(np.full(2, c.rank)))[0]
+        array([[0, 0],
+               [1, 1]])
+        """
         return self._call("gather", x, out, "sum", root, counts, algorithm)
 
     def allgather(
         self, x: Array, *, counts: Sequence[int] | None = None, out: Array | None = None,
         algorithm: str = "auto",
     ) -> Array:  # fmt: skip
-        """Return every rank's `x` as rows ``(size, *x.shape)``."""
+        """Return every rank's `x` as rows ``(size, *x.shape)``.
+
+        With ``counts`` rank i gives ``counts[i]`` rows, and every rank gets ``(sum(counts), ...)``.
+
+        >>> import mpicoll, numpy as np
+        >>> mpicoll.threads(2)(lambda c: c.allgather(np.full(c.rank + 1, c.rank), counts=[1, 2]))[0]
+        array([0, 1, 1])
+        """
         return self._call("allgather", x, out, "sum", 0, counts, algorithm)
 
     def scatter(
         self, x: Array | None, root: int = 0, *, counts: Sequence[int] | None = None,
         out: Array | None = None, algorithm: str = "auto",
     ) -> Array:  # fmt: skip
-        """Return row ``rank`` of the root's `x`; elsewhere `x` is ignored and may be None."""
+        """Return row ``rank`` of the root's `x`, of shape ``x.shape[1:]``.
+
+        The root's `x` has the shape ``(size, ...)``; elsewhere `x` is ignored and may be None. With
+        ``counts`` rank i gets ``counts[i]`` rows.
+
+        >>> import mpicoll, numpy as np
+        >>> rows = np.arange(4).reshape(2, 2)
+        >>> mpicoll.threads(2)(lambda c: c.scatter(rows if c.rank == 0 else None))
+        [array([0, 1]), array([2, 3])]
+        """
         return self._call("scatter", x, out, "sum", root, counts, algorithm)
 
     def reduce_scatter(
         self, x: Array, op: Op = "sum", *, counts: Sequence[int] | None = None,
         out: Array | None = None, algorithm: str = "auto",
     ) -> Array:  # fmt: skip
-        """Return row ``rank`` of the fold of all ranks' `x`, of shape ``(size, ...)``."""
+        """Return row ``rank`` of the fold of all ranks' `x`, of shape ``x.shape[1:]``.
+
+        Every rank's `x` has the shape ``(size, ...)``. With ``counts`` rank i gets ``counts[i]``
+        rows.
+
+        >>> import mpicoll, numpy as np
+        >>> mpicoll.threads(2)(lambda c: c.reduce_scatter(np.array([[1, 2], [3, 4]])))
+        [array([2, 4]), array([6, 8])]
+        """
         return self._call("reduce_scatter", x, out, op, 0, counts, algorithm)
 
     def alltoall(
         self, x: Array, *, counts: Sequence[Sequence[int]] | None = None,
         out: Array | None = None, algorithm: str = "auto",
     ) -> Array:  # fmt: skip
-        """Send row i of `x` to rank i; return row i from rank i."""
+        """Send row i of `x` to rank i; return row i from rank i.
+
+        `x` and the result have the shape ``(size, ...)``. With ``counts[source][target]`` rows
+        move in blocks of these lengths.
+
+        >>> import mpicoll, numpy as np
+        >>> mpicoll.threads(2)(lambda c: c.alltoall(np.array([10, 11]) + 10 * c.rank))
+        [array([10, 20]), array([11, 21])]
+        """
         return self._call("alltoall", x, out, "sum", 0, counts, algorithm)
 
     def scan(
         self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
-        """Return the fold of the `x` of ranks 0 to this one."""
+        """Return the fold of the `x` of ranks 0 to this one, of its shape and dtype.
+
+        >>> import mpicoll, numpy as np
+        >>> mpicoll.threads(3)(lambda c: c.scan(np.array([c.rank + 1])))
+        [array([1]), array([3]), array([6])]
+        """
         return self._call("scan", x, out, op, 0, None, algorithm)
 
     def exscan(
         self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
-        """Return the fold of the `x` of the ranks before this one; undefined on rank 0."""
+        """Return the fold of the `x` of the ranks before this one; undefined on rank 0.
+
+        >>> import mpicoll, numpy as np
+        >>> mpicoll.threads(3)(lambda c: c.exscan(np.array([c.rank + 1])))[1:]
+        [array([1]), array([3])]
+        """
         return self._call("exscan", x, out, op, 0, None, algorithm)
 
     # -- plans ------------------------------------------------------------------------
@@ -253,11 +383,23 @@ class Collectives(PointToPoint):
     ) -> Plan:  # fmt: skip
         """Bind a collective to its arrays, to run many times; collective, like MPI-4's ``_init``.
 
-        Args:
-            op_and_root: what the method of this name takes by position after `x`.
-
-        ``plan.algorithm`` and ``plan.transport`` name what runs, ``plan.out`` is the array that
+        ``plan.algorithm`` and ``plan.transport`` name what runs. ``plan.out`` is the array that
         holds the result after each run.
+
+        >>> import mpicoll, numpy as np
+        >>> def program(c):
+        ...     x = np.ones(2)
+        ...     with c.plan("allreduce", x) as plan:
+        ...         for _ in range(2):
+        ...             plan.run()
+        ...             x[:] = plan.out
+        ...     return x
+        >>> mpicoll.threads(2)(program)[0]
+        array([4., 4.])
+
+        Args:
+            name: of the collective.
+            op_and_root: the arguments that the method of this name takes by position after `x`.
         """
         if op_and_root:
             method = signature(getattr(type(self), collective(name).name))
@@ -306,6 +448,10 @@ class Collectives(PointToPoint):
 
         ``color=None`` takes part in none and gets None. Collective.
 
+        >>> import mpicoll
+        >>> mpicoll.threads(4)(lambda c: c.split(c.rank % 2).size)
+        [2, 2, 2, 2]
+
         Raises:
             ArgumentError: `color` is not None or a number from 0 to 2^31-1, or `key` no number of
                 32 bits; `Disagreement` on the other ranks.
@@ -321,11 +467,15 @@ class Collectives(PointToPoint):
         return None if part is None else Collectives(part, f"{self.name}/{self.parts}:{color}")
 
     def shrink(self) -> Collectives:
-        """Return the group of the ranks that are left of this one; collective among them.
+        """Return the group of the remaining ranks of this one; collective among them.
 
-        After a `RankLost`: those that live and call this within `deadline` and 10 s go on, in
-        their order; the others have ended, are stopped, cannot be reached, or did not call. Those
+        After a `RankLost` the ranks that live and call this within `deadline` and 10 s go on, in
+        their order. The others have ended, are stopped, cannot be reached, or did not call. Ranks
         that end meanwhile are left out, too. This group can be freed before or afterwards.
+
+        >>> import mpicoll
+        >>> mpicoll.threads(2)(lambda c: c.shrink().size)
+        [2, 2]
 
         Raises:
             RankLost: the others go on without this rank, as it came too late.
@@ -336,20 +486,31 @@ class Collectives(PointToPoint):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's small item, in rank order.
 
+        >>> import mpicoll
+        >>> mpicoll.threads(2)(lambda c: c.exchange({"rank": c.rank}))[0]
+        [{'rank': 0}, {'rank': 1}]
+
         Args:
             item: plain data: numbers, text, bytes, containers and records of these.
-            kind: the type of all items, as msgspec takes it; with `Any`, tuples and sets become
+            kind: the type of all items, as msgspec takes it. With `Any`, tuples and sets become
                 lists, and records dictionaries.
 
         Raises:
-            ArgumentError: on every rank, where a rank's item is no plain data.
+            ArgumentError: on every rank, if a rank's item is no plain data.
             Disagreement: a rank's item is not of this type.
         """
         with self.recording.call("exchange"):
             return self.transport.exchange(item, kind)
 
     def free(self) -> None:
-        """Release the cached plans and the group itself; nothing in a child that was forked."""
+        """Release the cached plans and the group itself; collective.
+
+        A ``with`` block does so at its end. In a forked child it does nothing.
+
+        >>> import mpicoll
+        >>> mpicoll.threads(2)(lambda c: c.split(0).free())
+        [None, None]
+        """
         if os.getpid() != self.process:
             return
         self.plans.free()

@@ -28,15 +28,32 @@ _POST_MORTEM = "python -m mpicoll.postmortem"
 
 
 class CollectiveError(Exception):
-    """Any error raised on purpose by mpicoll or torchcoll."""
+    """Any error raised on purpose by mpicoll or torchcoll.
+
+    >>> import mpicoll
+    >>> issubclass(mpicoll.RankLost, mpicoll.CollectiveError)
+    True
+    """
 
 
 class ArgumentError(CollectiveError, ValueError):
-    """A wrong argument; the message names a valid one."""
+    """A wrong argument; the message names a valid one. It is a ValueError, too.
+
+    >>> import mpicoll
+    >>> mpicoll.threads(0)
+    Traceback (most recent call last):
+    mpicoll.errors.ArgumentError: size must be a number of ranks, at least 1, not 0
+    """
 
 
 class UnknownName(ArgumentError):
-    """A collective, algorithm, op or dtype that does not exist."""
+    """A collective, algorithm, op or dtype that does not exist.
+
+    >>> from mpicoll.algorithms import find
+    >>> find("broadcast", "binomal")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    mpicoll.errors.UnknownName: unknown broadcast algorithm 'binomal': did you mean 'binomial'? ...
+    """
 
     def __init__(self, kind: str, value: object, choices: Iterable[str]) -> None:
         names = sorted(choices)
@@ -46,15 +63,35 @@ class UnknownName(ArgumentError):
 
 
 class Disagreement(ArgumentError):
-    """The ranks of one collective call gave arguments that do not fit together."""
+    """The ranks of one collective call gave arguments that do not fit together.
+
+    >>> import mpicoll, numpy as np
+    >>> program = lambda c: c.allreduce(np.ones(2 + c.rank))
+    >>> mpicoll.threads(2)(program)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    mpicoll.errors.Disagreement: ...
+    """
 
 
 class Unavailable(CollectiveError):
-    """The backend has no such call; the message names the reason."""
+    """The backend has no such call; the message names the reason.
+
+    >>> import mpicoll, numpy as np
+    >>> program = lambda c: c.allreduce(np.ones(2), algorithm="ring@ipc")
+    >>> mpicoll.threads(2)(program)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    mpicoll.errors.Unavailable: no ipc transport for arrays on the host...
+    """
 
 
 class Unsupported(CollectiveError):
-    """The algorithm cannot serve this size, root or operator."""
+    """The algorithm cannot serve this size, root or operator.
+
+    >>> from mpicoll.algorithms import find
+    >>> find("allgather", "swing").rounds(0, 5)
+    Traceback (most recent call last):
+    mpicoll.errors.Unsupported: allgather algorithm swing needs an even number of ranks, not 5
+    """
 
 
 class BadFile(ArgumentError):
@@ -62,11 +99,29 @@ class BadFile(ArgumentError):
 
 
 class LaunchError(CollectiveError, RuntimeError):
-    """The processes were started in a way that cannot form the group."""
+    """The processes were started in a way that cannot form the group.
+
+    >>> import mpicoll
+    >>> issubclass(mpicoll.LaunchError, RuntimeError)
+    True
+    """
 
 
 class RankLost(CollectiveError, TimeoutError):
     """A rank for which others wait has ended, has aborted the call, or did not come in time.
+
+    >>> import mpicoll
+    >>> def program(c):
+    ...     if c.rank == 0:
+    ...         return "left"
+    ...     try:
+    ...         c.barrier()
+    ...     except mpicoll.RankLost as error:
+    ...         return error.rank
+    >>> mpicoll.threads(2)(program)
+    ['left', 0]
+    >>> mpicoll.RankLost("rank 0 has ended", rank=0).reason
+    'rank 0 has ended'
 
     Attributes:
         rank: the rank for which all ranks wait, directly or through others; None if unknown.
@@ -91,15 +146,41 @@ class RankLost(CollectiveError, TimeoutError):
 
 
 class ScheduleError(CollectiveError, RuntimeError):
-    """A schedule breaks its contract."""
+    """A schedule breaks its contract. Only the simulator raises it.
+
+    >>> import mpicoll
+    >>> issubclass(mpicoll.Deadlock, mpicoll.ScheduleError)
+    True
+    """
 
 
 class Deadlock(ScheduleError):
-    """Ranks wait for messages that nobody sends."""
+    """Ranks wait for messages that nobody sends.
+
+    >>> from mpicoll.algorithms.registry import Algorithm
+    >>> from mpicoll.notation.contract import collective
+    >>> from mpicoll.notation.schedule import recv
+    >>> from mpicoll.simulator import prove
+    >>> def wait(rank, size):
+    ...     yield recv(1 - rank)
+    >>> prove(Algorithm(collective("barrier"), "wait", wait), 2)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    mpicoll.errors.Deadlock: ...
+    """
 
 
 class WrongContents(ScheduleError):
-    """The contents of a rank at the end violate the contract of the collective."""
+    """The contents of a rank at the end violate the contract of the collective.
+
+    >>> from mpicoll.algorithms.registry import Algorithm
+    >>> from mpicoll.notation.contract import collective
+    >>> from mpicoll.simulator import prove
+    >>> def nothing(rank, size, root):
+    ...     yield from ()
+    >>> prove(Algorithm(collective("broadcast"), "nothing", nothing), 2)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    mpicoll.errors.WrongContents: ...
+    """
 
 
 def first_error(texts: Iterable[str]) -> str:

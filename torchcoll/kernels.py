@@ -1,8 +1,8 @@
 """Folds of many tensors in one kernel, which torch compiles when it is first needed.
 
 ``torch.cuda._compile_kernel`` is private: where a torch has none, or cannot compile, folds are made
-two by two. A call of what it returns takes longer than four small folds, as it builds the kernel's
-arguments anew; those of a plan never change, so the kernel is launched here.
+two by two. A call of its result takes longer than four small folds, since it builds the kernel's
+arguments anew. The arguments of a plan never change, so the kernel is launched here.
 """
 
 from __future__ import annotations

@@ -50,6 +50,11 @@ def world(
     one is set up, as `init_method` says or through torchrun, mpirun or srun; a process that
     nothing launched is a group of one. The group ends with ``free()``, or when the process does.
 
+    >>> import torch, torchcoll
+    >>> with torchcoll.world() as c:  # on one rank
+    ...     print(c.allreduce(torch.ones(2)))
+    tensor([1., 1.])
+
     Args:
         group: a process group of torch.distributed.
         backend: ``gloo``, ``nccl``, or ``ccl`` for oneCCL; by default NCCL where every rank has a

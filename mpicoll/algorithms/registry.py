@@ -51,7 +51,14 @@ Needs = Constraint | Callable[..., Constraint]
 
 @dataclass(frozen=True, repr=False)
 class Algorithm:
-    """A registered generator together with chosen parameters."""
+    """A registered generator together with chosen parameters.
+
+    >>> ring = find("allreduce", "ring")
+    >>> ring, ring.needs.text, ring.takes("root")
+    (<Algorithm allreduce ring>, 'any number of ranks', False)
+    >>> ring.summary.endswith(".")
+    True
+    """
 
     collective: Collective
     name: str
@@ -84,7 +91,11 @@ class Algorithm:
         return self.rule if isinstance(self.rule, Constraint) else self.rule(**self.parameters)
 
     def blocks(self, size: int) -> int:
-        """Return the number of blocks that the vector, or all rows, are cut into."""
+        """Return the number of blocks that the vector, or all rows, are cut into.
+
+        >>> find("allreduce", "ring").blocks(4), find("broadcast", "chain(segments=32)").blocks(4)
+        (4, 32)
+        """
         if self.collective.unit not in ("vector", "rows"):
             return size
         if self.block_count == "size":
@@ -96,7 +107,13 @@ class Algorithm:
         return int(self.parameters[self.block_count])
 
     def serve(self, size: int) -> None:
-        """Raise Unsupported where this algorithm cannot serve `size` ranks."""
+        """Check that this algorithm can serve `size` ranks.
+
+        >>> find("allreduce", "ring").serve(5)
+
+        Raises:
+            Unsupported: it cannot.
+        """
         if not self.needs.holds(size):
             raise Unsupported(
                 f"{self.collective.name} algorithm {self} needs {self.needs.text}, not {size}"
@@ -116,6 +133,11 @@ class Algorithm:
     ) -> list[Round]:  # fmt: skip
         """Return the schedule of one rank.
 
+        >>> for step in find("broadcast", "binomial").rounds(0, 4):
+        ...     print(*step)
+        send(2, 0)
+        send(1, 0)
+
         Args:
             nodes: the ranks of each node, for node-aware algorithms; one node by default.
             counts: every rank's rows, or for alltoall ``counts[source][target]``, for
@@ -132,7 +154,12 @@ class Algorithm:
         self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None,
         counts: Counts | None = None,
     ) -> Schedule:  # fmt: skip
-        """Return the schedule as a generator, for those too long to be held."""
+        """Return the schedule as a generator, for those too long to be held.
+
+        >>> steps = find("broadcast", "binomial").schedule(0, 4)
+        >>> next(steps)
+        (Send(peer=2, blocks=(0,)),)
+        """
         for name, number in (("rank", rank), ("root", root)):
             if not 0 <= number < size:
                 raise ArgumentError(f"{name} {number} is not one of {size} ranks")
@@ -152,7 +179,11 @@ class Algorithm:
         return self.generator(rank, size, **wanted, **self.parameters)
 
     def show(self, rank: int, size: int, **context: Any) -> None:
-        """Print the schedule of one rank, a line for each round; `context` as in `rounds`."""
+        """Print the schedule of one rank, a line for each round; `context` as in `rounds`.
+
+        >>> find("broadcast", "binomial").show(3, 4)
+        recv(2, 0)
+        """
         for step in self.rounds(rank, size, **context):
             print(*step)
 
@@ -177,12 +208,25 @@ def algorithm(
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a generator as an algorithm of collective `of`.
 
+    The generator is called as ``name(rank, size[, root][, nodes][, counts], **parameters)`` and
+    yields the rounds of one rank.
+
+    >>> from mpicoll.notation.schedule import recv, send
+    >>> def ladder(rank, size, root):
+    ...     if rank != root:
+    ...         yield recv((rank - 1) % size, 0)
+    ...     if (rank + 1) % size != root:
+    ...         yield send((rank + 1) % size, 0)
+    >>> register = algorithm("broadcast", blocks=1)  # as a decorator: @algorithm(...)
+    >>> callable(register)
+    True
+
     Args:
+        of: the collective.
         name: the generator's own name by default.
-        blocks: into how many blocks a vector is cut: a number, the name of a parameter
-            that says it, or a function of the number of ranks and the parameters; one per
-            rank by default.
-            Rows are cut evenly: a multiple of the number of ranks. Pairs are not cut.
+        blocks: the number of blocks that a vector is cut into, by default one per rank. It is a
+            number, the name of a parameter, or a function of the number of ranks and the
+            parameters. Rows are cut evenly: a multiple of the number of ranks. Pairs are not cut.
         needs: the numbers of ranks it serves, or a function of the parameters that says it.
         aliases: further names; an alias may fix parameters, as in ``"tree(radix=2)"``,
             written ``"alias=target"``.
@@ -262,13 +306,21 @@ def _load_installed() -> None:
 
 
 def algorithms(of: str) -> Iterator[Algorithm]:
-    """Yield every algorithm of a collective, with default parameters."""
+    """Yield every algorithm of a collective, with default parameters.
+
+    >>> sum(entry.name == "ring" for entry in algorithms("allreduce"))
+    1
+    """
     _load_installed()
     return iter(_REGISTRY[collective(of).name].values())
 
 
 def aliases(of: str) -> dict[str, str]:
-    """Return the aliases of a collective's algorithms, each with the name that it stands for."""
+    """Return the aliases of a collective's algorithms, each with the name that it stands for.
+
+    >>> aliases("broadcast")["pipeline"]
+    'chain'
+    """
     _load()
     return {alias: to for (owner, alias), to in _ALIASES.items() if owner == collective(of).name}
 

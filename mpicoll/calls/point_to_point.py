@@ -16,7 +16,15 @@ _MOST_MESSAGES = 1024
 
 
 class PointToPoint:
-    """The messages among the ranks of one group."""
+    """The messages among the ranks of one group.
+
+    Arrays are C-contiguous; sender and receiver give as many bytes. `peer` is a rank of the group,
+    and `tag` a number from 0 to 32767.
+
+    Attributes:
+        rank: of the caller in the group.
+        size: number of ranks.
+    """
 
     def __init__(self, transport: Transport, recording: Recording) -> None:
         self.transport, self.recording = transport, recording
@@ -25,24 +33,65 @@ class PointToPoint:
         self._messages: dict[tuple[str, str, int, int], Callable[..., None]] = {}
 
     def send(self, x: Array, peer: int, tag: int = 0) -> None:
-        """Send `x` to `peer`."""
+        """Send `x`, of any shape, to `peer`; return when `x` can be changed.
+
+        >>> import mpicoll, numpy as np
+        >>> def program(c):
+        ...     if c.rank == 0:
+        ...         c.send(np.arange(3), 1)
+        ...         return None
+        ...     return c.recv(np.empty(3, int), 0)
+        >>> mpicoll.threads(2)(program)[1]
+        array([0, 1, 2])
+        """
         message = self._message("x", x, peer, tag)
         self._recorded("send", "to", peer, tag, self._send)(*message)
 
     def recv(self, out: Array, peer: int, tag: int = 0) -> Array:
-        """Receive into `out` from `peer` and return it."""
+        """Receive into `out` from `peer` and return it; `out` has the bytes of the message.
+
+        >>> import mpicoll, numpy as np
+        >>> def program(c):
+        ...     if c.rank == 0:
+        ...         c.send(np.ones(2), 1, tag=5)
+        ...         return None
+        ...     return c.recv(np.empty(2), 0, tag=5)
+        >>> mpicoll.threads(2)(program)[1]
+        array([1., 1.])
+        """
         message = self._message("out", out, peer, tag)
         self._recorded("recv", "from", peer, tag, self._receive)(*message)
         return out
 
     def isend(self, x: Array, peer: int, tag: int = 0) -> Request:
-        """Start sending `x`; leave it alone until the request is complete."""
+        """Start sending `x`; do not change it until the request is complete.
+
+        >>> import mpicoll, numpy as np
+        >>> def program(c):
+        ...     request = c.isend(np.full(1, c.rank), 1 - c.rank)
+        ...     out = c.recv(np.empty(1, int), 1 - c.rank)
+        ...     request.wait()
+        ...     return out
+        >>> mpicoll.threads(2)(program)
+        [array([1]), array([0])]
+        """
         message = self._message("x", x, peer, tag)
         start = partial(self.transport.isend, *message)
         return self.recording.started("isend", f"to rank {peer}", tag, start)
 
     def irecv(self, out: Array, peer: int, tag: int = 0) -> Request:
-        """Start receiving into `out`."""
+        """Start receiving into `out`, which holds the message once the request is complete.
+
+        >>> import mpicoll, numpy as np
+        >>> def program(c):
+        ...     out = np.empty(1, int)
+        ...     request = c.irecv(out, 1 - c.rank)
+        ...     c.send(np.full(1, c.rank), 1 - c.rank)
+        ...     request.wait()
+        ...     return out
+        >>> mpicoll.threads(2)(program)
+        [array([1]), array([0])]
+        """
         message = self._message("out", out, peer, tag)
         start = partial(self.transport.irecv, *message)
         return self.recording.started("irecv", f"from rank {peer}", tag, start)
@@ -50,7 +99,15 @@ class PointToPoint:
     def sendrecv(
         self, x: Array, to: int, out: Array, source: int | None = None, tag: int = 0
     ) -> Array:
-        """Send `x` to rank `to` while receiving `out` from `source` (`to` by default)."""
+        """Send `x` to rank `to`, receive `out` from `source` (`to` by default), and return `out`.
+
+        >>> import mpicoll, numpy as np
+        >>> def shift(c):
+        ...     right, left = (c.rank + 1) % c.size, (c.rank - 1) % c.size
+        ...     return c.sendrecv(np.full(1, c.rank), right, np.empty(1, int), left)
+        >>> mpicoll.threads(3)(shift)
+        [array([2]), array([0]), array([1])]
+        """
         received, source, _ = self._message("out", out, to if source is None else source, tag)
         sent, to, _ = self._message("x", x, to, tag)
         messages = Message(to, sent), Message(source, received)

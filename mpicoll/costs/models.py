@@ -1,9 +1,12 @@
 """Models of the time of a message: Hockney's and LogGP, with one port or k.
 
-A model gives the times of a message of n bytes, in seconds. It arrives `latency` + n `beta`
-after its start; it keeps a port of its sender and one of its receiver busy for `hold` + n `beta`;
-a rank has `servers` ports in each direction, which are limited (`has_port_limit`), or else stand
-for the bytes of its one link alone; and to fold it takes n `gamma`.
+A model gives the times of a message of n bytes, in seconds:
+
+- It arrives `latency` + n `beta` after its start.
+- It keeps a port of its sender and one of its receiver busy for `hold` + n `beta`.
+- A rank has `servers` ports in each direction. They are limited (`has_port_limit`), or else only
+  the bytes share the rank's one link.
+- A rank folds a message in n `gamma`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,11 @@ _OF_A_BYTE = ("beta", "gamma", "G")
 
 
 class AlphaBeta(NamedTuple):
-    """The time of a message in seconds: `alpha` to start it, `beta` for each byte."""
+    """The time of a message in seconds: `alpha` to start it, `beta` for each byte.
+
+    >>> print(AlphaBeta(2e-6, 1e-10))
+    alpha 2 us, beta 0.1 ns/B
+    """
 
     alpha: float
     beta: float
@@ -32,6 +39,10 @@ class AlphaBeta(NamedTuple):
 @dataclass(frozen=True)
 class Hockney:
     """A message takes ``alpha + n beta``, and folding it ``n gamma`` (Hockney 1994).
+
+    >>> model = Hockney(alpha=2e-6, beta=1e-10)
+    >>> model.latency, model.hold, model.servers, model.has_port_limit
+    (2e-06, 2e-06, 1, True)
 
     Attributes:
         alpha, beta, gamma: seconds of a message, of a byte, and to fold a byte.
@@ -84,6 +95,10 @@ class LogGP:
 
     So the p of LogGP's name comes from the schedule, and a round of one message each way takes
     ``2o + n G + L`` (Alexandrov, Ionescu, Schauser and Scheiman 1995).
+
+    >>> model = LogGP(L=1e-6, o=5e-7, g=1e-6, G=1e-10)
+    >>> model.latency, model.hold, model.beta, model.servers, model.has_port_limit
+    (2e-06, 1e-06, 1e-10, 1, True)
 
     Attributes:
         L: seconds on the way.

@@ -1,8 +1,8 @@
 """The network of a few nodes whose links were measured, and the price of a schedule on it.
 
-Messages take ``alpha + n beta`` and their start-ups overlap; those between nodes share the links
-of their nodes, one in each direction, and wait for them in turn; those within a node have an
-alpha and beta of their own.
+Messages take ``alpha + n beta``, and their start-ups overlap. Messages between nodes share the
+links of their nodes, one in each direction, and wait for them in turn. Messages within a node have
+an alpha and beta of their own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from mpicoll.records.reading import only
 class Network:
     """The times of messages and folds.
 
+    >>> Network(AlphaBeta(2e-6, 1e-10)).between.alpha
+    2e-06
+
     Attributes:
         between: messages of ranks of different nodes.
         within: messages of ranks of one node; like `between` if None.
@@ -41,7 +44,16 @@ class Network:
     def fitted(cls, records: Iterable[Record], backend: str, gamma: float = 0.0) -> Self:
         """Return the network that `mpicoll.p2p` measured, from its records of kind ``fit``.
 
-        Where no pair of ranks was on two nodes, those of one node stand for them.
+        If no pair of ranks was on two nodes, those of one node stand for them.
+
+        >>> Network.fitted([], "mpi4py")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        mpicoll.errors.ArgumentError: no fits of mpi4py in these records: python -m mpicoll.p2p...
+
+        Args:
+            records: the lines of a file, as `mpicoll.records.reading.load` returns them.
+            backend: ``mpi4py`` or ``torch``.
+            gamma: seconds to fold a byte.
 
         Raises:
             ArgumentError: no messages between ranks were measured.
@@ -83,6 +95,11 @@ def price(
     nodes: Groups | None = None,
 ) -> float:  # fmt: skip
     """Return the seconds from a common start until the last rank is done.
+
+    >>> from mpicoll.algorithms import find
+    >>> ring = find("allreduce", "ring")
+    >>> f"{price(ring, 4, 1 << 20, Network(AlphaBeta(2e-6, 1e-10))):.2e} s"
+    '1.69e-04 s'
 
     Args:
         nbytes: of a vector, or of all rows of a row-wise collective.

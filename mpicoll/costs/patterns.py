@@ -22,6 +22,14 @@ Flags = np.ndarray
 class Pattern:
     """The messages and folds of all ranks. Rounds and messages are numbered through all kinds.
 
+    >>> from mpicoll.algorithms import find
+    >>> from mpicoll.costs import pattern_of
+    >>> pattern = pattern_of(find("allreduce", "ring"), 4)
+    >>> pattern.size, pattern.rounds, pattern.sent, pattern.degree, pattern.messages
+    (4, 6, 1.5, 6, 24)
+    >>> len(pattern.start) - 1  # kinds of ranks
+    1
+
     Attributes:
         vector_blocks: blocks of the whole vector, or of all rows.
         kind: of each rank, in the order of its number.

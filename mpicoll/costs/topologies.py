@@ -20,22 +20,34 @@ _MOST_DIMENSIONS = 20
 
 
 class Switch(Topology):
-    """One switch that is never the limit: only the ports of the ranks are."""
+    """One switch that is never the limit: only the ports of the ranks are.
+
+    >>> print(Switch(8, hop=1e-7))
+    Switch, 0.1 us a hop
+    """
 
 
 @dataclass(frozen=True)
 class Nodes(Topology):
     """Nodes on one switch: the ranks of a node share its link, one in each direction.
 
+    >>> network = Nodes(4, nodes=((0, 1), (2, 3)))
+    >>> network.path(np.array([0, 0]), np.array([1, 2])).tolist()
+    [[-1, 0], [-1, 3]]
+    >>> network.links, network.groups, network.intra_node
+    (4, ((0, 1), (2, 3)), None)
+    >>> network.is_intra_node(np.array([0]), np.array([1])), len(list(network.cuts(root=0)))
+    (None, 2)
+    >>> from mpicoll.costs.groups import grouped
+    >>> network.permits(grouped(network.nodes))
+    True
+
     Attributes:
         nodes: the ranks of each node.
         memory: the time of messages within a node, which use no link; that of all others if None.
 
     Raises:
-        ArgumentError: some rank is on no node, or on two.
-
-    >>> Nodes(4, nodes=((0, 1), (2, 3))).path(np.array([0, 0]), np.array([1, 2])).tolist()
-    [[-1, 0], [-1, 3]]
+        ArgumentError: a rank is on no node, or on two.
     """
 
     nodes: Groups = ()
@@ -104,9 +116,18 @@ class Nodes(Topology):
 class FatTree(Topology):
     """Leaf switches below a row of spines, each joined to each leaf (Leiserson 1985).
 
-    A leaf has a link up for so many of its ranks as `oversubscription` says. A message goes up
-    to the spine that its target's number chooses (destination modulo the number of spines), so
-    messages to one rank share their way, and all others may collide.
+    A leaf has fewer links up than ranks, by the factor `oversubscription`. A message goes up
+    to the spine that its target's number chooses (destination modulo the number of spines).
+    Messages to one rank therefore share their way, and all others may collide.
+
+    >>> tree = FatTree(8, radix=4, oversubscription=2)
+    >>> tree.leaves, tree.spines, tree.path(np.array([0, 0]), np.array([1, 5])).tolist()
+    (2, 2, [[-1, 1], [-1, 7]])
+    >>> tree.links, [cut.links for cut in tree.cuts(root=0)]
+    (8, [2])
+    >>> from mpicoll.costs.groups import grouped
+    >>> tree.permits(grouped(tree.groups))
+    True
 
     Attributes:
         radix: ranks on a leaf; the last leaf may have fewer.
@@ -114,10 +135,6 @@ class FatTree(Topology):
 
     Raises:
         ArgumentError: the leaves have no ranks, or more links up than down.
-
-    >>> tree = FatTree(8, radix=4, oversubscription=2)
-    >>> tree.leaves, tree.spines, tree.path(np.array([0, 0]), np.array([1, 5])).tolist()
-    (2, 2, [[-1, 1], [-1, 7]])
     """
 
     radix: int = 32
@@ -195,14 +212,17 @@ class Torus(Topology):
 
     Messages cross the last dimension first, each the shorter way round (dimension order).
 
+    >>> grid = Torus(9, dims=(3, 3))
+    >>> grid.path(np.array([0]), np.array([5])).tolist()
+    [[3], [8]]
+    >>> grid.links, [cut.links for cut in grid.cuts(root=0)]
+    (36, [6, 6])
+
     Attributes:
         dims: ranks along each dimension; the last one's neighbours have adjacent numbers.
 
     Raises:
         ArgumentError: the dimensions do not multiply to the number of ranks.
-
-    >>> Torus(9, dims=(3, 3)).path(np.array([0]), np.array([5])).tolist()
-    [[3], [8]]
     """
 
     dims: tuple[int, ...] = ()
@@ -266,9 +286,15 @@ class Torus(Topology):
 class Dragonfly(Topology):
     """Groups of routers: all pairs of routers of a group are joined, and all pairs of groups.
 
-    Messages take the shortest way: to the router that has the link to the other group, over it,
-    and to the target's router (minimal routing; Kim, Dally, Scott and Abts 2008). The links to
+    A message takes the shortest way (minimal routing; Kim, Dally, Scott and Abts 2008): to the
+    router that has the link to the other group, over it, and to the target's router. The links to
     the other groups are dealt out to the routers of a group in turn.
+
+    >>> fly = Dragonfly(8, routers=2, ports=2)
+    >>> fly.path(np.array([0, 0]), np.array([2, 7])).tolist()
+    [[1, -1], [-1, 9], [-1, 5]]
+    >>> fly.width, fly.count, fly.links, len(list(fly.cuts(root=0))) > 0
+    (4, 2, 12, True)
 
     Attributes:
         routers: routers of a group.
@@ -276,10 +302,6 @@ class Dragonfly(Topology):
 
     Raises:
         ArgumentError: the ranks do not fill whole groups.
-
-    >>> fly = Dragonfly(8, routers=2, ports=2)
-    >>> fly.path(np.array([0, 0]), np.array([2, 7])).tolist()
-    [[1, -1], [-1, 9], [-1, 5]]
     """
 
     routers: int = 4

@@ -44,6 +44,17 @@ class Cut(NamedTuple):
 class Topology:
     """The base of all topologies; by itself, ranks that share no link.
 
+    >>> ports = Topology(4)
+    >>> print(ports), ports.links, ports.groups, ports.intra_node
+    Topology
+    (None, 0, ((0,), (1,), (2,), (3,)), None)
+    >>> ranks = np.array([0]), np.array([1])
+    >>> ports.path(*ranks).size, ports.is_intra_node(*ranks), list(ports.cuts(root=0))
+    (0, None, [])
+    >>> nodes = grouped(ports.groups)
+    >>> ports.permits(nodes), ports.divides_into(nodes)
+    (True, True)
+
     Attributes:
         size: number of ranks.
         hop: seconds for each inner link of a message's path.

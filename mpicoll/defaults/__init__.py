@@ -30,7 +30,11 @@ NAMES = ("mpich_default", "openmpi_default")
 
 
 def table(name: str) -> Library:
-    """Return the decision table of a library; `name` is one of `NAMES`."""
+    """Return the decision table of a library; `name` is one of `NAMES`.
+
+    >>> table("mpich_default").library.partition(" ")[0]
+    'MPICH'
+    """
     from mpicoll.defaults.tables import load  # most programs need no tables, and no msgspec
 
     return load(name.removesuffix("_default"))
@@ -51,6 +55,9 @@ def function(collective: str, *, has_counts: bool = False) -> str:
 
 def choose(name: str, collective: str, call: Call, *, has_counts: bool = False) -> Choice:
     """Return the algorithm that a library takes for a call.
+
+    >>> choose("mpich_default", "broadcast", Call(8, bytes=64)).schedule
+    'binomial'
 
     Args:
         name: one of `NAMES`.

@@ -13,6 +13,12 @@ Level = Literal["local", "across"]
 class Call:
     """A call as libraries see it when they decide; the same on all ranks.
 
+    >>> call = Call(ranks=6, bytes=64, nodes=3, largest=2)
+    >>> call.power_of_two, call.even, call.window, call.root_is_zero
+    (False, True, 4, True)
+    >>> call.several_nodes, call.one_per_node, call.part("local", limit=64).ranks
+    (True, False, 2)
+
     Attributes:
         bytes: of the vector, or of the row of one rank or pair; the mean of uneven rows.
         total: bytes of the vector, or of all rows.
@@ -86,6 +92,9 @@ class Call:
 
 class Choice(NamedTuple):
     """The algorithm that a library takes.
+
+    >>> Choice("MPIR_Bcast_intra_binomial", "binomial", "").schedule
+    'binomial'
 
     Attributes:
         name: as the library calls it, then what its code falls back to.

@@ -35,26 +35,35 @@ if TYPE_CHECKING:
 class Plan:
     """A collective bound to its arrays, to run many times.
 
-    Every rank runs its plans in the same order. ``run()`` blocks; ``start()`` returns a
-    request whose ``wait()`` completes it and whose ``test()`` advances it. Until one of them
-    says that it is complete, the plan neither runs nor starts again; after an error in the middle
+    Every rank runs its plans in the same order. ``run()`` blocks; ``start()`` returns a request
+    whose ``wait()`` completes it and whose ``test()`` advances it. The plan neither runs nor
+    starts again until one of them reports that the run is complete. After an error in the middle
     of a run it never does, and the other ranks of that run get RankLost. `free` (or leaving a
     ``with`` block, or dropping the plan) releases the library's requests.
+
+    >>> import mpicoll, numpy as np
+    >>> def program(c):
+    ...     with c.plan("allreduce", np.ones(2), algorithm="ring") as plan:
+    ...         plan.run()
+    ...         return plan.algorithm, plan.executor, plan.out
+    >>> mpicoll.threads(2)(program)[0]
+    ('ring', 'compiled', array([2., 2.]))
 
     Attributes:
         algorithm: the algorithm that runs, with its parameters.
         transport: how its messages travel.
         note: for a library's default, the library's own choice and how this one differs from it.
-        out: the array that holds the result after a run, None where this rank gets none.
-        program: its compiled program, where that runs on any arrays of its signature; else None.
+        out: the array that holds the result after a run, None if this rank gets none.
+        program: its compiled program, if that runs on any arrays of its signature; else None.
         executor: ``compiled``, or ``native``: the library's own call.
         method: of a native plan, the library's own method as its users write it, on the same
-            arrays; None where `run` is that.
-        run: run the collective once. RuntimeError where it is under way, freed or has failed: a
+            arrays; None if `run` is that.
+        run: run the collective once. RuntimeError if it is under way, freed or has failed: a
             function that raises replaces this attribute, so that a run need not check.
         fail: takes the error by which this rank has left a run.
-        log, call, row: of the flight recorder, what a run is there, and the one that was started.
-        run_on: of a native plan, runs it on arrays that are like its own; None where it must be
+        log, call, row: of the flight recorder: its file, the description of a run, and the row of
+            the started run.
+        run_on: of a native plan, runs it on arrays that are like its own; None if it must be
             bound to them.
         deadline: of a native plan, returns the seconds after which a started run is given up.
     """
@@ -89,7 +98,17 @@ class Plan:
         return facts_table("plan", facts)
 
     def start(self) -> Request:
-        """Begin to run the collective; two of the library's calls in a row run to their end.
+        """Begin to run the collective; return its request.
+
+        A composition of two calls of the library runs to its end.
+
+        >>> import mpicoll, numpy as np
+        >>> def program(c):
+        ...     with c.plan("allgather", np.full(1, c.rank)) as plan:
+        ...         plan.start().wait()
+        ...         return plan.out.ravel()
+        >>> mpicoll.threads(2)(program)[0]
+        array([0, 1])
 
         Raises:
             RuntimeError: it is under way or freed, or has failed.
@@ -127,6 +146,10 @@ class Plan:
 
     def free(self) -> None:
         """Release the library's requests and the memory; the plan cannot run afterwards.
+
+        >>> import mpicoll
+        >>> mpicoll.threads(2)(lambda c: c.plan("barrier").free())
+        [None, None]
 
         Raises:
             RuntimeError: it is under way.

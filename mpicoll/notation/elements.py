@@ -47,10 +47,15 @@ def itemsize(dtype: str) -> int:
 class ReduceOp:
     """An associative operator.
 
+    >>> import numpy as np
+    >>> user_op(np.maximum, commutative=True)
+    <ReduceOp maximum>
+
     Attributes:
         name: one of the predefined names, or the name of the user's function.
         kinds: the kinds of dtype it is defined on: b(ool), i(nteger), u(nsigned),
             f(loat), c(omplex).
+        commutative: whether the order of the operands is arbitrary.
         function: the user's ``function(left, right) -> array``, elementwise and associative.
     """
 
@@ -86,7 +91,18 @@ _KIND_NAMES = {
 
 
 def user_op(function: Callable[[Any, Any], Any], *, commutative: bool = False) -> ReduceOp:
-    """Make an operator of an elementwise associative ``function(left, right) -> array``."""
+    """Make an operator of an elementwise associative ``function(left, right) -> array``.
+
+    Both arguments and the result have the shape and dtype of the folded arrays.
+
+    >>> import mpicoll, numpy as np
+    >>> longest = mpicoll.user_op(np.maximum, commutative=True)
+    >>> mpicoll.threads(3)(lambda c: c.allreduce(np.full(2, c.rank), longest))[0]
+    array([2, 2])
+
+    Args:
+        commutative: whether the order of the operands is arbitrary, so that more algorithms fit.
+    """
     name = str(getattr(function, "__name__", "function"))
     return ReduceOp(name, "biufc", commutative, function)
 

@@ -21,7 +21,11 @@ Side = Literal["left", "right"]
 
 
 class Temp(NamedTuple):
-    """A scratch block, as large as `block`."""
+    """A scratch block, as large as `block`.
+
+    >>> print(Temp("received", 3))
+    received[3]
+    """
 
     name: str
     block: Block
@@ -34,7 +38,11 @@ class Temp(NamedTuple):
 @final
 @dataclass(slots=True, unsafe_hash=True)
 class Send:
-    """Send `blocks` to `peer`."""
+    """Send `blocks` to `peer`.
+
+    >>> print(Send(1, (0, 2)))
+    send(1, 0, 2)
+    """
 
     peer: int
     blocks: tuple[Block, ...]
@@ -46,7 +54,11 @@ class Send:
 @final
 @dataclass(slots=True, unsafe_hash=True)
 class Receive:
-    """Receive `blocks` from `peer`; with a `side`, fold them in, the peer's value on that side."""
+    """Receive `blocks` from `peer`; with a `side`, fold them in, the peer's value on that side.
+
+    >>> print(Receive(1, (0,)), Receive(1, (0,), "left"))
+    recv(1, 0) reduce_left(1, 0)
+    """
 
     peer: int
     blocks: tuple[Block, ...]
@@ -60,7 +72,11 @@ class Receive:
 @final
 @dataclass(slots=True, unsafe_hash=True)
 class Copy:
-    """Copy block `source` into block `target` after the round's messages."""
+    """Copy block `source` into block `target` after the round's messages.
+
+    >>> print(Copy(target=1, source=Temp("received", 1)))
+    copy(1, received[1])
+    """
 
     target: Block
     source: Block
@@ -72,7 +88,11 @@ class Copy:
 @final
 @dataclass(slots=True, unsafe_hash=True)
 class Fold:
-    """Fold block `source` into block `target`, the source's value on `side`."""
+    """Fold block `source` into block `target`, the source's value on `side`.
+
+    >>> print(Fold(target=1, source=0, side="right"))
+    fold_right(1, 0)
+    """
 
     target: Block
     source: Block
@@ -89,27 +109,47 @@ Schedule = Iterator[Op | Round]
 
 
 def send(peer: int, *blocks: Block) -> Send:
-    """Send blocks (or, without any, a signal) to a peer."""
+    """Send blocks (or, without any, a signal) to a peer.
+
+    >>> print(send(1, 0), send(2))
+    send(1, 0) send(2)
+    """
     return Send(peer, blocks)
 
 
 def recv(peer: int, *blocks: Block) -> Receive:
-    """Receive blocks (or a signal) from a peer, replacing their values."""
+    """Receive blocks (or a signal) from a peer, replacing their values.
+
+    >>> print(recv(1, 0, 2))
+    recv(1, 0, 2)
+    """
     return Receive(peer, blocks)
 
 
 def reduce(peer: int, *blocks: Block, side: Side = "left") -> Receive:
-    """Receive blocks and fold them into one's own, the peer's value on `side`."""
+    """Receive blocks and fold them into the rank's blocks, the peer's value on `side`.
+
+    >>> print(reduce(1, 0, side="right"))
+    reduce_right(1, 0)
+    """
     return Receive(peer, blocks, side)
 
 
 def copy(target: Block, source: Block) -> Copy:
-    """Copy a block locally."""
+    """Copy a block locally.
+
+    >>> print(copy(0, Temp("received", 0)))
+    copy(0, received[0])
+    """
     return Copy(target, source)
 
 
 def fold(target: Block, source: Block, side: Side = "left") -> Fold:
-    """Fold a local block into another one, the source's value on `side`."""
+    """Fold a local block into another one, the source's value on `side`.
+
+    >>> print(fold(0, Temp("received", 0)))
+    fold_left(0, received[0])
+    """
     return Fold(target, source, side)
 
 
@@ -125,12 +165,21 @@ def rounds(schedule: Iterable[Op | Round]) -> list[Round]:
 
 
 def then(*schedules: Iterable[Op | Round]) -> Schedule:
-    """Run schedules one after the other."""
+    """Run schedules one after the other.
+
+    >>> print(*then([send(1, 0)], [recv(1, 0)]))
+    send(1, 0) recv(1, 0)
+    """
     return chain.from_iterable(schedules)
 
 
 def merge_rounds(*schedules: Iterable[Op | Round]) -> Schedule:
-    """Merge schedules round by round: their i-th rounds become one."""
+    """Merge schedules round by round: their i-th rounds become one.
+
+    >>> for step in merge_rounds([send(1, 0)], [send(2, 0)]):
+    ...     print(*step)
+    send(1, 0) send(2, 0)
+    """
     for parts in zip_longest(*map(rounds, schedules), fillvalue=()):
         yield tuple(chain.from_iterable(parts))
 
@@ -162,7 +211,12 @@ def on(
     schedule: Iterable[Op | Round],
     block: Callable[[Block], Block] | None = None,
 ) -> Schedule:
-    """Run a schedule written for ranks 0..n-1 on those of `group`, renaming blocks by `block`."""
+    """Run a schedule written for ranks 0..n-1 on those of `group`, renaming blocks by `block`.
+
+    >>> for step in on([4, 6], [send(1, 0)]):
+    ...     print(*step)
+    send(6, 0)
+    """
     for step in rounds(schedule):
         yield tuple([_relabelled(op, group, block) for op in step])
 
@@ -212,7 +266,12 @@ def widened(op: Op, runs: Callable[[Block], Iterable[Block]]) -> Round:
 
 
 def around(root: int, size: int, schedule: Iterable[Op | Round]) -> Schedule:
-    """Run a schedule written for root 0 with rank i playing the part of rank i - root."""
+    """Run a schedule that is written for root 0: rank i plays the part of rank i - root.
+
+    >>> for step in around(2, 3, [send(1, 0)]):
+    ...     print(*step)
+    send(0, 0)
+    """
     ranks = range(size)
     return on((*ranks[root:], *ranks[:root]) if root else ranks, schedule)
 

@@ -24,11 +24,15 @@ class Threads:
     """Runs functions on ranks that are threads of this process.
 
     Called with a function, it gives each rank's `Collectives` to it, then the other arguments,
-    and returns a list of what it returns on each rank.
+    and returns a list of the results in rank order.
+
+    >>> ranks = threads(4, ranks_per_node=2)
+    >>> ranks(lambda c, factor: factor * c.rank, 10)
+    [0, 10, 20, 30]
 
     Attributes:
-        size: how many ranks there are.
-        ranks_per_node: how many of them share memory.
+        size: number of ranks.
+        ranks_per_node: number of ranks that share memory.
         deadline: seconds after which a rank that waits for another gives up.
     """
 
@@ -76,6 +80,9 @@ class Threads:
 
     def show(self, collective: str, *algorithms: str, root: int = 0) -> Any:
         """Return the animated page of algorithms on as many ranks; a notebook shows it inline.
+
+        >>> threads(4).show("allreduce", "ring").text.startswith("<!DOCTYPE html>")
+        True
 
         Args:
             algorithms: names, as of `mpicoll.algorithms`.

@@ -18,6 +18,11 @@ def describe_group(group: Any = None) -> str:
     name `torch.distributed.get_backend` returns. Nothing is sent, so any rank may ask alone. Before
     the first call of a group it is unknown whether its ranks share memory.
 
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> describe_group()
+    'gloo'
+    >>> dist.destroy_process_group()
+
     Args:
         group: by default the default group.
 

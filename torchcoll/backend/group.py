@@ -1,9 +1,9 @@
 """The process group: torch.distributed's calls, served by our schedules.
 
-torch's C++ reaches a group in Python only by the names that this class overrides; what it does not
-override goes to the library beneath: messages between two ranks, and whatever needs a name of its
-own. Other calls that are not ours, because of a device, a dtype or an operator, go there in their
-turn (`Group._forward`).
+torch's C++ reaches a group in Python only by the names that this class overrides. All other calls
+go to the library beneath: messages between two ranks, and calls that need a name of their own.
+Other calls that are not ours, because of a device, a dtype or an operator, go there in their turn
+(`Group._forward`).
 """
 
 from __future__ import annotations

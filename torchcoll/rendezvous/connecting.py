@@ -23,8 +23,9 @@ def connect(
     """Return the result of `connects`; raise on every rank where it fails on one.
 
     gloo waits for a rank that has failed until its own timeout, half an hour, and cannot be
-    interrupted: so it waits in a thread of its own, which such an error leaves behind. Or it finds
-    that rank's port open, and knows of nothing: so all ranks count those that have connected.
+    interrupted. It therefore waits in a separate thread, which such an error leaves behind. Or it
+    finds that rank's port open, and knows of nothing: so all ranks count those that have
+    connected.
 
     Args:
         name: of the group, which no other group of this store has.

@@ -56,6 +56,12 @@ def _documented(kind: type[MPI.Intracomm]) -> Any:
 class Comm(_Base):
     """An intracommunicator of mpi4py whose blocking collectives are ours.
 
+    >>> import numpy as np
+    >>> comm, out = Comm(MPI.COMM_SELF), np.empty(2)
+    >>> comm.Allreduce(np.ones(2), out)
+    >>> out, comm.allgather("text"), comm.Get_size()
+    (array([1., 1.]), ['text'], 1)
+
     Args:
         comm: whose handle it has, as with mpi4py's own classes: it is the same communicator, and
             freeing the one frees the other.
@@ -298,18 +304,33 @@ class Comm(_Base):
 
 @_documented
 class CartComm(Comm, MPI.Cartcomm):
-    """A communicator of mpi4py with a Cartesian topology, whose blocking collectives are ours."""
+    """A communicator of mpi4py with a Cartesian topology, whose blocking collectives are ours.
+
+    >>> grid = Comm(MPI.COMM_SELF).Create_cart([1, 1])
+    >>> type(grid).__name__, grid.dim
+    ('CartComm', 2)
+    """
 
     def Sub(self, remain_dims: Any) -> CartComm:
         return CartComm(super().Sub(remain_dims))
 
 
 class GraphComm(Comm, MPI.Graphcomm):
-    """A communicator of mpi4py with a graph as topology, whose blocking collectives are ours."""
+    """A communicator of mpi4py with a graph as topology, whose blocking collectives are ours.
+
+    >>> graph = Comm(MPI.COMM_SELF).Create_graph([1], [0])
+    >>> type(graph).__name__, graph.allreduce(1)
+    ('GraphComm', 1)
+    """
 
 
 class DistgraphComm(Comm, MPI.Distgraphcomm):
-    """The same with a distributed graph."""
+    """The same with a distributed graph.
+
+    >>> graph = Comm(MPI.COMM_SELF).Create_dist_graph_adjacent([], [])
+    >>> type(graph).__name__, graph.allreduce(1)
+    ('DistgraphComm', 1)
+    """
 
 
 def reduced(comm: MPI.Comm) -> Any:
