@@ -16,13 +16,10 @@ _PIPED_WIDTH = 160
 @click.command(cls=Command)
 @click.argument("collectives", nargs=-1)
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
-@click.option("--update", is_flag=True, help="Write the table into mpicoll/algorithms/README.md.")
-def main(collectives: tuple[str, ...], markdown: bool, update: bool) -> None:
+def main(collectives: tuple[str, ...], markdown: bool) -> None:
     """Print the algorithms of COLLECTIVES, by default of all."""
     names = tuple(collective(name).name for name in collectives) or tuple(COLLECTIVES)
-    if update:
-        table.update()
-    elif markdown:
+    if markdown:
         click.echo(table.markdown(names))
     else:
         for name in names:
