@@ -154,7 +154,7 @@ on_ranks=tests/on_ranks
 for n in "${counts[@]}"; do
     [ "$n" -le "$gpus" ] || share
     # One launch at a time: beside another of 4 ranks, a rank of each once ended by a segmentation
-    # fault (mpicoll/gpu/README.md).
+    # fault at a deadline.
     for backend in mpi4py torch; do
         # CuPy compiles about 100 kernels on a machine that has none in its cache.
         by_rank 120 arrays "$n" $backend $on_ranks/gpu

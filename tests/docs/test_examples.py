@@ -13,7 +13,7 @@ from launcher import ROOT, mpirun, python
 from pages import BLOCKS, DOCS, PAGES, Block, Folder, blocks_of, is_like, launches, may_fail
 
 NOT_RUN = {
-    "needs Slurm": 3, "needs a launcher": 1, "needs a running job": 1, "needs several hosts": 2,
+    "needs Slurm": 4, "needs a launcher": 1, "needs a running job": 1, "needs several hosts": 2,
     "needs the network": 2, "takes minutes": 5,
 }  # fmt: skip
 """The blocks that no test runs, by reason. A new one needs a reason that holds."""

@@ -1,4 +1,4 @@
-"""The ranks that are left of a group go on; the training loop of torchcoll's README does."""
+"""The ranks that are left of a group go on; the training loop of the documentation does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threading import Event
 import numpy as np
 import pytest
 from joining import by_hand
-from launcher import ROOT
+from pages import BLOCKS
 
 import mpicoll
 from mpicoll import Collectives, RankLost
@@ -28,8 +28,7 @@ PLANTED = """
 @pytest.mark.launches
 def test_a_training_loop_goes_on_without_a_rank(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    text = (ROOT / "torchcoll" / "README.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?c\.shrink\(\).*?)```", text, re.DOTALL)
+    (example,) = [block.text for block in BLOCKS if block.file_name == "training.py"]
     planted = example.replace("\n    step += 1\n", PLANTED.format(victim=VICTIM))
     assert planted != example
     script = tmp_path / "train.py"

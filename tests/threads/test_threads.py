@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -309,9 +308,3 @@ def test_a_message_that_does_not_fit_is_an_error_of_the_receiver(out: Any) -> No
     with pytest.raises(ArgumentError, match="3 elements of float64 were sent") as caught:
         mpicoll.threads(2)(talk)
     assert caught.value.__notes__ == ["on rank 1 of 2"]
-
-
-def test_the_example_of_the_package_runs() -> None:
-    text = (ROOT / "mpicoll" / "threads" / "README.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(block, "README.md", "exec"), {})
