@@ -19,7 +19,8 @@ from msgspec.structs import FieldInfo, fields
 
 from mpicoll.algorithms import table
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.records.lines import CaseRecord
+from mpicoll.records.description import Run
+from mpicoll.records.lines import CaseRecord, FirstWrong, SpeedupVsStrongest, Times
 from mpicoll.study.description import Description, Environment, Factors
 
 _PACKAGES = Path(__file__).parents[2]
@@ -128,7 +129,14 @@ def _study() -> str:
 
 
 def _case() -> str:
-    return _keys(CaseRecord)
+    structs: dict[str, type[Struct]] = {
+        "time_us, host_us": Times,
+        "speedup_vs_native, speedup_vs_other, speedup_vs_strongest": SpeedupVsStrongest,
+        "first_wrong": FirstWrong,
+        "run": Run,
+    }
+    parts = [f"## {title}\n\n{_keys(struct)}" for title, struct in structs.items()]
+    return "\n\n".join([_keys(CaseRecord), *parts])
 
 
 def _keys(struct: type[Struct]) -> str:
@@ -147,7 +155,10 @@ def _meanings(struct: type[Struct]) -> dict[str, str]:
     >>> _meanings(Description)["timeout"]
     'seconds after which a step of a launch counts as hung.'
     """
-    attributes = cleandoc(struct.__doc__ or "").partition("Attributes:\n")[2]
+    attributes = "".join(
+        cleandoc(base.__doc__ or "").partition("Attributes:\n")[2] + "\n"
+        for base in reversed(struct.__mro__)
+    )
     meanings = {}
     for entry in re.split(r"\n(?=    \w)", f"\n{attributes}"):
         names, _, meaning = " ".join(entry.split()).partition(": ")

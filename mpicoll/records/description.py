@@ -11,18 +11,27 @@ class Run(Struct, kw_only=True):
     """The part of a run's description that stands in each of its records.
 
     Attributes:
-        id: the same in all records of a run; `command`: the arguments.
-        transports: those of each backend; `libraries`: the library of each backend.
-        threads: the thread level that MPI has given, None without MPI.
-        executor: what ran schedules over host memory: ``compiled (avx512)``. Older records have
-            ``closures:`` and a reason where the extension was not built.
-        choice: the tables that `auto` reads, for each backend.
-        probe: what older versions measured for `auto`, for each backend.
-        hosts, cores: by rank; `quota`: the cores that a container allows; `load`: before the run.
-        oversubscribed: more ranks than cores.
-        gpu_transports: for each backend why a transport does not serve GPU arrays, "" if it does.
-        gpu_copy_GBps: bytes read and written a second by a copy within one GPU.
-        gpus: by rank, as ``GPU-`` and a UUID or as a PCI bus address.
+        id: the same in all records of a run.
+        started: time of the start.
+        command: arguments of the command.
+        seed: seed of the order of the measurements.
+        versions: version of each package.
+        libraries: library of each backend.
+        transports: transports of each backend.
+        threads: thread level that MPI has given; None without MPI.
+        executor: executor of schedules over host memory, such as ``compiled (avx512)``. Older
+            records have ``closures:`` and a reason if the extension was not built.
+        choice: tables that `auto` reads, for each backend.
+        probe: measurements of older versions for `auto`, for each backend.
+        hosts: host of each rank.
+        cores: cores that each rank may use.
+        quota: cores that a container allows.
+        load: load of the host of rank 0 before the run.
+        oversubscribed: whether there are more ranks than cores.
+        gpu_transports: for each backend the reason why a transport does not serve arrays on GPUs;
+            an empty text if it does.
+        gpu_copy_GBps: 10^9 bytes that a copy within one GPU reads and writes in a second.
+        gpus: GPU of each rank, as ``GPU-`` and a UUID or as a PCI bus address.
     """
 
     id: Name = ""

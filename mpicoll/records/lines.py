@@ -45,7 +45,14 @@ class RunRecord(_Line, kw_only=True):
 
 
 class Times(Struct):
-    """The distribution of the samples: the median with its interval, extremes, percentiles."""
+    """The distribution of the samples.
+
+    Attributes:
+        median: the median.
+        low, high: its 95 % interval; the extremes if there are too few samples.
+        mean, min, max: mean and extremes.
+        p95, p99: percentiles.
+    """
 
     median: Positive
     low: Positive
@@ -58,7 +65,13 @@ class Times(Struct):
 
 
 class Speedup(Struct):
-    """How many times as fast a case is as another, with the interval of that ratio."""
+    """How many times as fast a case is as another.
+
+    Attributes:
+        ratio: the ratio; above 1, the case is faster than the other.
+        low, high: 95 % interval of the ratio.
+        verdict: ``faster``, ``slower`` or ``tie``.
+    """
 
     ratio: Positive
     low: Positive
@@ -67,22 +80,35 @@ class Speedup(Struct):
 
 
 class SpeedupVsOther(Speedup):
-    """The same against the other backend; `against`: the backend and algorithm compared with.
+    """The same against the other backend, or against the algorithm that the library was forced to.
 
-    In a launch that forces the library's algorithms, against that of the library.
+    Attributes:
+        against: the other backend and algorithm.
     """
 
     against: Name
 
 
 class SpeedupVsStrongest(SpeedupVsOther):
-    """The same against the fastest native call of a cell, over all environments and algorithms."""
+    """The same against the fastest native call of a cell, over all environments and algorithms.
+
+    Attributes:
+        environment: the environment of that call.
+    """
 
     environment: Name | None
 
 
 class FirstWrong(Struct):
-    """The first wrong element of a result; `count`: how many that rank has."""
+    """The first wrong element of a result.
+
+    Attributes:
+        rank: the rank that has it.
+        count: number of wrong elements of that rank.
+        index: its index in the array.
+        expected, got: the right and the actual value.
+        array: the array: ``output`` or ``input``.
+    """
 
     rank: Count
     count: Count
@@ -96,32 +122,63 @@ class CaseRecord(_Line, kw_only=True):
     """The record of a case. `identity.FIELDS` identify it.
 
     Attributes:
-        algorithm: as asked for; `executed` and `transport`: what ran.
+        schema: version of the format.
+        kind: ``case``.
+        run: a part of the description of the run, below.
+        environment: environment of a study: an MPI, its thread level and variables.
+        launch: number of the launch among those of its configuration in a study.
+        collective: the collective.
+        algorithm: the requested algorithm.
         call: ``plan``; ``method``, as ``c.allreduce(x, out=y)``; ``method, new arrays``, with other
             arrays in every call. The method of ``native`` is the library's own.
-        executor: ``compiled``, or ``native``: the library's own call; once ``closures``, too.
-        note: where that is a library's default, its name there and how ours differs.
-        bytes_total: S as nccl-tests counts it; `bytes_per_rank`: one vector or one row.
+        executed: the algorithm that ran.
+        backend: ``mpi4py`` or ``torch``.
+        library: the library below the backend, with its version.
+        transport: the transport that carried the data.
+        executor: ``compiled``, or ``native`` for the library's own call; once also ``closures``.
+        note: of a library's default: its name there, and how the schedule here differs.
+        device: place of the arrays: ``cpu`` or ``cuda``.
+        dtype: dtype of the elements; None for a barrier.
+        op: operator of a reduction.
+        root: root of a rooted collective.
+        in_place: whether input and output share memory.
+        allocated: whether the arrays are from ``c.allocate()``.
+        ranks: number of ranks.
+        nodes: number of nodes.
+        bytes_total: bytes of the whole vector or of all rows, as nccl-tests counts them.
+        bytes_per_rank: bytes of one vector or one row.
         count: elements of one vector or one row.
-        samples_us: the times that count, in the order in which they were taken.
-        blocks: the number of each sample's block. Samples of one run and group in the same block
+        samples: number of samples that count.
+        samples_us: these samples, in the order in which they were taken.
+        blocks: number of the block of each sample. Samples of one run and group in the same block
             were taken moments apart. Older files, and cases of several launches, lack it.
-        undisturbed: none of them was late or preempted.
-        late_starts: samples in which a rank came late; `preempted`: or lost its core. They count
-            only where too few others do.
-        sync_error_us: the bound on the error of the ranks' clocks.
-        host_us: the same samples by the ranks' clocks, where events of a GPU timed them.
-        correct: None where nothing was checked; `wrong`: how many elements.
-        message: why the case was refused, or what was wrong with its result; a refused case has
-            None for all that was not measured.
-        best: surely the fastest of its group: nothing else leads (`measurement.leaders`).
-        environment: the name of the study's environment: an MPI, its thread level and variables.
-        launch: the number of the launch among those of its configuration in a study.
-        launches: of a record that sums up several launches, their number: its samples are the
-            medians of the launches, and its ratios are over launches.
-        spread_within, spread_between: half the distance of the quartiles over the median: of the
-            samples of a launch (the median over launches), and of the medians of the launches.
-        speedup_vs_strongest: against the strongest native of its cell.
+        undisturbed: whether no sample was late or preempted.
+        calls_per_sample: number of calls in a sample; a sample is the time of one call.
+        timing: ``together``: samples start at a common deadline; ``loop``: as ranks arrive.
+        late_starts: samples in which a rank came late. They count only if too few others do.
+        late_share: share of late samples among all samples that were taken.
+        preempted: samples in which a rank lost its core. They count only if too few others do.
+        worst_late_us: the longest delay of a rank at the start of a sample.
+        sync_error_us: bound on the error of the ranks' clocks.
+        slowest_rank: the rank that was most often the slowest.
+        time_us: distribution of the samples.
+        host_us: the same samples by the ranks' clocks, if events of a GPU timed them.
+        algbw_GBps: `bytes_total` over the median time.
+        busbw_GBps: `algbw_GBps` times the factor of nccl-tests; None on one rank.
+        speedup_vs_native: ratio to ``native`` on the same backend.
+        speedup_vs_other: ratio to the other backend.
+        correct: whether the result was right; None if nothing was checked.
+        wrong: number of wrong elements on all ranks.
+        first_wrong: the first wrong element.
+        message: the reason of a refused case, or what was wrong with its result. A refused case
+            has None for all measured values.
+        best: whether the case is surely the fastest of its group: nothing else leads.
+        launches: number of launches, in a record that sums them up. Its samples are the medians of
+            the launches, and its ratios are over launches.
+        spread_within: half the distance of the quartiles over the median, of the samples of a
+            launch (the median over launches).
+        spread_between: the same of the medians of the launches.
+        speedup_vs_strongest: ratio to the fastest native call of all environments.
     """
 
     schema: int = SCHEMA

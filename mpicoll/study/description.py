@@ -46,6 +46,7 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
     """An MPI and its launcher, and how they run.
 
     Attributes:
+        name: the name in records and findings: letters, digits, ``.``, ``_`` and ``-``.
         venv: folder of a virtual environment.
         python: path of an interpreter, by default the one that runs the study.
         modules: environment modules to load first.
@@ -86,10 +87,17 @@ class Factors(Struct, kw_only=True, forbid_unknown_fields=True):
     """The factors of a study; every combination is measured.
 
     Attributes:
+        collectives: the collectives.
         sizes: total bytes, as nccl-tests counts them.
-        algorithms: schedules beside the native call, by default those of `planning.py`. A launch
-            runs those that its collectives and backends have.
-        transports: of the schedules; by default the fastest that reaches a rank.
+        ranks: numbers of ranks.
+        ranks_per_node: numbers of ranks on each node. The launcher places the ranks if the hosts
+            are known; otherwise so many ranks of this machine form a node.
+        dtypes: the dtypes of the elements.
+        operators: the operators of reductions.
+        algorithms: schedules beside the native call; by default ``auto`` and a few for each
+            collective. A launch runs those that its collectives and backends have.
+        transports: transports of the schedules; by default the fastest that reaches a rank.
+        calls: kinds of calls: ``plans``, ``methods``, or ``both``.
         pairs: also measure pairs of ranks, for the prices of the cost model.
     """
 
@@ -131,11 +139,14 @@ class Description(Struct, kw_only=True, forbid_unknown_fields=True):
     """A study.
 
     Attributes:
+        seed: seed of the order of the launches.
         launches: approximate number for each configuration: fewer if the verdicts are clear, more
-            if they are not (`min_launches` and `max_launches`).
-        minutes: no launch begins later; None: no limit.
-        seconds: measuring time of a launch; None: as much as fits into `minutes`, else 5.
+            if they are not.
+        minutes: minutes after which no launch begins; by default there is no limit.
+        seconds: measuring time of a launch; by default as much as fits into `minutes`, else 5.
         timeout: seconds after which a step of a launch counts as hung.
+        environments: the MPIs, below; by default those of this machine.
+        factors: the factors, below.
     """
 
     seed: Annotated[int, Meta(ge=0, le=1 << 62)] = 0

@@ -84,6 +84,12 @@ def test_generated_keys_have_the_names_of_the_file() -> None:
     assert "| ``time_us`` | Times | required |" in fill(page("reference/records.md"))
 
 
+@pytest.mark.parametrize("name", ["study_toml", "records"])
+def test_every_generated_key_has_a_meaning(name: str) -> None:
+    rows = re.findall(r"^\| ``.*", fill(page(f"reference/{name}.md")), re.M)
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
 # -- sentences ----------------------------------------------------------------------------
 
 
