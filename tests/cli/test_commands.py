@@ -139,7 +139,7 @@ def test_the_script_answers_a_shell(script: str) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_documentation_has_the_line_of_each_shell(shell: str) -> None:
-    documented = (ROOT / "mpicoll" / "cli" / "README.md").read_text()
+    documented = (ROOT / "mpicoll" / "docs" / "reference" / "command_line.md").read_text()
     assert f"_MPICOLL_COMPLETE={shell}_source mpicoll" in documented
 
 

@@ -20,7 +20,7 @@ from mpicoll.records.reading import load, only
 pyarrow = pytest.importorskip("pyarrow")
 FILE = Path(__file__).parent / "files" / "bench_1.jsonl"
 PAIRS = FILE.with_name("pairs.jsonl")
-README = ROOT / "mpicoll" / "records" / "README.md"
+PAGE = ROOT / "mpicoll" / "docs" / "howto" / "figures_for_a_paper.md"
 
 
 def cases() -> list[CaseRecord]:
@@ -116,7 +116,7 @@ def test_the_example_draws_the_figure(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     save(cases(), Path("records.parquet"), ".parquet")
-    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, object] = {}
     exec(block, names)
     curves = names["curves"]
