@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import stat
 from pathlib import Path
 
 import pytest
-from launcher import ROOT, python, ranks
+from launcher import python, ranks
 
 from mpicoll.study.instruments import Launch, cells, table
 from mpicoll.study.osu_and_imb import IMB, OSU, imb_times, osu_commands, osu_times
@@ -108,16 +107,3 @@ def test_a_program_that_fails_is_an_error_with_its_words(tmp_path: Path) -> None
     )  # fmt: skip
     assert result.returncode == 2 and "no such benchmark" in result.stdout, result.stdout
     assert "Traceback" not in result.stdout
-
-
-def test_every_cell_beyond_ten_percent_has_its_reason() -> None:
-    """In the documentation's tables: a letter of the table of reasons."""
-    text = (ROOT / "mpicoll" / "study" / "instruments.md").read_text()
-    head, tables = text.split("## Tables\n")
-    reasons = re.findall(r"^\| (\w) \|", head, re.MULTILINE)
-    bold = re.findall(r"\*\*[\d.]+\*\*([^|]*)", tables)
-    assert {letter.strip() for letter in bold} == set(reasons)
-    for part in tables.split("launches of each: ")[1:]:
-        within, of, alike = map(int, re.findall(r"(\d+) (?!%)", part.split(" timed")[0])[:3])
-        shown = [table.count("**") // 2 for table in part.split("launches")[0].split("Timed as")]
-        assert shown == [of - within, of - alike]
