@@ -135,7 +135,7 @@ def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: P
 @pytest.mark.launches
 @needs_mpi
 def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
-    """Four times as long is found where there are samples; the README has the figures for 5 %."""
+    """Four times as long is found where there are samples; `trust` counts those of 5 %."""
     result = ranks(2, "-m", "mpicoll.bench.twins", "--comparisons", "5", "--each", "1", "--delay",
                  "300", merged=False)  # fmt: skip
     assert result.returncode == 0, result.stdout
