@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Shared by all batch scripts: the site's setup, launcher, binding, and the end at the time limit.
 #
-# README.md describes the variables, to be set in the environment of sbatch:
+# mpicoll/docs/howto/study_on_slurm.md describes the variables, to be set in the environment of sbatch:
 #   MPICOLL_SETUP MPICOLL_MODULES MPICOLL_VENV MPICOLL_LAUNCHER MPICOLL_BIND MPICOLL_RESUME
 #   MPICOLL_REQUEUE MPICOLL_JOBS
 #
