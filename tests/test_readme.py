@@ -105,6 +105,12 @@ def test_named_commands_exist_and_take_their_flags(document: Path) -> None:
             assert flags <= accepted(module), f"{module} has no {flags - accepted(module)}"
 
 
+def test_the_front_page_of_the_package_links_every_folder_with_a_readme() -> None:
+    text = (ROOT / "mpicoll" / "README.md").read_text()
+    readmes = [f"{path.parent.name}/README.md" for path in (ROOT / "mpicoll").glob("*/README.md")]
+    assert [name for name in readmes if f"]({name})" not in text] == []
+
+
 def test_a_broken_document_is_noticed() -> None:
     assert not exists("mpicoll/nowhere.py", ROOT)
     assert not exists("nowhere.py", ROOT)
