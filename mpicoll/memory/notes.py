@@ -20,6 +20,9 @@ _NOTE = 4 * LINE
 GROUP = -1
 _COUNT, _AWAITED_RANK, _EXITED, _SLEEPERS = 0, 1, 2, 3
 _OPERATION, _LENGTH, _ROOT, _TEXT = 0, 1, 2, 3
+LEFT = "which has left it: "
+_QUOTED = f"{LEFT}{RankLost.__name__}: "
+"""Before the text of another rank's error, which may quote that of a third one."""
 _NOBODY = 0
 """Instead of a rank, which counts from 1 here."""
 
@@ -64,7 +67,7 @@ class Notes:
 
     def why(self, rank: int, operation: int) -> str:
         text = self.read(rank, operation)
-        return text and f"which has left it: {text}"
+        return text and f"{LEFT}{text}"
 
     def read(self, rank: int, operation: int) -> str:
         """Return a rank's last statement about an operation; empty where there is none."""
@@ -157,6 +160,6 @@ def withdrawn(memory: SharedMemory, operation: int, label: str, peer: int) -> Ra
 
 
 def described(error: BaseException) -> str:
-    """Return an error's type and text."""
-    text = error.reason if isinstance(error, RankLost) else str(error)
+    """Return an error's type and text; the first of a chain of RankLost, as notes are short."""
+    text = error.reason.rpartition(_QUOTED)[2] if isinstance(error, RankLost) else str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

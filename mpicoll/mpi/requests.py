@@ -202,21 +202,17 @@ class Waits:
         return self.peers.lost(self.stage, ranks, f"of which MPI says: {error}")
 
 
-def completed(
-    request: MPI.Request, peers: Peers, stage: Stage, *written: object,
-    missing: Missing | None = None,
-) -> None:  # fmt: skip
+def completed(request: MPI.Request, peers: Peers, stage: Stage, *written: object) -> None:
     """Wait for a collective, whose missing ranks have to be asked for.
 
     Args:
-        missing: returns those that it may wait for; by default any of the group.
         written: what MPI writes to until it is complete, perhaps long after this rank has given it
             up: mpi4py 4.1.2 keeps neither a bytearray nor the communicator that Idup makes.
 
     Raises:
         RankLost: some rank did not come within the deadline.
     """
-    waits = Waits(peers, stage, missing or AllRanks(peers, peers.is_behind))
+    waits = Waits(peers, stage, AllRanks(peers, peers.is_behind))
     try:
         waits.wait(request.Test)
     except BaseException:

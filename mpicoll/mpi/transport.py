@@ -54,7 +54,6 @@ from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.calls import Calls
 from mpicoll.peers.known import Peers
-from mpicoll.peers.search import Missing
 from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.peers.watch import GRACE, guarded
 from mpicoll.text.encoding import decode_alike, encode_for
@@ -75,14 +74,10 @@ class MpiTransport(MpiMessages):
     Args:
         parent: the group that this one is split from.
         deadline: in seconds; by default that of the parent or the environment.
-
-    Attributes:
-        node_comm: of the ranks of this node, where ranks exchange items on their node alone.
     """
 
     backend = "mpi4py"
     matches_by_order = False
-    node_comm = MPI.COMM_NULL
 
     def __init__(
         self, comm: MPI.Comm, parent: MpiTransport | None = None, deadline: float | None = None
@@ -216,25 +211,19 @@ class MpiTransport(MpiMessages):
             return exchange(self.users_comm, item, kind, self.peers)
 
     def exchange_on_nodes(self) -> None:
-        """Exchange items on each node alone from now on; collective.
+        """Exchange items on each node alone from now on; collective on each.
 
-        Ranks that make the same plans in the same calls need nothing from other nodes for them.
+        Ranks that make the same plans in the same calls need nothing from other nodes for them. The
+        ranks of a node share memory, or each is alone there.
         """
-        node = next(ranks for ranks in self.nodes if self.rank in ranks)
-        split = partial(self.users_comm.Split, node[0], self.rank)
-        self.node_comm = within(self.peers, str(_MAKING), split)
-        other_ranks = [rank for rank in node if rank != self.rank]
 
-        def exchange(item: Any, kind: Any = Any) -> list[Any]:
-            """Return the item of each rank of the node, this rank's for ranks of other nodes."""
-            data = encode_for(kind, item)
-            parts = _gathered(self.node_comm, data, self.peers, lambda: other_ranks)
-            items = dict(zip(node, decode_alike(parts, kind), strict=True))
-            return [items.get(rank, item) for rank in range(self.size)]
+        def repeat(item: Any, kind: Any = Any) -> list[Any]:
+            return [item] * self.size
 
-        self.exchange = exchange  # type: ignore[method-assign]
-        if self.shared is not None:
-            self.shared.exchange_by(exchange)
+        shared = self.shared
+        self.exchange = (  # type: ignore[method-assign]
+            repeat if shared is None else shared.exchange_on_node()
+        )
 
     def agree(self, digest: int) -> bool:
         return all(number == digest for number in self.exchange(digest, int))
@@ -347,7 +336,7 @@ class MpiTransport(MpiMessages):
             # Its messages may be under way for ever, and must reach no group made later, to which
             # MPI would give the context of a communicator that is freed.
             return
-        for comm in (self.natives_comm, self.plans_comm, self.users_comm, self.node_comm):
+        for comm in (self.natives_comm, self.plans_comm, self.users_comm):
             if comm != MPI.COMM_NULL:
                 comm.Free()
 
@@ -372,20 +361,14 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
     return decode_alike([part[_NUMBER:] for part in parts], kind)
 
 
-def _gathered(
-    comm: MPI.Comm, data: bytes, peers: Peers, missing: Missing | None = None
-) -> list[bytes]:
-    """Return the bytes of every rank of a communicator, in rank order.
-
-    Args:
-        missing: as `completed` takes it.
-    """
+def _gathered(comm: MPI.Comm, data: bytes, peers: Peers) -> list[bytes]:
+    """Return the bytes of every rank of a communicator, in rank order."""
     lengths, stage = np.empty(comm.size, np.int64), Stage(agreeing())
     request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
-    completed(request, peers, stage, lengths, missing=missing)
+    completed(request, peers, stage, lengths)
     received = bytearray(int(lengths.sum()))
     request = peers.inside(comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
-    completed(request, peers, stage, data, received, lengths, missing=missing)
+    completed(request, peers, stage, data, received, lengths)
     ends = np.cumsum(lengths)
     return [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
 

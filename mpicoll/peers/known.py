@@ -13,7 +13,7 @@ from mpicoll.engine.extension import _compiled
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.machine import forks
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
-from mpicoll.memory.notes import GROUP, described
+from mpicoll.memory.notes import GROUP, LEFT, described
 from mpicoll.memory.segments import MappedMemory
 from mpicoll.memory.waiting import HasDeadline, default_deadline
 from mpicoll.peers.calls import Calls, CallState, OtherCall
@@ -407,5 +407,5 @@ def _state_from_answer(peer: int, answer: Answer | str) -> State:
         return State(answer, answer == ENDED, peer if answer else None)
     if answer.left:
         root = peer if answer.lost is None else answer.lost
-        return State(f"which has left it: {answer.left}", True, root)
+        return State(f"{LEFT}{answer.left}", True, root)
     return State(awaited_rank=answer.awaits)

@@ -14,6 +14,7 @@ import pytest
 from run_collective import compare, device
 
 from mpicoll import Collectives, RankLost
+from mpicoll.memory.notes import described
 
 pytestmark = pytest.mark.ranks(2, 3)
 COUNT, SOON = 100, 40
@@ -236,3 +237,11 @@ def test_the_error_of_an_agreement_names_the_collective(c: Collectives, calls_be
             with pytest.raises(RankLost, match=r"alltoall.*: rank 0 waits for rank 1"):
                 part.alltoall(device(c, np.ones((c.size, 3)), "float64"))
         c.barrier()
+
+
+def test_an_error_that_quotes_others_is_told_by_the_first() -> None:
+    """Notes are short, and each rank of a chain would add its own words."""
+    first = "b: rank 2 waits for rank 1, which has left it: ZeroDivisionError: x"
+    error = RankLost(f"c: rank 3 waits for rank 2, which has left it: RankLost: {first}")
+    assert described(error) == f"RankLost: {first}"
+    assert described(ZeroDivisionError("x")) == "ZeroDivisionError: x"

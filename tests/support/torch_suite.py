@@ -2,6 +2,8 @@
 
 ``python tests/support/torch_suite.py --ranks 2 [--tests all_reduce] [--columns gloo,ours,mpi]``
 
+With ``--hosts 2`` the ranks of ``gloo``, ``ours`` and ``as_mpi`` are on emulated hosts.
+
 The suite is `torch.testing._internal.distributed.distributed_test`, which the wheel has; it needs
 `expecttest`. Columns: ``gloo`` is stock; ``ours`` has our groups in place of gloo's; ``as_mpi`` has
 them, too, but tells the suite that it runs over MPI, for which it runs other tests; ``mpi`` does
@@ -19,13 +21,15 @@ import sys
 import tempfile
 import time
 import traceback
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from select import select
 from typing import Any
 
 from launcher import free_port
+
+from mpicoll.hosts.emulation import Hosts
 
 COLUMNS = ("gloo", "ours", "as_mpi", "mpi")
 SECONDS = 100.0
@@ -34,6 +38,8 @@ REASONS = {
     "test_all_to_all": "gloo has no lists of unequal tensors: we do",
 }
 """Why a test has another outcome over ours, by what its name begins with."""
+HOSTS: list[Hosts] = []
+"""The emulated hosts of the ranks, if any."""
 OK, SKIPPED, FAILED, HUNG = "ok", "skipped", "failed", "hung"
 _WORST = (HUNG, FAILED, OK, SKIPPED)
 
@@ -164,6 +170,8 @@ def run_rank(case: Any, name: str, rank: int, file: str, pipe: Any) -> None:
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
     try:
+        for hosts in HOSTS:
+            hosts.enter(rank * hosts.count // int(os.environ["WORLD_SIZE"]))
         case._run(rank, name, file, pipe)
     except SystemExit as end:
         code = int(end.code or 0)
@@ -206,15 +214,19 @@ def outcome_of(code: int | None) -> str:
 # -- all columns -----------------------------------------------------------------------------------
 
 
-def start(column: str, ranks: int, wanted: str, after: str, output: Path) -> subprocess.Popen[str]:
+def start(column: str, options: argparse.Namespace, after: str) -> subprocess.Popen[str]:
     """Start a process that runs a column, or what is left of it after a test."""
+    ranks, output = options.ranks, options.output
     environment = {
         **os.environ, "WORLD_SIZE": str(ranks), "BACKEND": "mpi" if "mpi" in column else "gloo",
         "TEMP_DIR": tempfile.mkdtemp(), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
         "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()),
         "SUITE_LOG": str(output / f"{column}.log"),
+        **(HOSTS[0].environment() if HOSTS else {}),
     }  # fmt: skip
-    command = [sys.executable, __file__, "--column", column, "--tests", wanted, "--after", after]
+    command = [sys.executable, __file__, "--column", column, "--tests", options.tests,
+               "--after", after]  # fmt: skip
+    command += ["--hosts", str(HOSTS[0].count), "--prefix", HOSTS[0].prefix] if HOSTS else []
     if column == "mpi":
         command = ["mpirun", "-n", str(ranks), *command]
     with open(output / f"{column}.log", "a") as log:
@@ -223,12 +235,12 @@ def start(column: str, ranks: int, wanted: str, after: str, output: Path) -> sub
         )
 
 
-def outcomes_of(column: str, ranks: int, wanted: str, output: Path) -> dict[str, list[str]]:
+def outcomes_of(column: str, options: argparse.Namespace) -> dict[str, list[str]]:
     """Return the outcome of every test of a column, and why."""
     found: dict[str, list[str]] = {}
     while True:
         before = max(found, default="")
-        process = start(column, ranks, wanted, before, output)
+        process = start(column, options, before)
         assert process.stdout is not None
         while select([process.stdout], [], [], 2 * SECONDS)[0]:
             line = process.stdout.readline()
@@ -245,19 +257,31 @@ def outcomes_of(column: str, ranks: int, wanted: str, output: Path) -> dict[str,
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--hosts", type=int, default=0, help="emulated hosts")
     parser.add_argument("--tests", default="", help="a regular expression")
     parser.add_argument("--columns", default="gloo,ours")
+    parser.add_argument("--prefix", help=argparse.SUPPRESS)
     parser.add_argument("--column", help=argparse.SUPPRESS)
     parser.add_argument("--after", default="", help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, default=Path(tempfile.gettempdir()))
     options = parser.parse_args()
+    if options.hosts:
+        HOSTS.append(Hosts(options.hosts))
     if options.column:
+        if HOSTS:
+            HOSTS[0].prefix = options.prefix
         run_column(options.column, options.tests, options.after)
         return 0
+    with HOSTS[0] if HOSTS else nullcontext():
+        return run_columns(options)
+
+
+def run_columns(options: argparse.Namespace) -> int:
+    """Run and compare the columns; return whether ours does worse."""
     columns = options.columns.split(",")
     found: dict[str, dict[str, list[str]]] = {}
     for column in columns:
-        found[column] = outcomes_of(column, options.ranks, options.tests, options.output)
+        found[column] = outcomes_of(column, options)
         (options.output / f"{column}-{options.ranks}.json").write_text(json.dumps(found[column]))
     return report(found, columns)
 

@@ -202,13 +202,16 @@ class NodesDispatcher(Dispatcher):
     def _is_open(self) -> bool:
         """Whether there is a transport, which is made now if there is none; collective."""
         if self.transport is None and self.is_admitted:
-            self.is_admitted = self.admit(self)
-            if self.is_admitted:
+            if self.admit(self):
                 self._open()
+            self.is_admitted = self.transport is not None
         return self.transport is not None
 
     def _open(self) -> None:
         transport = MpiTransport(self.comm, deadline=mpi_deadline())
+        if transport.shared is None and max(map(len, transport.nodes)) > 1:
+            transport.close()
+            return
         self.planner = Planner(transport, Routes(transport), self.chooser)
         self.chooser.transport = transport
         transport.exchange_on_nodes()
