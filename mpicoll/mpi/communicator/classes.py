@@ -59,8 +59,8 @@ class Comm(_Base):
     >>> import numpy as np
     >>> comm, out = Comm(MPI.COMM_SELF), np.empty(2)
     >>> comm.Allreduce(np.ones(2), out)
-    >>> out, comm.allgather("text"), comm.Get_size()
-    (array([1., 1.]), ['text'], 1)
+    >>> out, comm.scan(3), comm.Get_size()
+    (array([1., 1.]), 3, 1)
 
     Args:
         comm: whose handle it has, as with mpi4py's own classes: it is the same communicator, and
