@@ -7,18 +7,20 @@ the calls that the flight recorder has kept, the last ones of each rank.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mpicoll.flight.counters import Link
 from mpicoll.flight.layout import Outcome, State
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.records import Group
 from mpicoll.text.files import write_whole
 from mpicoll.verdict.clocks import align
+from mpicoll.verdict.links import hosts_by_address
 from mpicoll.verdict.matching import match
 from mpicoll.verdict.waits import waits
 
-_NANO = 1e9
+_NANO, _MICRO = 1e9, 1e6
 _METRICS = {
     "mpicoll_up": ("gauge", "1 if the process of the rank runs on this host, else 0."),
     "mpicoll_rank_failed": ("gauge", "1 if the rank has ended by an error, else 0."),
@@ -38,6 +40,15 @@ _METRICS = {
         "counter", "Time that the thread was ready to run and had no core."),
     "mpicoll_thread_preemptions_total": ("counter", "Involuntary context switches of the thread."),
     "mpicoll_thread_major_page_faults_total": ("counter", "Major page faults of the thread."),
+    "mpicoll_tcp_bytes_acked_total": ("counter", "Bytes that the peer has acknowledged."),
+    "mpicoll_tcp_retransmitted_segments_total": (
+        "counter", "Segments that the rank has sent again."),
+    "mpicoll_tcp_busy_seconds_total": (
+        "counter", "Time with data to send for which the peer had room."),
+    "mpicoll_tcp_rtt_seconds": ("gauge", "Round-trip time of the connection, smoothed."),
+    "mpicoll_tcp_min_rtt_seconds": ("gauge", "Least round-trip time of the connection."),
+    "mpicoll_tcp_delivery_rate_bytes_per_second": (
+        "gauge", "Rate at which the peer has lately acknowledged data."),
 }  # fmt: skip
 """Type and help of each metric."""
 
@@ -92,6 +103,7 @@ def write(path: Path, dumps: Sequence[Dump]) -> None:
 def metrics(dumps: Sequence[Dump]) -> Metrics:
     """Return the metrics of all ranks, in seconds and calls."""
     aligned = align(dumps).dumps
+    host_of = hosts_by_address(dumps)
     result = Metrics()
     for dump in aligned:
         labels = _labels_of(dump)
@@ -100,6 +112,7 @@ def metrics(dumps: Sequence[Dump]) -> Metrics:
         _add_calls(result, dump, labels)
         _add_kinds(result, dump, labels)
         _add_samples(result, dump, labels)
+        _add_links(result, dump, labels, host_of)
     _add_waits(result, aligned)
     return result
 
@@ -163,3 +176,39 @@ def _add_samples(result: Metrics, dump: Dump, labels: dict[str, object]) -> None
         }  # fmt: skip
         for name, value in values.items():
             result.add(f"mpicoll_thread_{name}_total", value, **labels, thread=sample.thread)
+
+
+def _add_links(
+    result: Metrics, dump: Dump, labels: dict[str, object], host_of: Mapping[str, str]
+) -> None:
+    """Add the last reading of each connection.
+
+    Args:
+        host_of: the host of each address.
+    """
+    for link in {link.connection: link for link in dump.links}.values():
+        ends = {
+            "peer_host": host_of.get(link.peer, link.peer),
+            "local": _endpoint(link.local, link.local_port),
+            "peer": _endpoint(link.peer, link.peer_port),
+        }
+        for name, value in _tcp_values(link).items():
+            result.add(f"mpicoll_tcp_{name}", value, **labels, **ends)
+
+
+def _tcp_values(link: Link) -> dict[str, float]:
+    return {
+        "bytes_acked_total": link.sent, "retransmitted_segments_total": link.retransmitted,
+        "busy_seconds_total": link.busy / _MICRO, "rtt_seconds": link.rtt / _MICRO,
+        "min_rtt_seconds": link.rtt_min / _MICRO,
+        "delivery_rate_bytes_per_second": link.rate,
+    }  # fmt: skip
+
+
+def _endpoint(address: str, port: int) -> str:
+    """Return one end of a connection.
+
+    >>> _endpoint("10.0.0.7", 4000), _endpoint("fe80::1", 4000)
+    ('10.0.0.7:4000', '[fe80::1]:4000')
+    """
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

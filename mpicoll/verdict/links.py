@@ -21,7 +21,7 @@ _FEWEST_BYTES, _FEWEST_PAIRS = 1 << 20, 3
 
 
 class Pair(NamedTuple):
-    """The traffic from one host to anaddend.
+    """The traffic from one host to another.
 
     Attributes:
         sent: bytes, and `busy` the microseconds in which there were data to send.
@@ -49,9 +49,14 @@ class Pair(NamedTuple):
         )
 
 
+def hosts_by_address(dumps: Sequence[Dump]) -> dict[str, str]:
+    """Return the name of the host of each address."""
+    return {address: dump.process.host for dump in dumps for address in dump.process.addresses}
+
+
 def traffic(dumps: Sequence[Dump]) -> dict[tuple[str, str], Pair]:
     """Return the traffic between each two hosts, by sender and receiver."""
-    host_of = {address: dump.process.host for dump in dumps for address in dump.process.addresses}
+    host_of = hosts_by_address(dumps)
     pairs: dict[tuple[str, str], Pair] = {}
     for dump in dumps:
         connections: dict[tuple[str, int, str, int], list[Link]] = {}

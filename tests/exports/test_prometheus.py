@@ -5,23 +5,36 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from synthetic_job import dump, lockstep
 
 from mpicoll.exports.prometheus import metrics, write
-from mpicoll.flight.counters import Sample
+from mpicoll.flight.counters import Link, Sample
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump
 from mpicoll.flight.records import Location
 
-SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} ([-+.e\d]+)')
+SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} ([-+.e\d]+)')
 
 
 def job() -> list[Dump]:
     rows = lockstep([[0, 0, 4], [0, 2, 0]])
     rows[2][1] = rows[2][1]._replace(end=0, outcome=Outcome.UNDER_WAY)
     samples = [Sample(1, 7, 5_000_000_000, 250_000_000, 3, 1, 0, 0)]
-    return [dump(rank, rows[rank], size=3)._replace(samples=samples) for rank in range(3)]
+    dumps = [dump(rank, rows[rank], size=3)._replace(samples=samples) for rank in range(3)]
+    dumps[2] = dumps[2]._replace(links=[reading(1, 1000), reading(2, 4000)])
+    return [with_address(dump) for dump in dumps]
+
+
+def reading(at: int, sent: int) -> Link:
+    """Return a reading of the connection from rank 2 to another host of the job."""
+    return Link(at, "10.0.0.2", 2000, "10.0.0.1", 1000, sent, 500_000, 8_000_000, 3, 120, 80)
+
+
+def with_address(dump: Dump) -> Dump:
+    process = msgspec.structs.replace(dump.process, addresses=(f"10.0.0.{dump.rank}",))
+    return dump._replace(process=process)
 
 
 def values(text: str) -> dict[str, dict[str, float]]:
@@ -44,6 +57,7 @@ def values(text: str) -> dict[str, dict[str, float]]:
 
 
 RANK_2 = 'run="job",rank="2",host="host0"'
+CONNECTION = 'peer_host="host0",local="10.0.0.2:2000",peer="10.0.0.1:1000"'
 KIND = 'group="world",collective="allreduce",location="train.py:40"'
 
 
@@ -60,6 +74,12 @@ KIND = 'group="world",collective="allreduce",location="train.py:40"'
         ("thread_running_seconds_total", f'{RANK_2},thread="7"', 5),
         ("thread_queued_seconds_total", f'{RANK_2},thread="7"', 0.25),
         ("thread_preemptions_total", f'{RANK_2},thread="7"', 3),
+        ("tcp_bytes_acked_total", f"{RANK_2},{CONNECTION}", 4000),
+        ("tcp_retransmitted_segments_total", f"{RANK_2},{CONNECTION}", 3),
+        ("tcp_busy_seconds_total", f"{RANK_2},{CONNECTION}", 0.5),
+        ("tcp_rtt_seconds", f"{RANK_2},{CONNECTION}", 0.00012),
+        ("tcp_min_rtt_seconds", f"{RANK_2},{CONNECTION}", 0.00008),
+        ("tcp_delivery_rate_bytes_per_second", f"{RANK_2},{CONNECTION}", 8_000_000),
     ],
 )  # fmt: skip
 def test_values(metric: str, labels: str, value: float) -> None:
@@ -82,4 +102,4 @@ def test_labels_are_escaped_and_the_file_is_replaced(tmp_path: Path) -> None:
 def test_the_parser_of_prometheus_reads_it() -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     families = list(parser.text_string_to_metric_families(str(metrics(job()))))
-    assert len(families) == 14
+    assert len(families) == 20

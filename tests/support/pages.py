@@ -29,7 +29,9 @@ _BLOCK = re.compile(
     r"(?:<!-- not run: (?P<reason>.*?) -->\n)?^```(?P<language>\S*)[^\n]*\n(?P<text>.*?)^```$",
     re.M | re.S,
 )
-_OUTPUT_OPTION = re.compile(r"(?:-J|-o|--output|MPICOLL_(?:TRACE|FLIGHT_DIR)=|>) ?(\S+)")
+_OUTPUT_OPTION = re.compile(
+    r"(?:-J|-o|--output|--export \w+|MPICOLL_(?:TRACE|FLIGHT_DIR)=|>) ?(\S+)"
+)
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,.]*(?:e[+-]?\d+)?(?![\w]*=)")
 _VERDICTS = {"+", "-", "=", "?", "★"}
 
