@@ -9,6 +9,7 @@ import click
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANK, RANKS, SIZE, Whole
+from mpicoll.cli.progress import tracked
 from mpicoll.cli.tables import console
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.explain.export import EXPORTS, written
@@ -93,7 +94,7 @@ def _root(contract: Collective, root: int | None, ranks: int) -> int:
 
 def _traces(chosen: list[Algorithm], ranks: int, root: int, nodes: int | None) -> list[RoundTrace]:
     layout = contiguous(ranks, nodes) if nodes else None
-    return [trace_rounds(algorithm, ranks, root, layout) for algorithm in chosen]
+    return [trace_rounds(algorithm, ranks, root, layout) for algorithm in tracked(chosen, str)]
 
 
 def _written(

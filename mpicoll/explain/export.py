@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes
+from mpicoll.cli.progress import tracked
 from mpicoll.errors import ArgumentError
 from mpicoll.exports.chakra import trace
 from mpicoll.exports.goal import goal
@@ -58,8 +59,8 @@ def _traces(
 ) -> str:
     """Write a file for each rank, as ASTRA-sim looks for them: ``name.RANK.et``."""
     files = [path.with_suffix(f".{rank}{path.suffix}") for rank in range(ranks)]
-    for rank, file in enumerate(files):
+    for rank in tracked(range(ranks), "rank {}".format):
         content = trace(algorithm, rank, ranks, nbytes, root, nodes)
-        write_whole(file, partial(Path.write_bytes, data=content))
+        write_whole(files[rank], partial(Path.write_bytes, data=content))
     total = sum(file.stat().st_size for file in files)
     return f"{files[0]} to {files[-1]}: {ranks} files, {total / 1e3:.0f} KB"

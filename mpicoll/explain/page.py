@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpicoll.algorithms.registry import Algorithm
+from mpicoll.cli.progress import tracked
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.explain.measures import ALPHA, BETA, minimum
 from mpicoll.explain.trace import RoundTrace, listed, trace_rounds
@@ -39,7 +40,7 @@ def page(chosen: Sequence[Algorithm], ranks: int, root: int = 0, nodes: int | No
         "ranks": ranks,
         "alpha": ALPHA,
         "beta": BETA,
-        "algorithms": [_traces(algorithm, root, nodes) for algorithm in chosen],
+        "algorithms": [_traces(algorithm, root, nodes) for algorithm in tracked(chosen, str)],
     }
     title = f"{contract.name}: {join_names(chosen)}"
     template = templates(__package__, "assets").get_template("page.html")

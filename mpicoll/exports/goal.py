@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes
+from mpicoll.cli.progress import tracked
 from mpicoll.costs.models import DEFAULT
 from mpicoll.exports.sized import SizedMessage, SizedRound, sized_rounds
 
@@ -49,7 +50,7 @@ def goal(
     }
     """
     yield f"num_ranks {size}"
-    for rank in range(size):
+    for rank in tracked(range(size), "rank {}".format):
         yield f"rank {rank} {{"
         yield from _rank([*sized_rounds(algorithm, rank, size, nbytes, root, nodes)])
         yield "}"

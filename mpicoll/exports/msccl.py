@@ -18,6 +18,7 @@ from xml.etree import ElementTree as xml
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes
+from mpicoll.cli.progress import tracked
 from mpicoll.errors import Unsupported
 from mpicoll.lowering.messages import (
     INPUT,
@@ -147,7 +148,7 @@ def msccl(algorithm: Algorithm, size: int, nodes: Nodes | None = None) -> str:
         "nchunksperloop": str(chunks), "coll": contract.name, "inplace": str(int(in_place)),
         "outofplace": str(int(not in_place)),
     })  # fmt: skip
-    for rank in range(size):
+    for rank in tracked(range(size), "rank {}".format):
         _write_rank(root, algorithm, Place(rank, size, 0, chunks), nodes, in_place)
     xml.indent(root)
     return f"{xml.tostring(root, encoding='unicode')}\n"

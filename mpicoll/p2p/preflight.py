@@ -11,6 +11,7 @@ from statistics import median
 
 from mpicoll.backend import Nodes
 from mpicoll.cli.ending import SICK, leave, say
+from mpicoll.cli.progress import ProgressBar
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.measurement.ranks import Ranks, form_ranks
 from mpicoll.measurement.worlds import Worlds
@@ -100,7 +101,8 @@ def run(options: Options, makers: Worlds) -> int:
     hosts = Hosts.of(ranks)
     check = Check(options, ranks, hosts)
     try:
-        report = check.run()
+        with check.bar:
+            report = check.run()
     except RankLost as error:
         _end_without(error, options, ranks, hosts)
     is_written = publish(report, options, hosts) if ranks.is_root else True
@@ -149,7 +151,8 @@ class Check:
 
     def __init__(self, options: Options, ranks: Ranks, hosts: Hosts) -> None:
         self.options, self.ranks, self.hosts = options, ranks, hosts
-        self.probe = Probe(ranks)
+        self.bar = ProgressBar(0, has_thread=False)
+        self.probe = Probe(ranks, self.bar)
         self.report = Report()
         self.began = time.monotonic()
 
@@ -160,6 +163,7 @@ class Check:
         rounds = matchings(count, int(share / _ROUND[0]))
         seconds = min(max(share / len(rounds), _ROUND[0]), _ROUND[1])
         turns = self.probe.turns()
+        self.bar.total = _RATE_SAMPLES * len(turns) + len(rounds) + 1
         self.probe.assemble()
         ranks = self.probe.ranks(turns, _RATE_SAMPLES)
         links = self.probe.links(rounds, seconds)
@@ -199,10 +203,9 @@ class Check:
         references = healthy[:: max(1, len(healthy) // _REFERENCES)][:_REFERENCES]
         pairs = list(dict.fromkeys([*references, *chain(*links_of.values())]))[:_MOST_LINKS]
         share = _AGAIN * self.options.budget / len(pairs) / _PASSES
-        again = self.probe.links(
-            [[pair] for _ in range(_PASSES) for pair in pairs],
-            min(max(share, _ROUND[0]), seconds),
-        )
+        rounds = [[pair] for _ in range(_PASSES) for pair in pairs]
+        self.bar.total += len(rounds)
+        again = self.probe.links(rounds, min(max(share, _ROUND[0]), seconds))
         for finding, chosen in links_of.items():
             figures = [again[pair] for pair in chosen if pair in again]
             if figures:
@@ -220,10 +223,9 @@ class Check:
         healthy = [host for hosts in turns for host in hosts if host not in suspects]
         references = healthy[:_REFERENCES]
         chosen = {*suspects, *references}
-        again = self.probe.ranks(
-            [[host for host in hosts if host in chosen] for hosts in turns if chosen & {*hosts}],
-            _RATE_SAMPLES_AGAIN,
-        )
+        turns = [[host for host in hosts if host in chosen] for hosts in turns if chosen & {*hosts}]
+        self.bar.total += _RATE_SAMPLES_AGAIN * len(turns)
+        again = self.probe.ranks(turns, _RATE_SAMPLES_AGAIN)
         reference_figures = [again[rank] for host in references for rank in self.hosts.nodes[host]]
         for finding in findings:
             figures = [again[rank] for rank in finding.ranks]
@@ -237,6 +239,7 @@ class Check:
 
     def _check_results(self) -> None:
         """Run collectives on each host, then on all hosts, and compare their results."""
+        self.bar.step("results of collectives")
         everyone, nodes = self.ranks.everyone, self.hosts.nodes
         if any(len(members) > 1 for members in nodes) and len(nodes) > 1:
             group = everyone.split(self.probe.node)

@@ -15,6 +15,7 @@ from math import ceil
 import numpy as np
 
 from mpicoll.backend import Thunk
+from mpicoll.cli.progress import ProgressBar
 from mpicoll.collectives import Collectives
 from mpicoll.engine.extension import _compiled
 from mpicoll.errors import RankLost
@@ -46,14 +47,17 @@ _FACTOR, _TERM = 6364136223846793005, 1442695040888963407
 class Probe:
     """The measurement of links and ranks; every method is collective.
 
+    Args:
+        bar: shows each round of links and each sample of the ranks as a step.
+
     Attributes:
         leaders: the group of the first rank of each host; None on other ranks.
         node: the index of this rank's host.
         is_cut: a link did not answer, so that the groups of its ends cannot be freed.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
-        self.world, self.watchdog = ranks.everyone, ranks.watchdog
+    def __init__(self, ranks: Ranks, bar: ProgressBar) -> None:
+        self.world, self.watchdog, self.bar = ranks.everyone, ranks.watchdog, bar
         self.nodes, self.rank = self.world.nodes, self.world.rank
         self.node = next(index for index, members in enumerate(self.nodes) if self.rank in members)
         self.barrier = self.world.plan("barrier", algorithm="dissemination")
@@ -77,7 +81,8 @@ class Probe:
             seconds: the time of one round. A slow link may take the time of a few messages more.
         """
         local: dict[Pair, Figures] = {}
-        for pairs in rounds:
+        for number, pairs in enumerate(rounds, 1):
+            self.bar.step(f"links, round {number} of {len(rounds)}")
             pair = next((pair for pair in pairs if self.node in pair), None)
             if self.leaders is not None:
                 with ranks_of_world([members[0] for members in self.nodes]):
@@ -151,6 +156,7 @@ class Probe:
         figures = Figures(fault=self.rates.check())
         for _ in range(repeats):
             for hosts in turns:
+                self.bar.step("rates of ranks")
                 if self.node in hosts:
                     self.watchdog.step("measuring the rates of ranks")
                     figures = self.rates.measure().merge(figures)

@@ -13,6 +13,7 @@ from random import Random
 from time import sleep
 
 from mpicoll.backend import Array, Arrays, Request, Thunk
+from mpicoll.cli.progress import ProgressBar
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import Unavailable
@@ -39,6 +40,8 @@ _MOST_KEPT = 16
 _BLOCKS, _LEAST_BLOCKS = 4, 3
 _PRECISION = 0.05
 _NAPS = (1e-4, 2e-3)
+Visit = tuple[str, tuple[int, int]]
+"""A backend, and a pair of ranks."""
 
 
 class Survey:
@@ -72,22 +75,11 @@ class Survey:
         """Visit all pairs in blocks until their medians are known or the budget is spent."""
         pairs = [*combinations(range(self.size), 2), *((rank, rank) for rank in range(self.size))]
         visits = [(name, pair) for name in self.worlds for pair in pairs]
-        began = last = self.synchroniser.time
-        budget = int(self.settings.budget * 1e9)
         gc.collect()
         gc.freeze()
         gc.disable()
-        while True:
-            for name, pair in self.random.sample(visits, len(visits)):
-                self._visit(name, pair, budget / _BLOCKS / len(visits))
-            self._gather()
-            self.blocks += 1
-            used, block = self.synchroniser.time - began, self.synchroniser.time - last
-            last = self.synchroniser.time
-            is_over = self.blocks >= _LEAST_BLOCKS and used + block > budget
-            self.is_ended = any(self.control.exchange(self.is_ended))
-            if is_over or self.is_ended or all(map(_is_known, self.samples.values())):
-                break
+        with ProgressBar(_LEAST_BLOCKS * len(visits), has_thread=False) as bar:
+            self._measure_blocks(visits, bar)
         for group in filter(None, self.groups.values()):
             group.free()
         self.groups.clear()
@@ -99,6 +91,29 @@ class Survey:
     def end(self, *_signal: object) -> None:
         """Stop after this block; a signal handler."""
         self.is_ended = True
+
+    def _measure_blocks(self, visits: Sequence[Visit], bar: ProgressBar) -> None:
+        began = last = self.synchroniser.time
+        budget = int(self.settings.budget * 1e9)
+        is_over = False
+        while not is_over:
+            for name, pair in self.random.sample(visits, len(visits)):
+                spent = self.synchroniser.time - began
+                # The first blocks are measured whatever the budget is.
+                remaining = (budget - spent) / 1e9 if self.blocks >= _LEAST_BLOCKS else None
+                bar.step(f"ranks {pair[0]} and {pair[1]} ({name})", remaining=remaining)
+                self._visit(name, pair, budget / _BLOCKS / len(visits))
+            self._gather()
+            self.blocks += 1
+            bar.total = max(_LEAST_BLOCKS, self.blocks + 1) * len(visits)
+            used, block = self.synchroniser.time - began, self.synchroniser.time - last
+            last = self.synchroniser.time
+            self.is_ended = any(self.control.exchange(self.is_ended))
+            is_over = (
+                (self.blocks >= _LEAST_BLOCKS and used + block > budget)
+                or self.is_ended
+                or all(map(_is_known, self.samples.values()))
+            )
 
     def _visit(self, name: str, pair: tuple[int, int], share: float) -> None:
         """Measure one pair while the other ranks sleep; take more samples if time remains."""

@@ -26,6 +26,21 @@ for item in progress.tracked(["first", "second"], str):
     print("result", item)
 """
 
+EXPLAIN = """
+import sys
+from mpicoll.cli import progress
+from mpicoll.explain.__main__ import main
+progress._DELAY = 0.0
+main(["allreduce", "ring", *sys.argv[1:]])
+"""
+P2P = """
+from mpicoll.cli import progress
+from mpicoll.measurement.worlds import ALL_BACKENDS
+from mpicoll.p2p.command import main
+progress._DELAY = 0.0
+main(["--backends", "mpi4py", "--sizes", "8", "--time", "0.5"], obj=ALL_BACKENDS)
+"""
+
 
 def run_on_terminal(*command: str, environment: dict[str, str] | None = None) -> tuple[str, str]:
     """Return what a command prints on standard output, a pipe, and on its terminal."""
@@ -86,8 +101,23 @@ def test_the_first_rank_shows_a_bar_on_the_terminal_of_its_launcher() -> None:
     check_mark()
     launcher = mpirun()
     assert launcher is not None
-    _, shown = run_on_terminal(launcher, "-n", "2", sys.executable, "-c", STEPS, "NORMAL")
-    assert len(re.findall(r"1/2.* about \d+ s left", shown)) == 1
+    _, shown = run_on_terminal(launcher, "-n", "2", sys.executable, "-c", P2P)
+    # The first of three pairs (rank 0, rank 1, and both) in at least three blocks.
+    assert len(re.findall(r"1/9.* about \d+ s left", shown)) == 1
+    assert "ranks 0 and 1 (mpi4py)" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("", "ring"), ("ring.svg", "ring"), ("ring.html", "ring"), ("ring.goal", "rank 3"),
+        ("ring.et", "rank 3"), ("ring.xml", "rank 3"),
+    ],
+)  # fmt: skip
+def test_explain_shows_what_it_does(name: str, step: str, tmp_path: Path) -> None:
+    flags = ["-o", str(tmp_path / name)] if name else []
+    _, shown = run_on_terminal(sys.executable, "-c", EXPLAIN, *flags)
+    assert step in shown
 
 
 def test_a_bar_appears_after_two_seconds_alone(monkeypatch: pytest.MonkeyPatch) -> None:

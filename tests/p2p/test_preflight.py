@@ -95,7 +95,9 @@ def test_a_silent_link_is_named_and_the_check_goes_on(monkeypatch: pytest.Monkey
         options = parse_options("threads", budget=0.5)
         ranks_of_check = form_ranks(("threads",), {"threads": lambda interface: c}, 0.0)
         named = Hosts(c.nodes, ["n1", "n2", "n3"])
-        report = Check(options, ranks_of_check, named).run()
+        whole_check = Check(options, ranks_of_check, named)
+        report = whole_check.run()
+        assert whole_check.bar.completed + 1 == whole_check.bar.total
         return [sentence(confirmed, named.names) for confirmed in report.findings]
 
     monkeypatch.setattr(Probe, "_measure", measure_or_lose)
