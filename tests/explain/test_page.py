@@ -35,7 +35,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(browser: Any, file: Path, width: int = 1280, **more: Any) -> Opened:
-    return Opened(browser, file, width, "article", ".stage", **more)
+    return Opened(browser, file, width, ".stage", ".rank", **more)
 
 
 @pytest.fixture
@@ -165,6 +165,26 @@ def test_it_fits_a_phone(browser: Any, file: Path, scheme: str) -> None:
     assert viewer.tab.evaluate("document.documentElement.scrollWidth") <= 360
     assert viewer.tab.evaluate(_SHOWN) == "round 1 of 30"
     viewer.shoot(f"explain-phone-{scheme}")
+    assert viewer.complaints == []
+    viewer.tab.context.close()
+
+
+def test_a_phone_shows_two_schedules_and_the_controls_together(browser: Any, file: Path) -> None:
+    """One above the other, with nothing of them behind the controls."""
+    viewer = opened(browser, file, 400, has_touch=True)
+    viewer.tab.set_viewport_size({"width": 400, "height": 800})
+    viewer.tab.tap("#on")
+    viewer.tab.evaluate("scrollTo(0, 0)")
+    first, second, controls = (
+        viewer.tab.locator(selector).bounding_box()
+        for selector in (
+            "[data-algorithm=ring] .watch", "[data-algorithm=recursive_doubling] .watch", "nav"
+        )
+    )  # fmt: skip
+    assert first["y"] + first["height"] <= second["y"]
+    assert second["y"] + second["height"] <= controls["y"]
+    assert controls["y"] + controls["height"] <= 800
+    viewer.shoot("explain-phone-two")
     assert viewer.complaints == []
     viewer.tab.context.close()
 

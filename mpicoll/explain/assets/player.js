@@ -68,26 +68,32 @@
       this.algorithm = algorithm;
       this.root = make("article", parent);
       this.root.dataset.algorithm = algorithm.name;
-      make("h2", this.root, "", { textContent: algorithm.name });
-      make("p", this.root, "soft", { textContent: algorithm.summary });
-      this.body = make("div", this.root);
+      // A phone shows the pictures of all schedules first, and then what is said about each.
+      const watch = make("div", this.root, "watch");
+      make("h2", watch, "", { textContent: algorithm.name });
+      this.picture = make("div", watch);
+      const more = make("div", this.root, "more");
+      make("h2", more, "again", { textContent: algorithm.name });
+      make("p", more, "summary soft", { textContent: algorithm.summary });
+      this.body = make("div", more);
       this.chosen = null;
     }
 
     load(size) {
       this.size = size;
       this.trace = this.algorithm.sizes[size];
+      this.picture.replaceChildren();
       this.body.replaceChildren();
       this.chosen = null;
       if (this.trace.refused) {
         this.rounds = 0;
-        make("p", this.body, "refused", { textContent: `Not for ${size} ranks: ${this.trace.refused}` });
+        make("p", this.picture, "refused", { textContent: `Not for ${size} ranks: ${this.trace.refused}` });
         return;
       }
       this.rounds = this.trace.rounds.length - 1;
       this.states = unroll(this.trace, size);
       this.stage();
-      this.says = make("p", this.body, "says");
+      this.says = make("p", this.picture, "says");
       this.matrix();
       this.meters();
       make("p", this.body, "verdict", { textContent: this.trace.verdict });
@@ -98,7 +104,7 @@
 
     /** Ranks on a circle, rank 0 on top. */
     stage() {
-      const svg = draw("svg", this.body, {
+      const svg = draw("svg", this.picture, {
         viewBox: "0 0 360 330", class: "stage", role: "img", "aria-label": `${this.size} ranks`,
       });
       this.radius = this.size > 10 ? 15 : this.size > 6 ? 19 : 24;
