@@ -12,6 +12,8 @@ from mpicoll.flight.stack_text import Frame
 from mpicoll.text.numbers import ranges
 
 _NANO = 1e9
+ENDED_WELL = "All ranks have ended well, as far as their files say."
+NO_CALL_WAITS = "No call waits."
 
 
 def sentences(diagnosis: Diagnosis) -> Iterator[str]:
@@ -36,9 +38,9 @@ def _nothing(diagnosis: Diagnosis) -> Iterator[str]:
     if waiting:
         return
     if not bad and all(_has_ended_well(rank) for rank in diagnosis.ranks.values()):
-        yield "All ranks have ended well, as far as their files say."
+        yield ENDED_WELL
     elif diagnosis.is_alive or not bad:
-        yield "No call waits."
+        yield NO_CALL_WAITS
 
 
 def _has_ended_well(rank: Rank) -> bool:

@@ -11,6 +11,7 @@ from mpicoll.flight.diagnosis import Diagnosis
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.summary import last_call, lasting
+from mpicoll.text.numbers import ranges
 from mpicoll.text.pages import templates
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.sentences import sentences
@@ -20,7 +21,10 @@ from mpicoll.verdict.summary import rows as table_rows
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing may be fetched or run, whatever a file holds."""
 _MOST_CALLS = 20_000
-_WIDTH, _ROW = 1000.0, 18
+_WIDTH, _ROW, _LABEL, _HEIGHT = 1000.0, 18, 11, 360
+_SECTIONS = (
+    ("ranks", "Ranks"), ("lost-time", "Lost time"), ("stacks", "Stacks"), ("machine", "Machine"),
+)  # fmt: skip
 _HUES = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#9c755f", "#76b7b2", "#edc948", "#ff9da7")
 _RED = "#d62728"
 
@@ -43,15 +47,48 @@ def page(
     damaged = [f"rank {dump.rank}: {fault}" for dump in dumps for fault in dump.faults]
     rows = {number: place for place, number in enumerate(diagnosis.ranks)}
     begin, end = _span(diagnosis, dumps)
+    answer, details = _answer(diagnosis, verdict)
+    row = _row_height(len(rows))
     text = templates(__package__).get_template("page.html").render(
-        policy=_POLICY, title=f"Post-mortem of {directory}", diagnosis=diagnosis,
-        sentences=list(words.sentences(diagnosis)), last_call=last_call, lasting=lasting,
+        policy=_POLICY, title=f"Post-mortem of {directory}", sections=_SECTIONS, answer=answer,
+        details=details, diagnosis=diagnosis, last_call=last_call, lasting=lasting,
         line=words.line, bars=list(_bars(diagnosis, dumps, rows, begin, end)),
-        width=_WIDTH, row=_ROW, threads=words.threads,
+        width=_WIDTH, row=row, labels=_labels(list(rows), row), threads=words.threads,
         span=_described_span(diagnosis, begin, end), hues=_hues(dumps), faults=[*faults, *damaged],
         verdict=list(sentences(verdict)), columns=COLUMNS, places=list(table_rows(verdict)),
+        directory=str(directory), hosts=_hosts(dumps),
     )  # fmt: skip
     return text.encode(errors="backslashreplace").decode()  # names of files are any bytes
+
+
+def _answer(diagnosis: Diagnosis, verdict: Verdict) -> tuple[str, list[str]]:
+    """Return the most important sentence, and the others on the state of the job.
+
+    If nothing is wrong with the job, the most important sentence is on its lost time.
+    """
+    first, *details = words.sentences(diagnosis)
+    if verdict.findings and first in (words.ENDED_WELL, words.NO_CALL_WAITS):
+        return next(sentences(verdict)), [first, *details]
+    return first, details
+
+
+def _row_height(ranks: int) -> int:
+    """Return the pixels of a rank: a job of many ranks fits a screen, too."""
+    return max(3, min(_ROW, _HEIGHT // max(1, ranks)))
+
+
+def _labels(ranks: Sequence[int], row: int) -> list[str]:
+    """Return a label for each rank; it is empty where there is no room."""
+    step = -(-_LABEL // row)
+    return [f"rank {rank}" if place % step == 0 else "" for place, rank in enumerate(ranks)]
+
+
+def _hosts(dumps: Sequence[Dump]) -> dict[str, str]:
+    """Return the ranks of each host in words."""
+    by_host: dict[str, list[int]] = {}
+    for dump in dumps:
+        by_host.setdefault(dump.process.host, []).append(dump.rank)
+    return {host: f"ranks {ranges(sorted(ranks))}" for host, ranks in by_host.items()}
 
 
 def _span(diagnosis: Diagnosis, dumps: Sequence[Dump]) -> tuple[int, int]:

@@ -42,6 +42,24 @@ def variant(record: CaseRecord) -> list[str]:
     return [part for part in parts if part]
 
 
+def is_native(algorithm: str) -> bool:
+    """Whether an algorithm is the library's own call, by its choice or by a forced algorithm.
+
+    >>> is_native("native(algorithm=ring)"), is_native("native:reduce+broadcast")
+    (True, False)
+    """
+    return algorithm.partition("(")[0] in ("native", "native_persistent")
+
+
+def is_schedule(algorithm: str) -> bool:
+    """Whether an algorithm is a schedule of this project.
+
+    >>> is_schedule("ring"), is_schedule("native:reduce+broadcast")
+    (True, False)
+    """
+    return not algorithm.startswith("native")
+
+
 def grouped(
     records: Iterable[CaseRecord], of: Callable[[CaseRecord], Group]
 ) -> list[tuple[Group, list[CaseRecord]]]:

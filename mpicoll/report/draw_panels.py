@@ -113,7 +113,8 @@ def _over_sizes(
             places = [place for place, is_sure in enumerate(enough) if not is_sure]
             faint = look | {"linestyle": "none", "alpha": _FAINT, "label": None}
             axis.plot([x[place] for place in places], [y[place] for place in places], **faint)
-            axis.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
+            shade = {"color": look["color"], "alpha": 0.18, "linewidth": 0}
+            axis.fill_between(x, low, high, where=list(enough), **shade)
     _logarithmic(axis, "y")
     axis.set_xscale("log")
     sizes = [size for size in panel.sizes() if size]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from mpicoll.measurement.leaders import has_enough
 from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
@@ -29,6 +29,21 @@ TAIL = 5.0
 """The ratio of the 95th percentile to the median above which there is a warning."""
 
 
+PAIRS = "pairs"
+"""The subject of places that are pairs of ranks."""
+
+
+class Place(NamedTuple):
+    """A case, a run or a pair that a notice concerns.
+
+    Attributes:
+        subject: the collective of a case, `PAIRS`, or an empty text.
+    """
+
+    text: str
+    subject: str = ""
+
+
 @dataclass(frozen=True)
 class Notice:
     """A warning or a note.
@@ -36,13 +51,29 @@ class Notice:
     Attributes:
         title: what is wrong, in a few words.
         why: the consequence for the numbers.
-        places: the cases or runs concerned.
+        places: the cases, runs or pairs concerned.
+        noun: the kind of the places, if the title begins with their number.
     """
 
     severity: Severity
     title: str
     why: str
-    places: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
+    noun: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title with the number of places."""
+        return (
+            f"{count_text(len(self.places), self.noun)} {self.title}" if self.noun else self.title
+        )
+
+    def about(self, holds: Callable[[str], bool]) -> Notice | None:
+        """Return the notice on the places whose subject fulfils a condition, None without any."""
+        places = tuple(place for place in self.places or (Place(""),) if holds(place.subject))
+        if not places:
+            return None
+        return replace(self, places=places) if self.places else self
 
 
 def notices(records: Records, setups: Sequence[Setup]) -> list[Notice]:
@@ -73,7 +104,7 @@ def _about_launches(records: Records) -> Iterator[Notice]:
         yield Notice(
             "error", f"{count_text(len(records.failed), 'launch')} of a study failed",
             "Their measurements may be missing, so the fastest rival of a winner may be missing.",
-            tuple(dict.fromkeys(f"{run.configuration}: {run.message}" for run in records.failed)),
+            _places(dict.fromkeys(f"{run.configuration}: {run.message}" for run in records.failed)),
         )  # fmt: skip
 
 
@@ -81,9 +112,9 @@ def _about_results(records: Records) -> Iterator[Notice]:
     wrong = [record for record in records.cases if record.correct is False]
     if wrong:
         yield Notice(
-            "error", f"{count_text(len(wrong), 'case')} with wrong results",
+            "error", "with wrong results",
             "Their times are shown, and marked, but they are never winners.",
-            _with_messages(wrong),
+            _with_messages(wrong), "case",
         )  # fmt: skip
     unchecked = [
         record
@@ -96,12 +127,17 @@ def _about_results(records: Records) -> Iterator[Notice]:
         record for record in records.cases if not record.time_us and record.correct is not False
     ]
     if refused:
-        title = f"{count_text(len(refused), 'case')} refused"
-        yield Notice("note", title, "They have no time.", _with_messages(refused))
+        yield Notice("note", "refused", "They have no time.", _with_messages(refused), "case")
 
 
-def _with_messages(rows: Iterable[CaseRecord]) -> tuple[str, ...]:
-    return tuple(f"{case_name(record)}: {record.message}" for record in rows)
+def _with_messages(rows: Iterable[CaseRecord]) -> tuple[Place, ...]:
+    return tuple(
+        Place(f"{case_name(record)}: {record.message}", record.collective) for record in rows
+    )
+
+
+def _places(texts: Iterable[str], subject: str = "") -> tuple[Place, ...]:
+    return tuple(Place(text, subject) for text in texts)
 
 
 # -- runs ---------------------------------------------------------------------------------
@@ -131,8 +167,8 @@ def _about_runs(records: Records) -> Iterator[Notice]:
         ),
     )
     for title, why, holds in checks:
-        if names := tuple(run_name(run) for run in records.runs.values() if holds(run)):
-            yield Notice("warning", title, why, names)
+        if names := [run_name(run) for run in records.runs.values() if holds(run)]:
+            yield Notice("warning", title, why, _places(names))
 
 
 def run_name(run: FullRun) -> str:
@@ -192,9 +228,8 @@ def _preempted_share(record: CaseRecord) -> float:
 
 
 def _cases(severity: Severity, title: str, why: str, rows: Sequence[CaseRecord]) -> Notice:
-    return Notice(
-        severity, f"{count_text(len(rows), 'case')} {title}", why, tuple(map(case_name, rows))
-    )
+    places = tuple(Place(case_name(record), record.collective) for record in rows)
+    return Notice(severity, title, why, places, "case")
 
 
 # -- pairs, and mixed conditions ----------------------------------------------------------
@@ -208,7 +243,7 @@ def _about_pairs(records: Records) -> Iterator[Notice]:
     if lines:
         yield Notice(
             "warning", "Pairs, ranks or classes of pairs that stand out",
-            "They are far from the others of their class, at every visit.", tuple(lines),
+            "They are far from the others of their class, at every visit.", _places(lines, PAIRS),
         )  # fmt: skip
     mapped = {name for name, _, _ in records.mapped_pairs()}
     if unmapped := [
@@ -216,14 +251,12 @@ def _about_pairs(records: Records) -> Iterator[Notice]:
     ]:
         yield Notice(
             "note", f"Pairs of more than {MOST_MAPPED} ranks",
-            "The tables contain them, without a map.", tuple(sorted(unmapped)),
+            "The tables contain them, without a map.", _places(sorted(unmapped), PAIRS),
         )  # fmt: skip
     wrong = [record for record in records.pairs if record.correct is False]
     if wrong:
         lines = [f"{record.backend} {record.transport}: {record.message}" for record in wrong]
-        yield Notice(
-            "error", f"{count_text(len(wrong), 'pair')} whose bytes were wrong", "", tuple(lines)
-        )
+        yield Notice("error", "whose bytes were wrong", "", _places(lines, PAIRS), "pair")
 
 
 def _about_mixing(records: Records, setups: Sequence[Setup]) -> Iterator[Notice]:
@@ -231,13 +264,13 @@ def _about_mixing(records: Records, setups: Sequence[Setup]) -> Iterator[Notice]
         yield Notice(
             "warning", f"Setup {setup.name} was measured under other conditions than A",
             "No picture contains both. Compare them with python -m mpicoll.compare.",
-            tuple(setup.differences),
+            _places(setup.differences),
         )  # fmt: skip
     commits = {run.git.commit[:12] for run in records.runs.values() if run.git}
     if len(commits) > 1:
         yield Notice(
             "warning", f"The runs are of {len(commits)} commits",
-            "The code may cause differences between them.", tuple(sorted(commits)),
+            "The code may cause differences between them.", _places(sorted(commits)),
         )  # fmt: skip
     if again := find_repeated(records, setups):
         yield _cases(

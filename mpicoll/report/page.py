@@ -1,8 +1,12 @@
-"""The page: one file that needs no network, with its script, style, data and plotly inside."""
+"""The page: one file that needs no network, with its script, style, data and plotly inside.
+
+It begins with a sentence and its chart. Figures, tables and the machine follow in this order.
+Notices stand beside the charts that they concern.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from math import isfinite
@@ -15,10 +19,13 @@ from mpicoll.report.charts import heat_maps, panel_values
 from mpicoll.report.colours import colours
 from mpicoll.report.data import Report
 from mpicoll.report.model_comparison import HOW_TO_MEASURE_PAIRS
+from mpicoll.report.notices import PAIRS, Notice
+from mpicoll.report.overview import Overview, headline
+from mpicoll.report.record_overviews import overviews, times_sentence
 from mpicoll.report.setups import Setup, machine_kind
 from mpicoll.report.tables import ReportTable, tables
 from mpicoll.report.winners import WinnerMap
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import count_text, number
 from mpicoll.text.pages import templates
 from mpicoll.text.sizes import size_text
 
@@ -37,14 +44,39 @@ def page(report: Report) -> str:
     """
     library = plotly()
     hues, listed = colours(report.panels, report.maps), tables(report)
+    collectives = dict.fromkeys(panel.collective for panel in report.panels if panel.curves)
+    charts = overviews(report.panels, report.records)
+    subjects = {*collectives, PAIRS}
     environment = templates(__package__, plain=plain, number=number, size_text=size_text)
     return environment.get_template("page.html").render(
         policy=POLICY, style=asset("page.css"), title=_title(report), sections=_sections(report),
+        answer=_answer(report, charts), overviews=charts, collectives=[*collectives],
+        notices=_about(report, lambda subject: subject not in subjects),
+        notices_of={name: _about(report, name.__eq__) for name in subjects},
         report=report, tables=listed, colours=hues, winner_maps=list(_winner_maps(report)),
-        collectives=dict.fromkeys(panel.collective for panel in report.panels if panel.curves),
         how_to_measure_pairs=HOW_TO_MEASURE_PAIRS, data=finite(_data(report, hues, listed)),
         plotly=library, script=Markup("\n").join(asset(f"{name}.js") for name in _SCRIPTS),
     )  # fmt: skip
+
+
+def _about(report: Report, holds: Callable[[str], bool]) -> list[Notice]:
+    notices = (notice.about(holds) for notice in report.notices)
+    return [notice for notice in notices if notice is not None]
+
+
+def _answer(report: Report, charts: Sequence[Overview]) -> str:
+    """Return the sentence of the first chart."""
+    if charts:
+        return headline(charts[0])
+    for panel in report.panels:
+        if panel.curves:
+            return times_sentence(panel)
+    if report.records.pairs:
+        outliers = sum(record.outlier for record in report.records.pairs)
+        links = count_text(len(report.records.pairs), "measurement")
+        standing_out = f"{outliers} of them stand out" if outliers else "none of them stands out"
+        return f"{links} of pairs of ranks, and {standing_out}."
+    return "No case in these records has a time."
 
 
 @cache
@@ -110,9 +142,10 @@ def _title(report: Report) -> str:
     return f"Collectives on {'; '.join(kinds)}"
 
 
-def _sections(report: Report) -> list[str]:
+def _sections(report: Report) -> list[tuple[str, str]]:
+    """Return the anchor and the name of each section."""
     of_cases = ["curves", "winners", "model"] if report.panels else []
-    return ["warnings", "machine", *of_cases, "pairs"]
+    return [(name, name.capitalize()) for name in (*of_cases, "pairs", "tables", "machine")]
 
 
 def _winner_maps(report: Report) -> Iterator[tuple[Setup | None, list[WinnerMap], Sequence[int]]]:

@@ -13,6 +13,7 @@ from mpicoll.records.identity import FIELDS
 from mpicoll.records.lines import CaseRecord
 from mpicoll.report.curves import median_of
 from mpicoll.report.data import Report
+from mpicoll.report.notices import Place
 from mpicoll.report.setups import Setup, by_run, machine_kind, one_line
 from mpicoll.report.winners import Winner
 
@@ -51,8 +52,8 @@ def tables(report: Report) -> dict[str, ReportTable]:
 
 def _notices(report: Report) -> ReportTable:
     rows = [
-        (notice.severity, notice.title, notice.why, place)
-        for notice in report.notices for place in notice.places or ("",)
+        (notice.severity, notice.heading, notice.why, place.text)
+        for notice in report.notices for place in notice.places or (Place(""),)
     ]  # fmt: skip
     return ReportTable("warnings", ("severity", "what", "why", "where"), rows)
 

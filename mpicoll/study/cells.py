@@ -17,9 +17,10 @@ from mpicoll.measurement.launches import MARGIN, undisturbed
 from mpicoll.measurement.statistics import median_interval, ratio_of, spread, verdict
 from mpicoll.records.description import FullRun
 from mpicoll.records.fields import Verdict
-from mpicoll.records.identity import PROJECTS
+from mpicoll.records.identity import PROJECTS, is_native, is_schedule
 from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, RunRecord
 from mpicoll.records.reading import only
+from mpicoll.report.figures import slug
 from mpicoll.text.html import facts_table
 from mpicoll.text.numbers import count_text
 
@@ -43,16 +44,42 @@ class Panel:
     allocated: bool
 
     def __str__(self) -> str:
-        parts = [self.collective, f"on {count_text(self.ranks, 'rank')}"]
-        parts += [f"of {self.nodes} nodes"] if self.nodes > 1 else []
-        parts += [self.dtype] if self.dtype not in ("", "float32") else []
-        parts += [self.op] if self.op not in ("", "sum") else []
-        parts += [f"root {self.root}"] if self.root else []
-        parts += ["in place"] if self.in_place else []
-        parts += ["allocated"] if self.allocated else []
-        parts += ["on GPUs"] if self.device != "cpu" else []
-        parts += [f"by {self.call}"] if self.call != "plan" else []
-        return " ".join(parts)
+        return " ".join([self.collective, *self._ranks(), *self._data(), *self._buffers()])
+
+    @property
+    def setting(self) -> str:
+        """The text of the fields that collectives can share, such as ``on 4 ranks in place``."""
+        return " ".join([*self._ranks(), *self._buffers()])
+
+    @property
+    def label(self) -> str:
+        """The text of the other fields, for example ``allreduce float64 max``."""
+        return " ".join([self.collective, *self._data()])
+
+    @property
+    def anchor(self) -> str:
+        """The name of its figure on the page."""
+        return "figure-" + slug(str(self)).lower()
+
+    def _ranks(self) -> Iterator[str]:
+        yield f"on {count_text(self.ranks, 'rank')}"
+        if self.nodes > 1:
+            yield f"of {self.nodes} nodes"
+
+    def _data(self) -> Iterator[str]:
+        yield from (name for name in (self.dtype, self.op) if name not in ("", "float32", "sum"))
+        if self.root:
+            yield f"root {self.root}"
+
+    def _buffers(self) -> Iterator[str]:
+        if self.in_place:
+            yield "in place"
+        if self.allocated:
+            yield "allocated"
+        if self.device != "cpu":
+            yield "on GPUs"
+        if self.call != "plan":
+            yield f"by {self.call}"
 
 
 @dataclass(frozen=True)
@@ -95,12 +122,12 @@ class Name:
     @property
     def is_native(self) -> bool:
         """Whether it is the library's own call, by its choice or by one of its algorithms."""
-        return self.algorithm.partition("(")[0] in ("native", "native_persistent")
+        return is_native(self.algorithm)
 
     @property
     def is_ours(self) -> bool:
         """Whether a schedule of this project runs."""
-        return not self.algorithm.startswith("native")
+        return is_schedule(self.algorithm)
 
 
 @dataclass

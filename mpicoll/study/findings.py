@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from mpicoll.records.lines import CaseRecord, Forced
+from mpicoll.report.overview import headline
 from mpicoll.study.cells import ENOUGH, Cell, Contestant, Name, Panel, Study, counterpart
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.forms import forms_of, sentences
+from mpicoll.study.overview import overviews
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS, Question
 from mpicoll.study.sentences import (
     OPEN,
@@ -29,6 +32,7 @@ from mpicoll.study.sentences import (
 from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import bytes_text
 
+WARNINGS = "Warnings"
 SHORT = "In short"
 WINNERS = "Who wins where"
 WITHIN = "Against each environment's own strongest native"
@@ -80,49 +84,53 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
 
 
 def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
-    """Yield how often schedules win, with the smallest and largest factor."""
+    """Yield which side is faster in each setting, with the smallest and the largest factor."""
     strongest_pairs = [pair for panel in study.panels() for pair in pairs(study, panel, _strongest)]
-    if not strongest_pairs:
-        return
-    if all(pair.ratio.has_few for pair in strongest_pairs):
+    if strongest_pairs and all(pair.ratio.has_few for pair in strongest_pairs):
         max_launches = max(pair.ratio.launches for pair in strongest_pairs)
         yield Finding(
             SHORT,
-            f"There is no verdict yet: one takes {ENOUGH} launches, and what is compared here has "
+            f"There is no verdict yet: a verdict needs {ENOUGH} launches, and these records have "
             f"{max_launches} at most.",
         )
         return
-    of_kind = {kind: [pair for pair in strongest_pairs if pair.kind == kind] for kind in
-               ("faster", "slower", "tie", "open", "few")}  # fmt: skip
-    counts = [count_text(len(of_kind["tie"]), "tie")] if of_kind["tie"] else []
-    other_kinds = {"open": "undecided", "few": "with too few launches"}
-    counts += [
-        f"{len(of_kind[kind])} {text}" for kind, text in other_kinds.items() if of_kind[kind]
-    ]
-    cells = (
-        "1 collective and size"
-        if len(strongest_pairs) == 1
-        else f"{len(strongest_pairs)} collectives and sizes"
-    )
-    text = (
-        f"Of {cells} the fastest schedule of this project is faster "
-        f"than {_STRONGEST} in {len(of_kind['faster']) or 'none'} and slower in "
-        f"{len(of_kind['slower']) or 'none'}" + "".join(f", {part}" for part in counts)
-    )
-    yield Finding(SHORT, f"{text}.")
-    for kind, word in (("faster", "It leads"), ("slower", "It is behind")):
-        if ordered := sorted(of_kind[kind], key=lambda pair: pair.ratio.ratio):
-            ends = (ordered[0], ordered[-1]) if kind == "faster" else (ordered[-1], ordered[0])
-            parts = [
-                f"{_factor(pair)} ({place([pair])}: {number(pair.us[0])} us against "
-                f"{number(pair.us[1])}{', in one launch' if pair.ratio.is_single else ''})"
-                for pair in (ends if len(ordered) > 1 else ends[:1])
-            ]
-            text = f"{word} by {' to '.join(parts)}."
-            yield Finding(SHORT, text, ends[-1].cell.panel)
+    yield from (Finding(SHORT, headline(overview)) for overview in overviews(study))
+    yield from _environments_of_best(strongest_pairs)
+    yield from _leads(strongest_pairs)
     if undecided:
         text = f"{OPEN} is at the end, in {count_text(undecided, 'sentence')}."
         yield Finding(SHORT, text)
+
+
+def _environments_of_best(strongest_pairs: Sequence[Pair]) -> Iterator[Finding]:
+    """Yield how often the fastest of both sides is in each environment."""
+    sides = (
+        ("the fastest schedule is in", [pair.contestant for pair in strongest_pairs]),
+        ("the best library call is of", [pair.reference for pair in strongest_pairs]),
+    )
+    for text, contestants in sides:
+        counts = Counter(contestant.name.environment for contestant in contestants)
+        if len(counts) > 1:
+            parts = [f"{name} in {count}" for name, count in counts.most_common()]
+            yield Finding(
+                SHORT, f"By medians over {len(contestants)} cases: {text} {join_names(parts)}."
+            )
+
+
+def _leads(strongest_pairs: Sequence[Pair]) -> Iterator[Finding]:
+    """Yield the smallest and the largest factor by which schedules are faster, and slower."""
+    for kind, verb in (("faster", "leads"), ("slower", "is behind")):
+        matches = [pair for pair in strongest_pairs if pair.kind == kind]
+        if ordered := sorted(matches, key=lambda pair: pair.ratio.ratio, reverse=kind == "slower"):
+            ends = [ordered[0], ordered[-1]]
+            ends = ends if _factor(ends[0]) != _factor(ends[1]) else ends[-1:]
+            parts = [
+                f"{_factor(pair)} ({place([pair])}: {number(pair.us[0])} us against "
+                f"{number(pair.us[1])}{', in one launch' if pair.ratio.is_single else ''})"
+                for pair in ends
+            ]
+            text = f"The fastest schedule {verb} by {' to '.join(parts)}."
+            yield Finding(SHORT, text, ends[-1].cell.panel)
 
 
 def _not_compared(study: Study) -> Iterator[Finding]:
@@ -134,7 +142,7 @@ def _not_compared(study: Study) -> Iterator[Finding]:
         count = count_text(len(cells), "cell")
         verb = "has" if len(cells) == 1 else "have"
         yield Finding(
-            SHORT,
+            WARNINGS,
             f"{count} of {len(study.cells)} {verb} no winner: {join_names([*map(str, names)])} was "
             f"not measured there ({'; '.join(by_panel)}).",
         )
@@ -312,7 +320,8 @@ def _wrong(study: Study) -> Iterator[Finding]:
     for (panel, name), records in study.left_out.items():
         if wrong := [record for record in records if record.correct is False]:
             text = f"{name} gave wrong results {_share(study, panel, name, wrong)}"
-            yield Finding(SHORT, f"{panel}{_sizes(wrong)}: {text}: they are left out.")
+            sentence = f"{panel}{_sizes(wrong)}: {text}: they are left out."
+            yield Finding(WARNINGS, sentence, panel if panel in study.panels() else None)
 
 
 def _refusals(study: Study) -> Iterator[Finding]:
@@ -349,7 +358,7 @@ def _list_failed(study: Study) -> Iterator[Finding]:
             reasons = dict.fromkeys(str(launch.message) for launch in records)
             by_reason.setdefault("; ".join(reasons), []).append(name)
     for reason, names in by_reason.items():
-        yield Finding(SHORT, f"Every launch of {join_names(names)} failed: {reason}")
+        yield Finding(WARNINGS, f"Every launch of {join_names(names)} failed: {reason}")
 
 
 def _failures(study: Study) -> Iterator[Finding]:

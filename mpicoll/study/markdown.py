@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from mpicoll.report.figures import slug
-from mpicoll.study.cells import Panel, Study
+from mpicoll.study.cells import Study
 from mpicoll.study.findings import SHORT
 from mpicoll.study.forms import COLUMNS, LEGEND, Forms, forms_of, rows
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
@@ -17,18 +16,14 @@ from mpicoll.text.printable import plain_markdown
 
 PAGE = "study.html"
 TEXTS = {
-    SHORT: "A native call is the library's own, with the algorithm that the library chooses or "
-    "with a forced one. A schedule is one of this project, run by its own executor. The strongest "
-    "native is the fastest native call of all environments. A ratio is a median over launches. "
-    "Faster means significantly more than 1 % faster, and a tie means significantly within 5 %.",
+    SHORT: "A case is one collective at one size. A native call is the library's own, with the "
+    "algorithm that the library chooses or with a forced one. A schedule is one of this project, "
+    "run by its own executor. The strongest native is the fastest native call of all environments. "
+    "A ratio is a median over launches. Faster means significantly more than 1 % faster, and a tie "
+    "means significantly within 5 %.",
     **{question.title: question.text for question in QUESTIONS},
 }
 """The introduction of each section."""
-
-
-def anchor(panel: Panel) -> str:
-    """Return the name of a panel's figure on the page."""
-    return "figure-" + slug(str(panel)).lower()
 
 
 def markdown(
@@ -101,7 +96,7 @@ def _lines(
         for finding in findings:
             if finding.section == section:
                 link = (
-                    f" [figure]({PAGE}#{anchor(finding.panel)})" if finding.panel and linked else ""
+                    f" [figure]({PAGE}#{finding.panel.anchor})" if finding.panel and linked else ""
                 )
                 yield f"- {plain_markdown(finding.text)}{link}"
 

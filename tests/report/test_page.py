@@ -70,11 +70,12 @@ def test_every_picture_is_drawn(opened: Opened) -> None:
     opened.shoot("desktop")
 
 
-def test_warnings_come_first_and_the_worst_before_all(opened: Opened) -> None:
-    assert opened.tab.locator("main > section").first.get_attribute("id") == "warnings"
-    first = opened.tab.locator(".notice").first
+def test_warnings_stand_beside_their_charts_and_the_worst_comes_first(opened: Opened) -> None:
+    first = opened.tab.locator("[data-collective=allreduce] .notice").first
     assert "error" in str(first.get_attribute("class")) and HOSTILE in first.inner_text()
-    assert any("rank 1" in text for text in opened.tab.locator(".notice").all_inner_texts())
+    general = " ".join(opened.tab.locator("#answer .notice").all_inner_texts())
+    assert "Oversubscribed" in general and "Setup B" in general
+    assert any("rank 1" in text for text in opened.tab.locator("#pairs .notice").all_inner_texts())
 
 
 def test_what_records_hold_is_text(opened: Opened) -> None:

@@ -158,7 +158,9 @@ def test_cells_of_too_few_samples_are_undecided(tmp_path: Path) -> None:
     (curve, *_) = panel_values(report)[0]["curves"]
     assert curve["few"] == [True, False] and "1 sample: too few for an interval" in curve["text"][0]
     few_notice = next(notice for notice in report.notices if "too few samples" in notice.title)
-    assert few_notice.places == ("allreduce ring on mpi4py, 4 ranks, 64 B, float32 sum",)
+    assert few_notice.places == (
+        ("allreduce ring on mpi4py, 4 ranks, 64 B, float32 sum", "allreduce"),
+    )
 
 
 def test_the_map_and_the_star_follow_ratios_within_blocks() -> None:

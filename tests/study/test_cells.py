@@ -21,4 +21,4 @@ def test_cells_tell_of_failed_launches(tmp_path: Path) -> None:
     write_outcome([tmp_path / "a.jsonl"], tmp_path)
     first, *_ = report(load_report([tmp_path / "cells.jsonl"])).notices
     assert (first.severity, first.title) == ("error", "1 launch of a study failed")
-    assert first.places == ("a: no MPI",)
+    assert [place.text for place in first.places] == ["a: no MPI"]

@@ -74,7 +74,7 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
     assert {case.algorithm for case in cases} == {"native", "ring"}
     assert {(case.environment, case.launch) for case in cases} == {("good", 0)}
     text = (folder / "findings.md").read_text()
-    assert re.search(r"## In short\n\n.*\n\n- Every launch of bad-2-choice failed: exit", text)
+    assert re.search(r"## Warnings\n\n- Every launch of bad-2-choice failed: exit", text)
     assert "\n- 1 launch of 2 configurations" in text
     # What is done stays done.
     times = {path: path.stat().st_mtime_ns for path in (folder / "launches").iterdir()}

@@ -41,6 +41,7 @@ function trace(panel, curve, kind, name) {
     x: dots ? at(values) : at(curve.x), y: dots ? keep.map(() => label) : at(values),
     text: at(curve.text), hovertemplate: "%{text}<extra></extra>",
     visible: visibility(panel, curve), showlegend: false,
+    opacity: curve.few.every(Boolean) ? 0.45 : 1,
     line: {color: colourOf(curve.algorithm), dash: dashOf(curve.backend), width: 1.8},
     marker: {size: dots ? 9 : 7, symbol: symbols, opacity: keep.map(i => curve.few[i] ? 0.3 : 1), color: colourOf(curve.algorithm),
       line: {width: 1.2, color: colourOf(curve.algorithm)}},
@@ -54,8 +55,10 @@ const errors = (values, low, high) => ({
   array: values.map((v, i) => high[i] - v), arrayminus: values.map((v, i) => v - low[i]),
 });
 
-function band(panel, curve, kind, {keep}) {
+function band(panel, curve, kind, drawn) {
   const [low, high] = [kind.low(curve), kind.high(curve)];
+  // Few samples have no interval: a band of no width would look like certainty.
+  const keep = drawn.keep.filter(i => !curve.few[i]);
   const back = [...keep].reverse();
   return {
     type: "scatter", mode: "lines", fill: "toself", hoverinfo: "skip", showlegend: false,
