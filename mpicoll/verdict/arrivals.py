@@ -16,14 +16,14 @@ class Arrival(NamedTuple):
     """One rank in one call; times in nanoseconds.
 
     Attributes:
-        at: when the rank would have come if all ranks had left the last synchronising call of the
-            group together, and it had waited for nobody in other calls since.
+        at: when the rank would have come if data had reached all ranks of the last synchronising
+            call of the group together, and it had waited for nobody in other calls since.
         wait: the time that it waits in this call for ranks that arrive later.
         moving: the rest of its time in this call: data moves, now or still in the last
             synchronising call of a rank that came later.
         coreless: the part of `moving` in which the rank had no core.
-        activity: that of the rank since the last synchronising call of the group; None where no
-            samples tell it.
+        activity: that of the rank since the last synchronising call of the group; `queued` includes
+            the time without a core in that call. None where no samples tell it.
     """
 
     at: int
@@ -137,10 +137,10 @@ def _meeting(call: MatchedCall, histories: dict[int, History]) -> Meeting:
     windows = {rank: histories[rank].window[entry.number] for rank, entry in call.rows.items()}
     times = {rank: entry.start for rank, entry in call.rows.items()}
     if all(windows.values()):
-        first = min(window.start for window in windows.values() if window)
+        first = min(window.start - window.coreless for window in windows.values() if window)
         for rank, window in windows.items():
             if window:
-                times[rank] += first - window.start - window.waited
+                times[rank] += first - window.start + window.coreless - window.waited
     return Meeting(call, {
         rank: histories[rank].arrival(entry, times[rank], _arrival_of_last(call, rank, times))
         for rank, entry in call.rows.items()
@@ -189,11 +189,11 @@ class History:
                 continue
             key = entry.group.id
             begin = since.get(key)
-            self.window[entry.number] = begin and Window(begin.start, total - begin.waited)
+            self.window[entry.number] = begin and begin._replace(waited=total - begin.waited)
             total += self.waited.get(entry.number, 0)
             is_new = entry.call.collective in SYNCHRONISING
             if entry.end and (is_new or key not in is_synchronised):
-                since[key] = Window(entry.end, total)
+                since[key] = Window(entry.end, total, self._coreless(entry))
                 is_synchronised |= {key} if is_new else set()
 
     def arrival(self, entry: Entry, at: int, last: int) -> Arrival:
@@ -205,12 +205,24 @@ class History:
         """
         window, curve = self.window[entry.number], self.curves.get(entry.thread)
         activity = curve.between(window.start, entry.start) if window and curve else None
+        if activity and window:
+            activity = activity._replace(queued=activity.queued + window.coreless)
         if entry.number not in self.waited:  # the call does not hold its thread
             return Arrival(at, 0, 0, 0, activity)
         wait = max(0, min(self.waited[entry.number], last - at))
         moving = max(0, entry.end - entry.start - wait)
-        share = curve.queued_share(entry.start, entry.end) if moving and curve else 0.0
-        return Arrival(at, wait, moving, int(moving * share), activity)
+        return Arrival(at, wait, moving, int(moving * self._queued_share(entry)), activity)
+
+    def _coreless(self, entry: Entry) -> int:
+        """Return how long the rank has no core in a call after all ranks have come."""
+        if entry.number not in self.waited:
+            return 0
+        moving = max(0, entry.end - entry.start - self.waited[entry.number])
+        return int(moving * self._queued_share(entry))
+
+    def _queued_share(self, entry: Entry) -> float:
+        curve = self.curves.get(entry.thread)
+        return curve.queued_share(entry.start, entry.end) if curve else 0.0
 
 
 class Window(NamedTuple):
@@ -221,10 +233,13 @@ class Window(NamedTuple):
     Attributes:
         start: when it left that call.
         waited: the time that it waits in other calls since.
+        coreless: for how long it had no core in that call after all ranks had come. The rank left
+            the call that much later: its core was late, and not the data.
     """
 
     start: int
     waited: int
+    coreless: int
 
 
 def _with_previous(entries: Sequence[Entry]) -> Iterator[tuple[Entry | None, Entry]]:

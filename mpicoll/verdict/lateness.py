@@ -113,7 +113,15 @@ def _asleep(profile: Profile) -> Excess | None:
 
 
 def _queued(profile: Profile) -> Excess | None:
-    return profile.queued
+    """Return the excess of the time without a core.
+
+    That time comes in few long pieces, so that its own score is low. If it explains most of the
+    lateness, the lateness tells whether the excess is consistent.
+    """
+    queued, arrival = profile.queued, profile.arrival
+    if queued is None or 2 * queued.mean < arrival.mean:
+        return queued
+    return queued._replace(score=max(queued.score, arrival.score))
 
 
 def _lateness(profile: Profile) -> Excess | None:

@@ -69,12 +69,18 @@ def lockstep(
 
 
 class Work(NamedTuple):
-    """The activity of a rank before a call, in milliseconds."""
+    """The activity of a rank before a call, in milliseconds.
+
+    Attributes:
+        coreless: at the end of the call, after the data has come: the rank has no core, and leaves
+            the call later than the other ranks.
+    """
 
     running: float = 2.0
     queued: float = 0.0
     asleep: float = 0.0
     stops: int = 0
+    coreless: float = 0.0
 
     @property
     def length(self) -> float:
@@ -93,15 +99,17 @@ def worked(
         probes: by rank the nanoseconds that the arithmetic probe takes.
         moving: milliseconds from the arrival of the last rank to the end of the call.
     """
-    size, begin = len(works[0]), 0.0
+    size = len(works[0])
+    begins = [0.0] * size
     group = world(size)
     rows: list[list[Entry]] = [[] for _ in range(size)]
     samples: list[list[Sample]] = [[] for _ in range(size)]
     sums = [[0.0, 0.0, 0] for _ in range(size)]
     for number, work in enumerate(works, 1):
-        end = begin + max(rank.length for rank in work) + moving
+        starts = [begin + rank.length for begin, rank in zip(begins, work, strict=True)]
         for rank, activity in enumerate(work):
-            start = begin + activity.length
+            begin, start = begins[rank], starts[rank]
+            end = max(starts) + moving + activity.coreless
             totals = sums[rank]
             probe = probes[rank] if probes and number % 10 == 1 else 0
             samples[rank].append(_sample(begin, totals, probe))
@@ -109,11 +117,12 @@ def worked(
             totals[1] += activity.queued
             totals[2] += activity.stops
             samples[rank].append(_sample(start, totals, 0))
-            totals[0] += end - start  # the rank spins
+            totals[0] += end - activity.coreless - start  # the rank spins
+            totals[1] += activity.coreless
             rows[rank].append(
                 row(number, start, end, group=group, signature=signature, collective=collective)
             )
-        begin = end
+            begins[rank] = end
     names = hosts or ["host0"] * size
     return [
         dump(rank, rows[rank], size=size, host=names[rank])._replace(samples=samples[rank])

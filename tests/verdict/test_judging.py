@@ -77,6 +77,32 @@ def test_a_core_that_is_shared_is_named() -> None:
     assert finding and (finding.kind, finding.ranks) == (Kind.SHARED_CORE, (VICTIM,))
 
 
+def test_a_core_that_is_shared_is_named_if_the_rank_loses_it_in_calls() -> None:
+    """The data has come, but the rank has no core to leave the call: it begins its work late."""
+    finding = first(job(longer(6, "coreless")))
+    assert finding and (finding.kind, finding.ranks) == (Kind.SHARED_CORE, (VICTIM,))
+    assert finding.lateness == pytest.approx(6 * MILLISECOND, rel=0.2)
+
+
+def test_a_shared_core_is_named_although_all_ranks_lose_their_cores_now_and_then() -> None:
+    """Then the time without a core varies, but the rank is late in all calls."""
+    works = [
+        [
+            Work(queued=20.0 if rank == VICTIM else 2.0, coreless=60.0 if call // 6 % 3 == 1 else 0)
+            for rank in range(SIZE)
+        ]
+        for call in range(CALLS)
+    ]
+    finding = first(worked(works))
+    assert finding and (finding.kind, finding.ranks) == (Kind.SHARED_CORE, (VICTIM,))
+
+
+def test_cores_that_all_ranks_lose_in_calls_are_not_blamed() -> None:
+    draw = random.Random(1)
+    works = [[Work(coreless=6 * draw.random()) for _ in range(SIZE)] for _ in range(CALLS)]
+    assert [finding.kind for finding in judge(worked(works)).findings] == [Kind.DATA_MOVEMENT]
+
+
 def test_cores_of_a_node_that_are_shared_are_named() -> None:
     dumps = job(longer(6, "queued"), victims=(2, 3), hosts=HOSTS)
     finding = first(dumps)
