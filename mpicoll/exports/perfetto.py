@@ -202,7 +202,7 @@ def _counters(dump: Dump, begin: int) -> Iterator[Event]:
             length = second.at - first.at
             if length > 0:
                 event = _event(Slot(dump.rank, 0), f"thread {thread}, %", first.at, begin)
-                yield event | {"ph": "C", "args": {
+                yield event | {"ph": "C", "cat": "thread", "args": {
                     "running": round(100 * (second.running - first.running) / length, 1),
                     "no core": round(100 * (second.queued - first.queued) / length, 1),
                 }}  # fmt: skip

@@ -37,6 +37,8 @@ def check_format(events: list[dict[str, Any]]) -> None:
     assert {event["ph"] for event in events} <= set("MXiCsf")
     times = [event["ts"] for event in events if event["ph"] != "M"]
     assert times == sorted(times) and min(times) >= 0
+    # The viewer of Chrome shows a counter without a category as "undefined.NAME".
+    assert all(event["cat"] for event in events if event["ph"] not in "M")
     tracks: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for event in of_phase(events, "X"):
         assert isinstance(event["name"], str) and event["dur"] >= 0
