@@ -521,10 +521,18 @@ class Request(Protocol):
     """
 
     def wait(self) -> None:
-        """Block until it is complete."""
+        """Block until it is complete.
+
+        Raises:
+            RankLost: a rank that it waits for has ended, or did not come in time.
+        """
 
     def test(self) -> bool:
-        """Advance without blocking; whether it is complete."""
+        """Advance without blocking; whether it is complete.
+
+        Raises:
+            RankLost: a rank that it waits for has ended.
+        """
 
 
 class CompletedRequest:

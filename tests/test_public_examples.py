@@ -20,6 +20,8 @@ from launcher import ROOT
 from sentences import docstrings, is_long, sentences
 from stable_names import stable_modules
 
+from mpicoll.backend import Request
+
 WITHOUT = {
     "mpicoll.costs.Model": "a union of two classes, which have examples",
     "mpicoll.defaults.NAMES": "a tuple of texts",
@@ -40,7 +42,7 @@ SAME_AS_MPI = ("mpicoll.Comm", "mpicoll.mpi.communicator.Comm", "mpicoll.mpi.com
 @cache
 def public_objects() -> dict[str, Any]:
     """Return each stable name with its object, once for each object."""
-    objects: dict[str, Any] = {}
+    objects: dict[str, Any] = {"mpicoll.backend.Request": Request}  # what public methods return
     for module in stable_modules():
         for name in import_module(module).__all__:
             value = getattr(import_module(module), name)

@@ -103,9 +103,12 @@ class Fold:
 
 
 Op = Send | Receive | Copy | Fold
+"""An operation of one rank."""
 _LOCAL = (Copy, Fold)
 Round = tuple[Op, ...]
+"""The operations of one rank in one round."""
 Schedule = Iterator[Op | Round]
+"""The rounds of one rank; a lone operation is a round of one."""
 
 
 def send(peer: int, *blocks: Block) -> Send:

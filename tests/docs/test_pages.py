@@ -14,15 +14,12 @@ import pytest
 from launcher import ROOT, python
 from pages import DOCS, PAGES
 from sentences import long_share, sentences
+from stable_names import stable_modules
 
 import mpicoll
 from mpicoll.docs import __main__ as command
 from mpicoll.docs.generated import commands, fill
 
-MODULES = (
-    "mpicoll", "torchcoll", "mpicoll.algorithms", "mpicoll.costs", "mpicoll.defaults",
-    "mpicoll.mpi.communicator", "mpicoll.threads", "torchcoll.backend",
-)  # fmt: skip
 SAME = {f"torchcoll.{name}" for name in {*mpicoll.__all__} - {"world", "threads"}} | {
     "mpicoll.threads.threads", "mpicoll.mpi.communicator.Comm",
 }  # fmt: skip
@@ -42,7 +39,7 @@ def page(name: str) -> str:
 # -- complete -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", stable_modules())
 def test_the_api_reference_has_every_public_name(module: str) -> None:
     if module.startswith("torchcoll"):
         pytest.importorskip("torch")
