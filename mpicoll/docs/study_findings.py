@@ -18,6 +18,7 @@ from mpicoll.study.cells import (
     Contestant,
     Name,
     Panel,
+    Ratio,
     Study,
     compare_contestants,
     study_of,
@@ -44,10 +45,17 @@ _ENVIRONMENTS = {
     "mpich": "MPICH", "mpich-single": "MPICH, one thread", "openmpi": "Open MPI",
     "intel": "Intel MPI",
 }  # fmt: skip
+_BESIDE_TORCH = Name("mpich-torch", "mpi4py", "native")
+_ENTRIES = {
+    **{Name(name, "mpi4py", "native"): text for name, text in _ENVIRONMENTS.items()},
+    _BESIDE_TORCH: "MPICH",
+    Name("mpich-torch", "torch", "native"): "gloo",
+}
 _ONE_MACHINE = "One virtual machine with two shared cores; other machines have other ratios."
 _SHARED_CORES = "4 ranks share 2 cores, so their times include waits for a core."
 _EMULATED = (
-    "Hosts are emulated on the two cores; links have 1 Gbit/s. Ratios of real clusters differ."
+    "Hosts are emulated on the two cores, with links of 1 Gbit/s; real clusters have other "
+    "ratios. The command needs root and MPICH."
 )
 
 
@@ -144,7 +152,7 @@ def _fastest(published: Published) -> Finding:
     rows = []
     for name in COLLECTIVES:
         cells = {
-            (pair.cell.panel.ranks, pair.cell.size): _marked(pair)
+            (pair.cell.panel.ranks, pair.cell.size): _marked(pair.ratio)
             for pair in every
             if pair.cell.panel.collective == name
         }
@@ -152,17 +160,41 @@ def _fastest(published: Published) -> Finding:
             cells = {(ranks, columns[0][1]): text for (ranks, _), text in cells.items()}
         rows.append([name, *(cells.get(column, "") for column in columns)])
     heads = [f"{ranks} ranks, {bytes_text(size)}" for ranks, size in columns]
+    undecided = kinds["open"] + kinds["few"]
     return Finding(
-        f"On one node, mpicoll's algorithms are faster than the strongest native call in "
-        f"{kinds['faster']} of {len(every)} cells, {_mean(every)} times as fast on average.",
+        f"On one node, mpicoll's `auto` is faster than the fastest library call in "
+        f"{kinds['faster']} of {len(every)} cases, {_mean(by_ranks[2])} times on 2 ranks and "
+        f"{_mean(by_ranks[4])} on 4.",
         _table(["times as fast", *heads], rows),
-        "A rank reads the arrays of its peers in shared memory. A library copies them into and out "
-        "of messages. The lead shrinks with the size, as the copy of the data remains.",
-        f"{_launches(published)}. {kinds['slower'] or 'No'} cells are slower, "
-        f"{len(every) - kinds['faster'] - kinds['slower']} are ties or undecided (`~`).",
+        "Probably, as this was not measured separately: a rank reads the arrays of its peers in "
+        "shared memory, and a call synchronises once. On 2 ranks the lead shrinks as messages "
+        "grow, as both sides must copy the data.",
+        f"{_launches(published)}. {kinds['slower'] or 'No'} cases are slower, {kinds['tie']} ties, "
+        f"{undecided} undecided. The means are geometric, over all cases.",
         f"{_ONE_MACHINE} {_SHARED_CORES}",
         LIBRARIES,
         "fastest",
+    )
+
+
+def all_times(published: Published) -> str:
+    """Return the table of the fastest library call and of `auto` in every case, in us."""
+    rows: dict[tuple[str, int], list[str]] = {}
+    for ranks in (2, 4):
+        for pair in strongest_pairs(published, ranks):
+            call, schedule = pair.contestant, pair.reference
+            if call.name.is_ours:
+                call, schedule = schedule, call
+            library = _ENTRIES.get(call.name, str(call.name))
+            algorithm = next(iter(schedule.ran.values())).partition("@")[0]
+            row = rows.setdefault((pair.cell.panel.collective, pair.cell.size), [])
+            row += [f"{number(call.us)} {library}", f"{number(schedule.us)} `{algorithm}`"]
+    heads = [
+        "collective", "size", "2 ranks: fastest call", "`auto`", "4 ranks: fastest call", "`auto`"
+    ]  # fmt: skip
+    return _table(
+        heads,
+        [[name, bytes_text(size) if size else "", *row] for (name, size), row in rows.items()],
     )
 
 
@@ -182,13 +214,13 @@ def _right(studies: Mapping[str, Published]) -> Finding:
         )
     wrong = f"{totals['wrong']} were" if totals["wrong"] else "none was"
     return Finding(
-        f"All timed results were checked: of {totals['right'] + totals['wrong']} results in "
-        f"{totals['launches']} launches, {wrong} wrong.",
+        f"Each case was checked after timing, on the buffers that were timed: of "
+        f"{totals['right'] + totals['wrong']} results, {wrong} wrong.",
         _table(["study", "launches", "right", "wrong", "not offered by the library"], rows),
         "Inputs depend on rank and index, so a block from the wrong rank or place shows. Outputs "
         "are overwritten before each check.",
-        "Each case of each launch is checked on the buffers that were timed.",
-        "float32, sums and averages of values on which the operation is exact.",
+        "One check of each case in each launch, with all ranks.",
+        "float32, with values whose sums are exact: rounding was not tested.",
         LIBRARIES,
     )
 
@@ -196,10 +228,7 @@ def _right(studies: Mapping[str, Published]) -> Finding:
 def _native_calls(published: Published) -> Finding:
     rows, wins = [], Counter[str]()
     cells = [cell for cell in published.study.cells.values() if cell.natives()]
-    entries = {
-        **{Name(name, "mpi4py", "native"): text for name, text in _ENVIRONMENTS.items()},
-        Name("mpich-torch", "torch", "native"): "gloo",
-    }
+    entries = {name: text for name, text in _ENTRIES.items() if name != _BESIDE_TORCH}
     for cell in cells:
         best = min((c for c in cell.natives() if c.name in entries), key=lambda c: c.us)
         wins[entries[best.name]] += 1
@@ -216,14 +245,15 @@ def _native_calls(published: Published) -> Finding:
         rows.append([text, str(wins[text]), *means])
     (first, count), (second, second_count) = wins.most_common(2)
     return Finding(
-        f"Among the libraries' own calls, {first} is fastest in {count} of {len(cells)} cells, "
-        f"{second} in {second_count}.",
+        f"Among the libraries' own calls, {first} has the lowest median in {count} of {len(cells)} "
+        f"cases, {second} in {second_count}.",
         _table(
-            ["library", "fastest in", "2 ranks: time over the fastest", "4 ranks: the same"], rows
+            ["library", "lowest median in", "2 ranks: time over the lowest", "4 ranks: the same"],
+            rows,
         ),
         "Ranks on one node exchange messages through shared memory; libraries differ in their "
         "start-up and in the size from which one side copies directly.",
-        f"{_launches(published)}; geometric means over cells.",
+        f"{_launches(published)}; geometric means over cases.",
         f"{_ONE_MACHINE} Default settings of each wheel, and Intel MPI with its tuning tables.",
         LIBRARIES,
     )
@@ -240,11 +270,13 @@ def _threads(published: Published) -> Finding:
         ranks: {size: geometric_mean(values) for size, values in sorted(by_size.items())}
         for ranks, by_size in ratios.items()
     }
-    small, large = min(means[2]), max(means[2])
+    spans = [
+        f"{number(min(by_size.values()))} to {number(max(by_size.values()))}"
+        for by_size in means.values()
+    ]
     return Finding(
-        f"On 2 ranks, MPICH's calls take {number(means[2][small])} times as long with "
-        f"MPI_THREAD_MULTIPLE as with SINGLE at {bytes_text(small)}, "
-        f"{number(means[2][large])} times at {bytes_text(large)}.",
+        f"MPICH's calls with MPI_THREAD_MULTIPLE take {spans[0]} times as long as with SINGLE on "
+        f"2 ranks, {spans[1]} times on 4 ranks.",
         _table(
             ["time with MULTIPLE over SINGLE", *map(bytes_text, means[2])],
             [
@@ -275,22 +307,32 @@ def _one_or_two(published: Published) -> Finding:
             place = f"{ranks} ranks, {_library(backend)}"
             rows.append([place, bytes_text(size), number(times[single_call].us), *cells])
     forms = every[2, "mpi4py"]
-    large = forms.times[max(forms.times)]
+    large = [times for size, times in forms.times.items() if size >= 1 << 20]
+    spans = {}
+    for form in (first, second):
+        values = [1 / compare_contestants(times[form], times[single_call]).ratio for times in large]
+        spans[form] = f"{number(min(values))} to {number(max(values))}"
     lines = fits(forms)
     costs = "; ".join(
         f"{FORMS[form]}: {number(line.alpha_us)} us and {number(line.beta_ns_per_byte)} ns a byte"
         for form, line in lines.items()
     )
     return Finding(
-        f"On 2 ranks of MPICH at {bytes_text(max(forms.times))}, reduce + broadcast takes "
-        f"{_slowdown(large, first, single_call)} times as long as one call, "
-        f"reduce_scatter + allgather {_slowdown(large, second, single_call)} times.",
+        f"From 1M on, 2 ranks of MPICH take {spans[first]} times one call for reduce + broadcast, "
+        f"{spans[second]} times for reduce_scatter + allgather.",
         _table(
-            ["", "size", "one call, us", "reduce + broadcast", "reduce_scatter + allgather"], rows
+            [
+                "",
+                "size",
+                "one call, us",
+                *(f"{FORMS[form]} / one call" for form in (first, second)),
+            ],
+            rows,
         ),
         "Three factors decide. Start-up: two calls synchronise twice. Bytes: reduce + broadcast "
-        "moves the whole vector through the root, the other form 2(p-1)/p of it. Memory: each call "
-        f"reads and writes the vector once more. Fitted costs on 2 ranks: {costs}.",
+        "moves the whole vector to the root and then back, the other form moves parts both ways at "
+        "once. Memory: each call reads and writes the vector once more. "
+        f"Fitted costs on 2 ranks: {costs}.",
         f"{_launches(published)}.",
         f"{_ONE_MACHINE} {_SHARED_CORES} gloo's reduce_scatter is an allreduce inside.",
         ALGORITHMS,
@@ -299,10 +341,12 @@ def _one_or_two(published: Published) -> Finding:
 
 def _slowdown(times: Mapping[str, Contestant], form: str, single_call: str) -> str:
     """Return how many times as long as one call a form takes."""
-    if form not in times:
-        return "-"
-    ratio = compare_contestants(times[form], times[single_call])
-    return ("" if ratio.verdict in ("faster", "slower") else "~") + number(1 / ratio.ratio)
+    return _share(times[form], times[single_call]) if form in times else "-"
+
+
+def _share(contestant: Contestant, reference: Contestant) -> str:
+    """Return how many times as long as the reference a contestant takes, with its sign."""
+    return _marked(compare_contestants(reference, contestant))
 
 
 def _shapes(published: Published) -> Finding:
@@ -326,13 +370,14 @@ def _shapes(published: Published) -> Finding:
     sizes = sorted({size for ranks, backend, size in winners if (ranks, backend) == (4, "mpi4py")})
     small, large = (winners[4, "mpi4py", size] for size in (sizes[0], sizes[-1]))
     return Finding(
-        f"Broadcasts on 4 ranks over MPI's messages: fastest at {bytes_text(sizes[0])} is {small}, "
-        f"at {bytes_text(sizes[-1])} {large}.",
+        f"In broadcasts on 4 ranks over MPI's messages, {small} lead at {bytes_text(sizes[0])}, "
+        f"{large} at {bytes_text(sizes[-1])}.",
         _table(["time in us", "size", *SHAPES.values()], rows),
         "Small messages cost start-up, so the form with the fewest rounds in a row wins. "
         "Large messages cost bytes, so a form wins in which every rank sends, and no rank sends "
-        "the vector twice.",
-        f"{_launches(published)}; bold: no form is significantly faster.",
+        f"the vector twice. Over gloo the result at {bytes_text(sizes[-1])} is "
+        f"{winners[4, 'torch', sizes[-1]]}, as each message costs more there.",
+        f"{_launches(published)}; bold: not surely slower than the fastest.",
         f"{_ONE_MACHINE} {_SHARED_CORES}",
         ALGORITHMS,
         "shapes",
@@ -378,24 +423,23 @@ def _average(published: Published) -> Finding:
             Name("mpich", "mpi4py", "auto"), Name("mpich", "mpi4py", "native"),
             Name("mpich-torch", "torch", "native"),
         ):  # fmt: skip
-            values = {
-                size: averages[size].contestants[name].us / cell.contestants[name].us
+            sides = {
+                size: (averages[size].contestants[name], cell.contestants[name])
                 for size, cell in sums.items()
                 if name in cell.contestants and name in averages[size].contestants
             }
             label = f"{ranks} ranks, {name.algorithm} of {_library(name.backend)}"
             label = label.replace("auto of MPICH", "mpicoll")
-            ratios[label] = values
-            rows.append(
-                [label, *(number(values[size]) if size in values else "-" for size in sums)]
-            )
+            ratios[label] = {size: side[0].us / side[1].us for size, side in sides.items()}
+            rows.append([label, *(_share(*sides[size]) if size in sides else "-" for size in sums)])
     shares = ratios["2 ranks, mpicoll"]
     return Finding(
         f"With mpicoll on 2 ranks, an average takes {number(min(shares.values()))} to "
         f"{number(max(shares.values()))} times as long as a sum.",
         _table(["time of avg over sum", *map(bytes_text, shares)], rows),
         "MPI has no average: each rank sums and then divides its result, in one more pass over the "
-        "vector. mpicoll and torch do the same, so the cost shows where memory decides.",
+        "vector. mpicoll and torch do the same. That costs a fixed time for small vectors, and a "
+        "pass over memory for large ones.",
         f"{_launches(published)}.",
         _ONE_MACHINE,
         AVERAGE,
@@ -404,7 +448,8 @@ def _average(published: Published) -> Finding:
 
 def _backends(published: Published) -> Finding:
     algorithms = {"allreduce": ("ring", "recursive_doubling"), "broadcast": tuple(SHAPES)}
-    rows, ring = [], {}
+    rows: list[list[str]] = []
+    ring: dict[int, str] = {}
     for collective, names in algorithms.items():
         for panel in published.panels(collective):
             cells = published.study.of(panel)
@@ -416,17 +461,16 @@ def _backends(published: Published) -> Finding:
                         for backend in ("torch", "mpi4py")
                     ]
                     if sides[0] and sides[1]:
-                        ratios[cell.size] = sides[0].us / sides[1].us
+                        ratios[cell.size] = _share(sides[0], sides[1])
                 if (panel.ranks, algorithm) == (2, f"ring{OVER_MESSAGES}"):
                     ring = ratios
                 name = algorithm.removesuffix(OVER_MESSAGES).replace("native", "the library's own")
-                texts = [number(ratios[c.size]) if c.size in ratios else "-" for c in cells]
+                texts = [ratios.get(cell.size, "-") for cell in cells]
                 rows.append([f"{collective}, {panel.ranks} ranks: {name}", *texts])
     small, large = min(ring), max(ring)
     return Finding(
-        f"The same ring allreduce takes {number(ring[small])} times as long over gloo's messages "
-        f"as over MPICH's at {bytes_text(small)}, and {number(ring[large])} times at "
-        f"{bytes_text(large)}.",
+        f"A ring allreduce on 2 ranks takes {ring[small]} times as long over gloo's messages as "
+        f"over MPICH's at {bytes_text(small)}, {ring[large]} times at {bytes_text(large)}.",
         _table(["time on torch over time on mpi4py", *map(bytes_text, sorted(ring))], rows),
         "Both run the same rounds. gloo sends over TCP with a thread that wakes up for each "
         "message; MPICH exchanges through shared memory on one node.",
@@ -437,28 +481,29 @@ def _backends(published: Published) -> Finding:
 
 
 def _nodes(*hosts: Published) -> Finding:
-    rows, means = [], {}
+    rows: list[list[str]] = []
+    counts: dict[str, list[int]] = {"MPICH": [], "gloo": []}
+    total = 0
     for published in hosts:
         study = published.study
         for environment, backend in (("mpich", "mpi4py"), ("mpich-torch", "torch")):
             choose = _choose(environment, backend)
-            series = [pair for panel in study.panels() for pair in pairs(study, panel, choose)]
-            nodes = series[0].cell.panel.nodes
-            means[nodes, backend] = _mean(series)
-            for panel in study.panels():
-                group = {pair.cell.size: pair for pair in pairs(study, panel, choose)}
-                place = f"{nodes}x2, {_library(backend)}: {panel.collective}"
-                rows.append([place, *(_marked(pair) for pair in group.values())])
-    small, large = (nodes for nodes, _ in (min(means), max(means)))
+            by_panel = {panel: pairs(study, panel, choose) for panel in study.panels()}
+            every = [pair for group in by_panel.values() for pair in group]
+            counts[_library(backend)].append(sum(pair.kind == "faster" for pair in every))
+            total = len(every)
+            for panel, group in by_panel.items():
+                place = f"{panel.nodes}x2, {_library(backend)}: {panel.collective}"
+                rows.append([place, *(_marked(pair.ratio) for pair in group)])
     sizes = [cell.size for cell in hosts[0].study.of(hosts[0].study.panels()[0])]
     return Finding(
-        f"On {small} and {large} hosts of 2 ranks, mpicoll is {means[small, 'mpi4py']} "
-        f"and {means[large, 'mpi4py']} times as fast as MPICH's calls, "
-        f"{means[small, 'torch']} and {means[large, 'torch']} times as gloo's.",
+        f"Between emulated hosts of 2 ranks, mpicoll beats MPICH in {counts['MPICH'][0]} of "
+        f"{total} cases on 2 hosts, {counts['MPICH'][1]} on 4; gloo in {counts['gloo'][0]} and "
+        f"{counts['gloo'][1]}.",
         _table(["times as fast", *map(bytes_text, sizes)], rows),
         "Ranks of a node combine their data in shared memory first, so fewer messages cross the "
         "network. MPICH does that for some collectives, gloo for none.",
-        f"{_launches(*hosts)}; `~`: a tie or undecided.",
+        f"{_launches(*hosts)}.",
         _EMULATED,
         TWO_HOSTS,
     )
@@ -490,8 +535,8 @@ def _network(published: Published) -> Finding:
         ["between hosts", number(latency[False]), number(rate[False])],
     ]
     return Finding(
-        f"A message between hosts of 1 Gbit/s takes {number(latency[False])} us and moves "
-        f"{number(rate[False])} GB/s, within a host {number(latency[True])} us and "
+        f"Between emulated hosts a message takes {number(latency[False])} us and moves "
+        f"{number(rate[False])} GB/s, the set rate; within a host {number(latency[True])} us and "
         f"{number(rate[True])} GB/s.",
         _table(["pair of ranks", "latency, us", f"one way of {bytes_text(largest)}, GB/s"], rows),
         "This ratio decides between algorithms: crossing the network once for each node beats "
@@ -513,9 +558,11 @@ def _sizes(group: Iterable[Pair]) -> list[int]:
     return sorted({pair.cell.size for pair in group if pair.cell.size})
 
 
-def _marked(pair: Pair) -> str:
-    text = number(pair.ratio.ratio)
-    return text if pair.kind in ("faster", "slower") else f"~{text}"
+def _marked(ratio: Ratio) -> str:
+    """Return a ratio, with `=` if it is surely within 5 % and `~` if it is not decided."""
+    is_decided = ratio.verdict in ("faster", "slower") and not ratio.has_few
+    sign = "" if is_decided else "~" if ratio.is_undecided else "="
+    return sign + number(ratio.ratio)
 
 
 def _mean(group: Sequence[Pair]) -> str:

@@ -14,9 +14,11 @@ import click
 from mpicoll.cli.command import Command
 from mpicoll.docs.study_charts import write_charts
 from mpicoll.docs.study_findings import (
+    LIBRARIES,
     STUDIES,
     Finding,
     Published,
+    all_times,
     command,
     read_studies,
     ten_findings,
@@ -38,8 +40,15 @@ _RANKS = 3
 _INTRODUCTION = """\
 # The study
 
-Which collective is fastest, is it right, and why? Ten findings from real runs, with the command
-that repeats each.
+Which MPI or algorithm is fastest for a collective, is its result right, and why? Ten findings from
+real runs, with the command that repeats each.
+
+"""
+_TIMES = """\
+## All times of the first finding
+
+Microseconds, medians over launches. Beside the fastest library call stands its library, beside
+`auto` the algorithm that it chose.
 
 """
 _BEFORE_AND_AFTER = """\
@@ -57,7 +66,7 @@ read the files, and so do all commands: `python -m mpicoll.study libraries.parqu
 finding. A description says what a study measured. `python -m mpicoll.docs.study_pages`
 writes this page from the records, and takes new ones by their folders.
 
-Only the CPU was measured in launches. No study of GPUs has run yet.
+Only CPUs were measured. For GPUs there are [earlier measurements](../measurements/earlier.md).
 
 """
 
@@ -89,6 +98,7 @@ def page(studies: Mapping[str, Published]) -> str:
         [
             _summary(findings), _machine(studies),
             *(_finding(number, finding) for number, finding in enumerate(findings, 1)),
+            _TIMES + all_times(studies[LIBRARIES]),
             _BEFORE_AND_AFTER + "\n".join(_contents_lines()),
             _RECORDS + "\n".join(_files()),
         ]
@@ -114,8 +124,9 @@ def _machine(studies: Mapping[str, Published]) -> str:
     )
     return (
         f"**Machine:** {processor}, {run.cores_of_load} cores, {run.started[:10]}. "
-        f"**Libraries:** {'; '.join(libraries)}. A cell is a collective at one size on one number "
-        "of ranks. A ratio is the median over launches; `~` marks a tie or an undecided ratio."
+        f"**Libraries:** {'; '.join(libraries)}. A case is a collective at one size on one number "
+        "of ranks. A ratio is the median over launches. `=` marks a tie, surely within 5 %. `~` "
+        "marks what the launches do not decide."
     )
 
 
