@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import itertools
 import operator
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
+from sys import byteorder
 from typing import Any
 
 import numpy as np
@@ -342,7 +344,7 @@ class MpiTransport(MpiMessages):
 
 
 _MAKING = Stage("making a group")
-_NUMBER = 4
+_NUMBER = array("i").itemsize
 
 
 def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = None) -> list[Any]:
@@ -352,13 +354,16 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
         RankLost: some rank did not come within the deadline.
     """
     peers = peers or Peers(comm.rank, comm.size)
-    aborted_plan = peers.calls.left if peers.calls is not None else 0
-    data = aborted_plan.to_bytes(_NUMBER, "little") + encode_for(kind, item)
+    calls = peers.calls
+    statement = array("i", [] if calls is None else calls.statement())
+    head = bytes(array("i", [len(statement)]) + statement)
     peers.exchanges += 1
-    parts = _gathered(comm, data, peers)
-    if peers.calls is not None:
-        peers.calls.hear([int.from_bytes(part[:_NUMBER], "little") for part in parts])
-    return decode_alike([part[_NUMBER:] for part in parts], kind)
+    parts = _gathered(comm, head + encode_for(kind, item), peers)
+    heads = [_NUMBER + _NUMBER * int.from_bytes(part[:_NUMBER], byteorder) for part in parts]
+    pairs = list(zip(parts, heads, strict=True))
+    if calls is not None:
+        calls.hear([array("i", part[_NUMBER:end]) for part, end in pairs])
+    return decode_alike([part[end:] for part, end in pairs], kind)
 
 
 def _gathered(comm: MPI.Comm, data: bytes, peers: Peers) -> list[bytes]:
