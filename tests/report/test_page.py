@@ -259,6 +259,8 @@ def test_pictures_are_drawn_when_they_come_near_or_are_printed(
     assert ticks.evaluate_all(ink) == ["rgb(230, 234, 240)"]
     opened_page.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert drawn.count() == len(names) and opened_page.complaints == []
+    widths = drawn.evaluate_all("all => all.map(c => c.querySelector('.main-svg').clientWidth)")
+    assert {*widths} == {670}, "a phone has one column, which is as wide as the paper"
     assert ticks.evaluate_all(ink) == ["rgb(29, 35, 43)"]
     opened_page.tab.evaluate("dispatchEvent(new Event('afterprint'))")
     assert "rgb(230, 234, 240)" in ticks.evaluate_all(ink)

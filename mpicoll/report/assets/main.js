@@ -39,8 +39,12 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   refresh();
   showPairs();
 });
-// Figures for paper have dark ink, whatever the screen has.
-const paper = isOnPaper => document.documentElement.classList.toggle("on-paper", isOnPaper);
+// Figures for paper have dark ink and the width of a page, whatever the screen has. A chart keeps the
+// width with which it was made, so each is made again.
+const paper = isOnPaper => {
+  document.documentElement.classList.toggle("on-paper", isOnPaper);
+  document.querySelectorAll(".js-plotly-plot").forEach(chart => Plotly.purge(chart));
+};
 addEventListener("beforeprint", () => {
   paper(true);
   views.forEach(draw);
