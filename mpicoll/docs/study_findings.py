@@ -162,8 +162,8 @@ def _fastest(published: Published) -> Finding:
     heads = [f"{ranks} ranks, {bytes_text(size)}" for ranks, size in columns]
     undecided = kinds["open"] + kinds["few"]
     return Finding(
-        f"On one node, mpicoll's `auto` is faster than the fastest library call in "
-        f"{kinds['faster']} of {len(every)} cases, {_mean(by_ranks[2])} times on 2 ranks and "
+        f"On one node, mpicoll's `auto` beats the fastest library call in {kinds['faster']} of "
+        f"{len(every)} cases, on average {_mean(by_ranks[2])} times on 2 ranks, "
         f"{_mean(by_ranks[4])} on 4.",
         _table(["times as fast", *heads], rows),
         "Probably, as this was not measured separately: a rank reads the arrays of its peers in "
@@ -319,7 +319,7 @@ def _one_or_two(published: Published) -> Finding:
     )
     return Finding(
         f"From 1M on, 2 ranks of MPICH take {spans[first]} times one call for reduce + broadcast, "
-        f"{spans[second]} times for reduce_scatter + allgather.",
+        f"{spans[second]} for reduce_scatter + allgather.",
         _table(
             [
                 "",
