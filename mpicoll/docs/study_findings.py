@@ -308,10 +308,10 @@ def _one_or_two(published: Published) -> Finding:
             rows.append([place, bytes_text(size), number(times[single_call].us), *cells])
     forms = every[2, "mpi4py"]
     large = [times for size, times in forms.times.items() if size >= 1 << 20]
-    spans = {}
-    for form in (first, second):
-        values = [1 / compare_contestants(times[form], times[single_call]).ratio for times in large]
-        spans[form] = f"{number(min(values))} to {number(max(values))}"
+    spans = {
+        form: _span(_share(times[form], times[single_call]) for times in large)
+        for form in (first, second)
+    }
     lines = fits(forms)
     costs = "; ".join(
         f"{FORMS[form]}: {number(line.alpha_us)} us and {number(line.beta_ns_per_byte)} ns a byte"
@@ -346,7 +346,14 @@ def _slowdown(times: Mapping[str, Contestant], form: str, single_call: str) -> s
 
 def _share(contestant: Contestant, reference: Contestant) -> str:
     """Return how many times as long as the reference a contestant takes, with its sign."""
-    return _marked(compare_contestants(reference, contestant))
+    ratio = compare_contestants(contestant, reference)
+    return _sign(ratio) + number(1 / ratio.ratio)
+
+
+def _span(shares: Iterable[str]) -> str:
+    """Return the smallest and the largest of some shares, with their signs."""
+    ordered = sorted(shares, key=lambda share: float(share.lstrip("=~")))
+    return f"{ordered[0]} to {ordered[-1]}"
 
 
 def _shapes(published: Published) -> Finding:
@@ -409,7 +416,7 @@ def shape_times(cell: Cell, environment: str, backend: str) -> dict[str, Contest
 
 def _average(published: Published) -> Finding:
     rows: list[list[str]] = []
-    ratios: dict[str, dict[int, float]] = {}
+    ratios: dict[str, dict[int, str]] = {}
     panels = {
         (panel.ranks, panel.op): panel for op in ("sum", "avg")
         for panel in published.panels("allreduce", op) if panel.op == op
@@ -430,12 +437,12 @@ def _average(published: Published) -> Finding:
             }
             label = f"{ranks} ranks, {name.algorithm} of {_library(name.backend)}"
             label = label.replace("auto of MPICH", "mpicoll")
-            ratios[label] = {size: side[0].us / side[1].us for size, side in sides.items()}
-            rows.append([label, *(_share(*sides[size]) if size in sides else "-" for size in sums)])
+            ratios[label] = {size: _share(*side) for size, side in sides.items()}
+            rows.append([label, *(ratios[label].get(size, "-") for size in sums)])
     shares = ratios["2 ranks, mpicoll"]
     return Finding(
-        f"With mpicoll on 2 ranks, an average takes {number(min(shares.values()))} to "
-        f"{number(max(shares.values()))} times as long as a sum.",
+        f"With mpicoll on 2 ranks, an average takes {_span(shares.values())} times as long as a "
+        "sum.",
         _table(["time of avg over sum", *map(bytes_text, shares)], rows),
         "MPI has no average: each rank sums and then divides its result, in one more pass over the "
         "vector. mpicoll and torch do the same. That costs a fixed time for small vectors, and a "
@@ -482,24 +489,22 @@ def _backends(published: Published) -> Finding:
 
 def _nodes(*hosts: Published) -> Finding:
     rows: list[list[str]] = []
-    counts: dict[str, list[int]] = {"MPICH": [], "gloo": []}
-    total = 0
+    counts: dict[str, list[str]] = {"MPICH": [], "gloo": []}
     for published in hosts:
         study = published.study
         for environment, backend in (("mpich", "mpi4py"), ("mpich-torch", "torch")):
             choose = _choose(environment, backend)
             by_panel = {panel: pairs(study, panel, choose) for panel in study.panels()}
-            every = [pair for group in by_panel.values() for pair in group]
-            counts[_library(backend)].append(sum(pair.kind == "faster" for pair in every))
-            total = len(every)
+            kinds = [pair.kind for group in by_panel.values() for pair in group]
+            decided = sum(kind in ("faster", "slower", "tie") for kind in kinds)
+            counts[_library(backend)].append(f"{kinds.count('faster')} of {decided}")
             for panel, group in by_panel.items():
                 place = f"{panel.nodes}x2, {_library(backend)}: {panel.collective}"
                 rows.append([place, *(_marked(pair.ratio) for pair in group)])
     sizes = [cell.size for cell in hosts[0].study.of(hosts[0].study.panels()[0])]
     return Finding(
-        f"Between emulated hosts of 2 ranks, mpicoll beats MPICH in {counts['MPICH'][0]} of "
-        f"{total} cases on 2 hosts, {counts['MPICH'][1]} on 4; gloo in {counts['gloo'][0]} and "
-        f"{counts['gloo'][1]}.",
+        f"On 2 and 4 emulated hosts, mpicoll beats MPICH in {' and '.join(counts['MPICH'])} "
+        f"decided cases, and gloo in {' and '.join(counts['gloo'])}.",
         _table(["times as fast", *map(bytes_text, sizes)], rows),
         "Ranks of a node combine their data in shared memory first, so fewer messages cross the "
         "network. MPICH does that for some collectives, gloo for none.",
@@ -559,10 +564,14 @@ def _sizes(group: Iterable[Pair]) -> list[int]:
 
 
 def _marked(ratio: Ratio) -> str:
-    """Return a ratio, with `=` if it is surely within 5 % and `~` if it is not decided."""
+    """Return a ratio with its sign."""
+    return _sign(ratio) + number(ratio.ratio)
+
+
+def _sign(ratio: Ratio) -> str:
+    """Return `=` for a ratio that is surely within 5 %, and `~` for one that is not decided."""
     is_decided = ratio.verdict in ("faster", "slower") and not ratio.has_few
-    sign = "" if is_decided else "~" if ratio.is_undecided else "="
-    return sign + number(ratio.ratio)
+    return "" if is_decided else "~" if ratio.is_undecided else "="
 
 
 def _mean(group: Sequence[Pair]) -> str:

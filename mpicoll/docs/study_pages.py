@@ -126,7 +126,8 @@ def _machine(studies: Mapping[str, Published]) -> str:
         f"**Machine:** {processor}, {run.cores_of_load} cores, {run.started[:10]}. "
         f"**Libraries:** {'; '.join(libraries)}. A case is a collective at one size on one number "
         "of ranks. A ratio is the median over launches. `=` marks a tie, surely within 5 %. `~` "
-        "marks what the launches do not decide."
+        "marks what the launches do not decide. Without a sign, a ratio is decided: six launches "
+        "or more, and the whole interval of 95 % lies beyond 1 %."
     )
 
 
