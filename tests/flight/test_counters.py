@@ -222,7 +222,7 @@ def test_connections_among_many_descriptors_are_found(
             rank.sample()
             assert not of_sender(rank.dump(), sender)
             send(sender, receiver)
-            rank.sample(lambda dump: len(of_sender(dump, sender)) == 1)
+            rank.sample(lambda dump: len(of_sender(dump, sender)) >= 1)
     finally:
         for pipe in pipes:
             os.close(pipe)
