@@ -497,14 +497,14 @@ def _nodes(*hosts: Published) -> Finding:
             by_panel = {panel: pairs(study, panel, choose) for panel in study.panels()}
             kinds = [pair.kind for group in by_panel.values() for pair in group]
             decided = sum(kind in ("faster", "slower", "tie") for kind in kinds)
-            counts[_library(backend)].append(f"{kinds.count('faster')} of {decided}")
+            counts[_library(backend)].append(f"{kinds.count('faster')}/{decided}")
             for panel, group in by_panel.items():
                 place = f"{panel.nodes}x2, {_library(backend)}: {panel.collective}"
                 rows.append([place, *(_marked(pair.ratio) for pair in group)])
     sizes = [cell.size for cell in hosts[0].study.of(hosts[0].study.panels()[0])]
     return Finding(
-        f"On 2 and 4 emulated hosts, mpicoll beats MPICH in {' and '.join(counts['MPICH'])} "
-        f"decided cases, and gloo in {' and '.join(counts['gloo'])}.",
+        f"On 2 and 4 emulated hosts, mpicoll wins {' and '.join(counts['MPICH'])} of the decided "
+        f"cases against MPICH, {' and '.join(counts['gloo'])} against gloo.",
         _table(["times as fast", *map(bytes_text, sizes)], rows),
         "Ranks of a node combine their data in shared memory first, so fewer messages cross the "
         "network. MPICH does that for some collectives, gloo for none.",
