@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean, median, median_low
@@ -23,8 +23,9 @@ from mpicoll.study.cells import (
     compare_contestants,
     study_of,
 )
+from mpicoll.study.findings import choose_pair
 from mpicoll.study.forms import FORMS, fits, forms_of
-from mpicoll.study.sentences import Choose, Pair, join_names, pairs
+from mpicoll.study.sentences import Pair, join_names, pairs
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import bytes_text
 
@@ -182,9 +183,7 @@ def all_times(published: Published) -> str:
     rows: dict[tuple[str, int], list[str]] = {}
     for ranks in (2, 4):
         for pair in strongest_pairs(published, ranks):
-            call, schedule = pair.contestant, pair.reference
-            if call.name.is_ours:
-                call, schedule = schedule, call
+            schedule, call = pair.contestant, pair.reference
             library = _ENTRIES.get(call.name, str(call.name))
             algorithm = next(iter(schedule.ran.values())).partition("@")[0]
             row = rows.setdefault((pair.cell.panel.collective, pair.cell.size), [])
@@ -493,7 +492,8 @@ def _nodes(*hosts: Published) -> Finding:
     for published in hosts:
         study = published.study
         for environment, backend in (("mpich", "mpi4py"), ("mpich-torch", "torch")):
-            choose = _choose(environment, backend)
+            names = (Name(environment, backend, algorithm) for algorithm in ("auto", "native"))
+            choose = choose_pair(*names)
             by_panel = {panel: pairs(study, panel, choose) for panel in study.panels()}
             kinds = [pair.kind for group in by_panel.values() for pair in group]
             decided = sum(kind in ("faster", "slower", "tie") for kind in kinds)
@@ -514,11 +514,6 @@ def _nodes(*hosts: Published) -> Finding:
     )
 
 
-def _choose(environment: str, backend: str) -> Choose:
-    auto, native = (Name(environment, backend, algorithm) for algorithm in ("auto", "native"))
-    return lambda cell: (cell.contestants.get(auto), cell.contestants.get(native))
-
-
 def _network(published: Published) -> Finding:
     records = [
         record for record in only(PairRecord, published.records)
@@ -529,10 +524,10 @@ def _network(published: Published) -> Finding:
     rate: dict[bool, float] = {}
     for within in (True, False):
         group = [r for r in records if (r.source_host == r.target_host) == within]
-        latency[within] = _median(
+        latency[within] = median(
             r.time_us.median for r in group if r.quantity == LATENCY and r.time_us
         )
-        rate[within] = _median(
+        rate[within] = median(
             r.GBps for r in group if r.quantity == ONE_WAY and r.bytes == largest and r.GBps
         )
     rows = [
@@ -576,10 +571,6 @@ def _sign(ratio: Ratio) -> str:
 
 def _mean(group: Sequence[Pair]) -> str:
     return number(geometric_mean(pair.ratio.ratio for pair in group))
-
-
-def _median(values: Iterator[float]) -> float:
-    return median(values)
 
 
 def _launches(*studies: Published) -> str:

@@ -288,11 +288,12 @@ def _same_algorithm(study: Study, panel: Panel) -> Iterator[Finding]:
         algorithm = counterpart(study.forced, native, panel.collective)
         if algorithm is None:
             continue
-        choose = _choose_pair(Name(native.environment, native.backend, algorithm), native)
+        choose = choose_pair(Name(native.environment, native.backend, algorithm), native)
         yield from describe(pairs(study, panel, choose), SAME_ALGORITHM, f"our {algorithm}")
 
 
-def _choose_pair(name: Name, reference: Name) -> Choose:
+def choose_pair(name: Name, reference: Name) -> Choose:
+    """Return the choice of two contestants of a cell by their names."""
     return lambda cell: (cell.contestants.get(name), cell.contestants.get(reference))
 
 
@@ -303,7 +304,7 @@ def _answers(study: Study, panel: Panel, question: Question) -> Iterator[Finding
             for backend in ("mpi4py", "torch"):
                 name, reference = (Name(environment, backend, algorithm) for algorithm in names)
                 by_place[place_of(environment, backend)] = pairs(
-                    study, panel, _choose_pair(name, reference)
+                    study, panel, choose_pair(name, reference)
                 )
         yield from describe_places(by_place, question.title)
 
@@ -312,7 +313,7 @@ def _backends(study: Study, panel: Panel) -> Iterator[Finding]:
     for environment in study.environments():
         for algorithm in ("native", "auto"):
             names = (Name(environment, backend, algorithm) for backend in ("mpi4py", "torch"))
-            yield from describe(pairs(study, panel, _choose_pair(*names)), BACKENDS)
+            yield from describe(pairs(study, panel, choose_pair(*names)), BACKENDS)
 
 
 def _wrong(study: Study) -> Iterator[Finding]:
