@@ -98,6 +98,8 @@ def test_named_paths_exist(document: Path) -> None:
 @each_document
 def test_named_commands_exist_and_take_their_flags(document: Path) -> None:
     for module, flags in commands(document.read_text()):
+        if module.startswith("torchcoll") and find_spec("torch") is None:
+            continue
         spec = find_spec(module)
         assert spec is not None, f"there is no {module}"
         assert not spec.submodule_search_locations or find_spec(f"{module}.__main__"), module

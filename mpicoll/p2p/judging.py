@@ -12,7 +12,7 @@ explains is a sick link itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from statistics import median_high, median_low
 from typing import NamedTuple
@@ -83,6 +83,8 @@ class Figures:
 
 Links = Mapping[Pair, Figures]
 Ranks = Mapping[int, Figures]
+Part = Pair | int
+"""A link or a rank."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,18 @@ class Finding:
     amount: float = 0.0
     typical: float = 0.0
     fault: str = ""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The links or ranks that are slow."""
+        return self.links or self.ranks
+
+    def single(self, part: Part, figures: Figures) -> Finding:
+        """Return the finding of one of its links or ranks, which has these figures."""
+        amount = figures.amounts[self.quantity.name] if self.quantity else 0.0
+        if isinstance(part, int):
+            return replace(self, ranks=(part,), amount=amount)
+        return replace(self, hosts=part, links=(part,), amount=amount)
 
 
 # -- links --------------------------------------------------------------------------------
@@ -236,25 +250,47 @@ class Confirmed:
 
 
 def confirm(
-    finding: Finding, suspects: Sequence[Figures], references: Sequence[Figures]
-) -> Confirmed | None:
-    """Return a finding with the figures of the second look; None if these are not slow.
+    finding: Finding, first: Mapping[Part, Figures], again: Mapping[Part, Figures],
+    references: Sequence[Figures],
+) -> list[Confirmed]:  # fmt: skip
+    """Return a finding, or else those of its links or ranks, that the second look confirms.
+
+    Noise in the first look can add healthy links to a slow one, so that their host is suspected.
 
     Args:
-        suspects: the figures of its links or ranks in the second look.
-        references: the figures of healthy ones; if there are none, the first look has to do.
+        first, again: the figures of both looks; the second one may have some links only.
+        references: the figures of healthy links or ranks in the second look; if there are none,
+            those of the first look have to do.
     """
-    quantity = finding.quantity
-    if quantity is None:
-        return Confirmed(finding)  # noise makes no wrong results
-    name = quantity.name
-    amounts = [figures.amounts[name] for figures in suspects if name in figures.amounts]
-    typicals = [figures.amounts[name] for figures in references if name in figures.amounts]
-    # A link that is silent in the second look has a bandwidth only, which is 0.
-    amount = quantity.middle(amounts) if amounts else finding.amount
-    typical = quantity.middle(typicals) if typicals else finding.typical
-    is_slow = quantity.ratio(amount, typical) > quantity.limit
-    return Confirmed(finding, amount, typical) if is_slow else None
+    if finding.quantity is None:
+        return [Confirmed(finding)]  # noise makes no wrong results
+    parts = [part for part in finding.parts if part in again]
+    candidates = [(finding, [again[part] for part in parts])]
+    if len(finding.parts) > 1:
+        candidates += [(finding.single(part, first[part]), [again[part]]) for part in parts]
+    typical = _middle(finding.quantity, references, finding.typical)
+    confirmed = []
+    for candidate, figures in candidates:
+        # A link that is silent in the second look has a bandwidth only, which is 0.
+        amount = _middle(finding.quantity, figures, candidate.amount)
+        if finding.quantity.ratio(amount, typical) > finding.quantity.limit:
+            confirmed.append(Confirmed(candidate, amount, typical))
+            if candidate is finding:
+                break
+    return confirmed
+
+
+def is_disturbed(finding: Finding, references: Sequence[Figures]) -> bool:
+    """Whether the healthy links or ranks of a second look are slow: it has to be repeated."""
+    if finding.quantity is None:
+        return False
+    amount = _middle(finding.quantity, references, finding.typical)
+    return finding.quantity.ratio(amount, finding.typical) > finding.quantity.limit
+
+
+def _middle(quantity: Quantity, figures: Sequence[Figures], default: float) -> float:
+    amounts = [look.amounts[quantity.name] for look in figures if quantity.name in look.amounts]
+    return quantity.middle(amounts) if amounts else default
 
 
 # -- what a job should avoid --------------------------------------------------------------

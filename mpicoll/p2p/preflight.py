@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
@@ -23,8 +23,10 @@ from mpicoll.p2p.judging import (
     Confirmed,
     Figures,
     Finding,
+    Part,
     confirm,
     hosts_to_avoid,
+    is_disturbed,
     judge_links,
     judge_ranks,
     sentence,
@@ -41,7 +43,9 @@ _LINKS, _AGAIN = 0.5, 0.3
 """Shares of the time: for the links, and for the second look at suspects."""
 _ROUND = (0.1, 1.0)
 """The least and the most seconds of a round."""
-_RATE_SAMPLES, _RATE_SAMPLES_AGAIN, _PASSES = 3, 6, 2
+_RATE_SAMPLES, _RATE_SAMPLES_AGAIN = 3, 6
+_PASSES = (2, 6)
+"""The least and the most passes of a second look, which goes on while healthy links are slow."""
 _REFERENCES, _LINKS_OF_HOST, _MOST_LINKS = 2, 3, 100
 
 
@@ -172,7 +176,7 @@ class Check:
             self.report.remarks.append("latencies are not judged: ranks wait for a core")
             for figures in links.values():
                 figures.amounts.pop(LATENCY.name, None)
-        self._confirm_ranks(turns, judge_ranks(ranks, self.hosts.nodes))
+        self._confirm_ranks(turns, ranks, judge_ranks(ranks, self.hosts.nodes))
         self._confirm_links(links, judge_links(links), seconds)
         self._check_results()
         self.report.findings = unexplained(self.report.findings)
@@ -189,7 +193,7 @@ class Check:
         """Try suspicious links again, one at a time, between healthy ones."""
         for finding in findings:
             if not finding.quantity:
-                self._add(Confirmed(finding))  # noise makes no wrong results
+                self.report.findings.append(Confirmed(finding))  # noise makes no wrong results
         sick, _ = hosts_to_avoid([confirmed.finding for confirmed in self.report.findings])
         suspects = [
             finding for finding in findings if finding.quantity and not sick & {*finding.hosts}
@@ -197,25 +201,33 @@ class Check:
         if not suspects:
             return
         sick |= {finding.hosts[0] for finding in suspects if len(finding.hosts) == 1}
-        links_of = {finding: sample(finding, sick) for finding in suspects}
+        links_of = {finding: sample(finding, links, sick) for finding in suspects}
         bad = {pair for finding in suspects for pair in finding.links}
         healthy = [pair for pair in links if pair not in bad and not sick & {*pair}]
         references = healthy[:: max(1, len(healthy) // _REFERENCES)][:_REFERENCES]
         pairs = list(dict.fromkeys([*references, *chain(*links_of.values())]))[:_MOST_LINKS]
-        share = _AGAIN * self.options.budget / len(pairs) / _PASSES
-        rounds = [[pair] for _ in range(_PASSES) for pair in pairs]
-        self.bar.total += len(rounds)
-        again = self.probe.links(rounds, min(max(share, _ROUND[0]), seconds))
+        share = _AGAIN * self.options.budget / len(pairs) / _PASSES[0]
+        seconds = min(max(share, _ROUND[0]), seconds)
+        again: dict[Part, Figures] = {}
+        for done in range(1, _PASSES[1] + 1):
+            self.bar.total += len(pairs)
+            for pair, look in self.probe.links([[pair] for pair in pairs], seconds).items():
+                again[pair] = look.merge(again.get(pair, Figures()))
+            healthy_figures = [again[pair] for pair in references]
+            disturbed = [finding for finding in suspects if is_disturbed(finding, healthy_figures)]
+            if done >= _PASSES[0] and not disturbed:
+                break
         for finding, chosen in links_of.items():
-            figures = [again[pair] for pair in chosen if pair in again]
-            if figures:
-                self._add(confirm(finding, figures, [again[pair] for pair in references]))
+            if any(pair in again for pair in chosen):
+                self._judge(finding, dict[Part, Figures](links.items()), again, healthy_figures)
             else:
                 self.report.remarks.append(
                     f"{subject(finding, self.hosts.names)} was not tried again: too many suspects"
                 )
 
-    def _confirm_ranks(self, turns: Sequence[Sequence[int]], findings: list[Finding]) -> None:
+    def _confirm_ranks(
+        self, turns: Sequence[Sequence[int]], ranks: dict[int, Figures], findings: list[Finding]
+    ) -> None:
         """Measure suspicious ranks again, beside those of a few healthy hosts."""
         if not findings:
             return
@@ -224,16 +236,30 @@ class Check:
         references = healthy[:_REFERENCES]
         chosen = {*suspects, *references}
         turns = [[host for host in hosts if host in chosen] for hosts in turns if chosen & {*hosts}]
-        self.bar.total += _RATE_SAMPLES_AGAIN * len(turns)
-        again = self.probe.ranks(turns, _RATE_SAMPLES_AGAIN)
-        reference_figures = [again[rank] for host in references for rank in self.hosts.nodes[host]]
+        healthy_ranks = [rank for host in references for rank in self.hosts.nodes[host]]
+        again: dict[Part, Figures] = {}
+        for _ in range(_PASSES[1]):
+            self.bar.total += _RATE_SAMPLES_AGAIN * len(turns)
+            for rank, look in self.probe.ranks(turns, _RATE_SAMPLES_AGAIN).items():
+                again[rank] = look.merge(again.get(rank, Figures()))
+            healthy_figures = [again[rank] for rank in healthy_ranks]
+            if not any(is_disturbed(finding, healthy_figures) for finding in findings):
+                break
         for finding in findings:
-            figures = [again[rank] for rank in finding.ranks]
-            self._add(confirm(finding, figures, reference_figures))
+            self._judge(finding, dict[Part, Figures](ranks.items()), again, healthy_figures)
 
-    def _add(self, confirmed: Confirmed | None) -> None:
-        if confirmed is not None:
-            self.report.findings.append(confirmed)
+    def _judge(
+        self, finding: Finding, first: dict[Part, Figures], again: dict[Part, Figures],
+        references: Sequence[Figures],
+    ) -> None:  # fmt: skip
+        """Add what the second look confirms; say so if noise hides the answer."""
+        confirmed = confirm(finding, first, again, references)
+        self.report.findings += confirmed
+        if not confirmed and is_disturbed(finding, references):
+            self.report.remarks.append(
+                f"{subject(finding, self.hosts.names)} is suspect, but cannot be judged: healthy "
+                "ones became as slow meanwhile. Check again when other processes have ended"
+            )
 
     # -- results --------------------------------------------------------------------------
 
@@ -250,7 +276,9 @@ class Check:
             lines = everyone.exchange(wrong, list[str])
             for index, members in enumerate(nodes):
                 if text := next((lines[rank][0] for rank in members if lines[rank]), ""):
-                    self._add(Confirmed(Finding((index,), fault=f"wrong results: {text}")))
+                    self.report.findings.append(
+                        Confirmed(Finding((index,), fault=f"wrong results: {text}"))
+                    )
         for world in self.ranks.worlds.values():
             lines = everyone.exchange(
                 wrong_results(world, everyone.rank, self.ranks.watchdog), list[str]
@@ -263,11 +291,13 @@ class Check:
             return
         if 2 * len(wrong) > self.ranks.everyone.size:
             text = f"wrong on {count_text(len(wrong), 'rank')}: {next(iter(wrong.values()))}"
-            self._add(Confirmed(Finding((), fault=text)))
+            self.report.findings.append(Confirmed(Finding((), fault=text)))
             return
         for rank, line in wrong.items():
             host = next(i for i, members in enumerate(self.hosts.nodes) if rank in members)
-            self._add(Confirmed(Finding((host,), (rank,), fault=f"wrong results: {line}")))
+            self.report.findings.append(
+                Confirmed(Finding((host,), (rank,), fault=f"wrong results: {line}"))
+            )
 
     def _describe(
         self, links: dict[Pair, Figures], ranks: dict[int, Figures],
@@ -294,10 +324,15 @@ class Check:
                 )
 
 
-def sample(finding: Finding, sick: set[int]) -> list[Pair]:
-    """Return the links of a finding to try again: of a host, a few, to healthy hosts if it can."""
-    ordered = sorted(finding.links, key=lambda pair: len(sick & {*pair}))
-    return ordered[:_LINKS_OF_HOST]
+def sample(finding: Finding, links: Mapping[Pair, Figures], sick: set[int]) -> list[Pair]:
+    """Return the links of a finding to try again: of a host, the slowest few to healthy hosts."""
+    quantity = finding.quantity
+    assert quantity is not None
+    slowest = sorted(
+        finding.links, reverse=True,
+        key=lambda pair: quantity.ratio(links[pair].amounts[quantity.name], finding.typical),
+    )  # fmt: skip
+    return sorted(slowest, key=lambda pair: len(sick & {*pair}))[:_LINKS_OF_HOST]
 
 
 def unexplained(findings: Sequence[Confirmed]) -> list[Confirmed]:

@@ -134,16 +134,22 @@ class Probe:
         return min(first, least_time(min(_MOST_TRIPS, max(1, trips))))
 
     def _rate(self, ping_pong: PingPong, trial: Trial, seconds: float) -> float:
-        """Return GB/s in one direction: the best of a few samples of a share of the time."""
-        window, calls, used, rates = 1e5 * seconds, 1, 0.0, list[float]()
-        limit = _MOST_BYTES // _LARGE
-        while len(rates) < _SAMPLES and used < 4 * window:
+        """Return GB/s in one direction: the best of a few samples of a share of the time.
+
+        A sample counts if its messages take the window at the best rate, not by a delay.
+        """
+        window, calls, used, limit = 1e5 * seconds, 1, 0.0, _MOST_BYTES // _LARGE
+        samples: list[tuple[int, float]] = []
+        while True:
             time = ping_pong.group.exchange(ping_pong.sample(trial, calls), float)[trial.timer]
+            samples.append((calls, time))
             used += time * calls
-            if time * calls >= 0.8 * window or calls == limit:
-                rates.append(_LARGE / time / 1000)
-            calls = min(limit, _GROWTH * calls, max(calls, ceil(window / time)))
-        return max(rates, default=_LARGE / time / 1000)
+            least = min(time for _, time in samples)
+            enough = min(limit, 0.8 * window / least)
+            times = [time for calls, time in samples if calls >= enough]
+            if len(times) >= _SAMPLES or (len(samples) >= _SAMPLES and used >= 4 * window):
+                return _LARGE / min(times, default=least) / 1000
+            calls = min(limit, _GROWTH * calls, max(calls, ceil(window / least)))
 
     # -- ranks ----------------------------------------------------------------------------
 

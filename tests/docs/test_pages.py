@@ -56,6 +56,7 @@ def test_the_api_reference_has_every_public_name(module: str) -> None:
 
 
 def test_the_commands_have_a_section_each() -> None:
+    pytest.importorskip("torch")
     headings = re.findall(r"^## (.*)$", fill(page("reference/commands.md")), re.M)
     assert headings == sorted(commands())
     assert {"mpicoll.bench", "mpicoll.run", "torchcoll.run", "mpicoll.tune export"} <= {*headings}

@@ -19,6 +19,7 @@ from mpicoll.p2p.judging import (
     Quantity,
     confirm,
     hosts_to_avoid,
+    is_disturbed,
     judge_links,
     judge_ranks,
     sentence,
@@ -79,8 +80,7 @@ def test_a_silent_link_is_infinitely_slow() -> None:
     figures = links(4)
     figures[0, 1] = Figures({BANDWIDTH.name: 0.0})
     (finding,) = judge_links(figures)
-    confirmed = confirm(finding, [figures[0, 1]], [figures[2, 3]])
-    assert confirmed is not None
+    (confirmed,) = confirm(finding, {}, {**figures}, [figures[2, 3]])
     assert sentence(confirmed, NAMES) == "SICK link node0 node1: does not answer"
 
 
@@ -127,20 +127,45 @@ def test_slow_ranks_are_told_from_slow_hosts(
 def test_the_second_look_decides(again: float, is_sick: bool) -> None:
     (finding,) = judge_links(links(4, slow_links=[(0, 1)]))
     figures = [Figures({BANDWIDTH.name: amount}) for amount in (again, 1.0, 1.0)]
-    confirmed = confirm(finding, figures[:1], figures[1:])
-    assert (confirmed is not None) is is_sick
-    if confirmed is not None:
-        assert sentence(confirmed, NAMES) == (
-            "SICK link node0 node1: moves 0.500 GB/s, the others 1.00 GB/s: 2.0 times slower "
-            "(in the first look 0.485 and 0.910 GB/s)"
-        )
+    confirmed = confirm(finding, {}, {(0, 1): figures[0]}, figures[1:])
+    assert [sentence(single, NAMES) for single in confirmed] == is_sick * [
+        "SICK link node0 node1: moves 0.500 GB/s, the others 1.00 GB/s: 2.0 times slower "
+        "(in the first look 0.485 and 0.910 GB/s)"
+    ]
+
+
+def test_a_slow_link_is_told_from_those_that_noise_had_joined_to_it() -> None:
+    """In the first look most links of a host were slow, in the second look one."""
+    first = links(4, slow_links=[(0, 2), (1, 2), (2, 3)])
+    (finding,) = judge_links(first)
+    again = {pair: Figures({BANDWIDTH.name: 1.0}) for pair in first}
+    again[1, 2] = Figures({BANDWIDTH.name: 0.1})
+    (confirmed,) = confirm(finding, {**first}, {**again}, [again[0, 1]])
+    assert (finding.hosts, confirmed.finding.hosts) == ((2,), (1, 2))
+    assert sentence(confirmed, NAMES).startswith("SICK link node1 node2: moves 0.100 GB/s, ")
+
+
+def test_a_slow_rank_is_told_from_those_that_noise_had_joined_to_it() -> None:
+    first = ranks({4: FOLD, 5: FOLD})
+    (finding,) = judge_ranks(first, [(0, 1), (2, 3), (4, 5), (6, 7)])
+    again = ranks({5: FOLD})
+    (confirmed,) = confirm(finding, {**first}, {**again}, [again[0]])
+    assert sentence(confirmed, NAMES).startswith("SICK rank 5 on node2: folds 0.500 GB/s, ")
 
 
 def test_a_machine_that_is_slow_as_a_whole_is_not_blamed() -> None:
     """References of the same look are as slow."""
     (finding,) = judge_links(links(4, slow_links=[(0, 1)]))
     slow = Figures({BANDWIDTH.name: 0.4})
-    assert confirm(finding, [slow], [slow, slow]) is None
+    assert not confirm(finding, {}, {(0, 1): slow}, [slow, slow])
+    assert is_disturbed(finding, [slow, slow])
+
+
+@pytest.mark.parametrize("references", [[], [Figures()], [Figures({BANDWIDTH.name: 0.9})]])
+def test_a_second_look_is_undisturbed_by_healthy_figures(references: list[Figures]) -> None:
+    """Nor by figures that are missing."""
+    (finding,) = judge_links(links(4, slow_links=[(0, 1)]))
+    assert not is_disturbed(finding, references)
 
 
 @pytest.mark.parametrize(

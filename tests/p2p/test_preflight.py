@@ -13,10 +13,12 @@ from launcher import LIMIT, ROOT, SUPPORT, mpirun, ranks
 
 import mpicoll
 from mpicoll import Collectives, RankLost
+from mpicoll.cli.progress import ProgressBar
 from mpicoll.hosts.emulation import Hosts as EmulatedHosts
 from mpicoll.hosts.emulation import missing
+from mpicoll.measurement.ping_pong import PingPong, Trial
 from mpicoll.measurement.ranks import form_ranks
-from mpicoll.p2p.judging import BANDWIDTH, Confirmed, Finding, sentence
+from mpicoll.p2p.judging import BANDWIDTH, Confirmed, Figures, Finding, sentence
 from mpicoll.p2p.options import Options
 from mpicoll.p2p.preflight import Check, Hosts, Report, lines, sample, unexplained
 from mpicoll.p2p.probe import Probe
@@ -79,8 +81,11 @@ def test_links_of_a_sick_host_are_no_findings() -> None:
 
 
 def test_a_second_look_tries_a_few_links_to_healthy_hosts() -> None:
-    finding = Finding((1,), links=((0, 1), (1, 2), (1, 3), (1, 4), (1, 5)))
-    assert sample(finding, {0, 1, 2}) == [(1, 3), (1, 4), (1, 5)]
+    """To the slowest ones."""
+    pairs = ((0, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6))
+    finding = Finding((1,), links=pairs, quantity=BANDWIDTH, typical=10.0)
+    looks = {pair: Figures({BANDWIDTH.name: 7.0 - max(pair)}) for pair in pairs}
+    assert sample(finding, looks, {0, 1, 2}) == [(1, 6), (1, 5), (1, 4)]
 
 
 def test_a_silent_link_is_named_and_the_check_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +108,29 @@ def test_a_silent_link_is_named_and_the_check_goes_on(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Probe, "_measure", measure_or_lose)
     for findings in mpicoll.threads(3, ranks_per_node=1)(check):
         assert "SICK link n1 n3: does not answer" in findings
+
+
+@pytest.mark.parametrize("delayed", [1, 2, 3])
+def test_a_delay_is_no_rate(monkeypatch: pytest.MonkeyPatch, delayed: int) -> None:
+    """Of one sample among several, be it the first, whose only message it makes long."""
+    sample_link = PingPong.sample
+
+    def sample_or_sleep(ping_pong: PingPong, trial: Trial, calls: int) -> float:
+        delay = 0.0
+        if trial.case.nbytes > 8:
+            counts[ping_pong.group.rank] += 1
+            delay = 5e4 if counts[ping_pong.group.rank] == delayed else 0.0
+        return sample_link(ping_pong, trial, calls) + delay / calls
+
+    def measure(c: Collectives) -> float:
+        ranks_of_check = form_ranks(("threads",), {"threads": lambda interface: c}, 0.0)
+        probe = Probe(ranks_of_check, ProgressBar(0, has_thread=False))
+        return probe.links([[(0, 1)]], 0.1)[0, 1].amounts[BANDWIDTH.name]
+
+    counts = [0, 0]
+    monkeypatch.setattr(PingPong, "sample", sample_or_sleep)
+    for rate in mpicoll.threads(2, ranks_per_node=1)(measure):
+        assert rate > 10 * (256 << 10) / 5e7
 
 
 def parse_options(backend: str, budget: float) -> Options:

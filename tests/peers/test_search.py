@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count
+from time import sleep
 
 import pytest
 
@@ -128,8 +129,12 @@ def test_a_rank_that_tells_why_it_left_ends_the_wait_of_the_others(
     assert raised.value.rank == (3 if is_told else 1)
 
 
-def test_the_last_messages_of_a_rank_that_has_ended_arrive() -> None:
-    """The library takes in what is on its way during several tests."""
+@pytest.mark.parametrize("seconds", [0.0, 0.007], ids=["idle", "busy"])
+def test_the_last_messages_of_a_rank_that_has_ended_arrive(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library takes in what is on its way during several tests, whatever else has the core."""
+    monkeypatch.setattr("os.sched_yield", lambda: sleep(seconds))
     peers, contact, _ = waiting(8, {1: ENDED})
     tests_after_the_question = count()
 
