@@ -12,8 +12,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
 from pathlib import Path
-from types import ModuleType
 
 from mpicoll.errors import ArgumentError, BadFile
 
@@ -41,9 +42,10 @@ def load_files(count: Callable[[], int]) -> None:
 
 
 def _run(path: Path) -> None:
-    module = ModuleType(f"mpicoll_load_{path.stem}")
+    name = f"mpicoll_load_{path.stem}"
+    module = module_from_spec(ModuleSpec(name, SourceFileLoader(name, str(path)), origin=str(path)))
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module
+    sys.modules[name] = module
     try:
         text = path.read_bytes()
     except OSError as error:
