@@ -49,7 +49,7 @@ EXCEPTIONS = {
         **dict.fromkeys(("_NAME", "_NONCE", "_PROOF", "_MAX_LENGTH", "_MOST_TEXT"), LAYOUT),
         "_SECONDS": PATIENCE, "_PAUSE": PATIENCE, "_MOST_ENDED": LIMIT, "_AT_ONCE": LIMIT,
     },
-    "peers/polling.py": {"_TRANSIT": PATIENCE},
+    "peers/polling.py": {"_TRANSIT": PATIENCE, "_TURNS": PATIENCE},
     "peers/known.py": {"_MOST_LEFT": LIMIT, "_MOST_TOLD": LIMIT},
     "peers/survivors.py": {"_FIRST": LAYOUT, "_PAUSE": PATIENCE, "_GRACE": PATIENCE},
     "peers/watch.py": dict.fromkeys(("_SHARE", "_MAX_PAUSE", "_MIN_PAUSE", "GRACE"), PATIENCE),

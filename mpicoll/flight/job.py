@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -53,9 +54,12 @@ def check_access(directory: Path) -> None:
         ArgumentError: the message names the owner.
     """
     try:
-        if not directory.is_dir() or os.access(directory, os.R_OK | os.X_OK):
+        mode = directory.stat().st_mode  # is_dir() holds back a PermissionError in Python 3.14
+        if not stat.S_ISDIR(mode) or os.access(directory, os.R_OK | os.X_OK):
             return
         owner = owner_of(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return
     except PermissionError:  # of a directory above
         owner = "somebody else"
     raise ArgumentError(
