@@ -41,14 +41,15 @@ _INTRODUCTION = """\
 # The study
 
 Which MPI or algorithm is fastest for a collective, is its result right, and why? Ten findings from
-real runs, with the command that repeats each.
+real runs, with the commands that repeat each.
 
 """
 _TIMES = """\
 ## All times of the first finding
 
 Microseconds, medians over launches. Beside the fastest library call stands its library, beside
-`auto` the algorithm that it chose.
+`auto` the algorithm that it chose. Their quotient can differ from the ratio of finding 1, which is
+a median over launches or pairs of launches. Finding 1 has the signs.
 
 """
 _BEFORE_AND_AFTER = """\
@@ -137,7 +138,8 @@ def _finding(number: int, finding: Finding) -> str:
         f"## {number}. {finding.sentence}", "", *picture, finding.table, "",
         f"- **Why:** {finding.reason}", f"- **Strength:** {finding.strength}",
         f"- **Limits:** {finding.limits}", "",
-        "<!-- not run: takes minutes -->", "```console", f"$ {command(finding.study)}", "```",
+        "<!-- not run: takes minutes -->", "```console",
+        *(f"$ {command(study)}" for study in finding.studies), "```",
     ])  # fmt: skip
 
 
