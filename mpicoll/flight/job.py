@@ -58,10 +58,10 @@ def check_access(directory: Path) -> None:
         if not stat.S_ISDIR(mode) or os.access(directory, os.R_OK | os.X_OK):
             return
         owner = owner_of(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return
     except PermissionError:  # of a directory above
         owner = "somebody else"
+    except OSError:  # as there is no such directory: its reader says so
+        return
     raise ArgumentError(
         f"{directory} belongs to {owner}, and you may not read it: ask the owner or root to "
         "run this command"
