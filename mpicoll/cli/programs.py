@@ -123,7 +123,9 @@ def run(arguments: Sequence[str]) -> None:
         as_python_does._run_module_as_main("__main__", alter_argv=False)
         return
     sys.path[0] = str(Path(path).resolve().parent)
-    vars(module).update(__file__=path, __cached__=None)
+    vars(module)["__file__"] = path
+    if sys.version_info < (3, 15):
+        vars(module)["__cached__"] = None
     if path.endswith(".pyc"):
         module.__loader__ = compiled = SourcelessFileLoader("__main__", path)
         code = compiled.get_code("__main__")
