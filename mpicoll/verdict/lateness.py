@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from statistics import median
 from typing import NamedTuple
 
@@ -113,15 +114,14 @@ def _asleep(profile: Profile) -> Excess | None:
 
 
 def _queued(profile: Profile) -> Excess | None:
-    """Return the excess of the time without a core.
+    """Return the excess of the time without a core; it is consistent if the rank is always late.
 
-    That time comes in few long pieces, so that its own score is low. If it explains most of the
-    lateness, the lateness tells whether the excess is consistent.
+    That time comes in few long pieces, so that its own score is low. On a healthy busy machine the
+    scheduler makes each rank late in some batches of calls, and early in others.
     """
-    queued, arrival = profile.queued, profile.arrival
-    if queued is None or 2 * queued.mean < arrival.mean:
-        return queued
-    return queued._replace(score=max(queued.score, arrival.score))
+    if profile.queued is None:
+        return None
+    return profile.queued._replace(score=inf if profile.arrival.least > 0 else 0.0)
 
 
 def _lateness(profile: Profile) -> Excess | None:

@@ -22,10 +22,12 @@ class Excess(NamedTuple):
     Attributes:
         score: the mean in units of its standard error, by the method of batch means: calls that
             follow each other closely depend on each other.
+        least: the mean of the batch of calls with the smallest one.
     """
 
     mean: float
     score: float
+    least: float
 
 
 class Profile(NamedTuple):
@@ -139,8 +141,10 @@ def excess(differences: Numbers) -> Excess:
 
     So one long event, as at the start of a program, neither makes nor hides an excess.
     """
-    batches = sorted(batch.mean() for batch in np.array_split(differences, _BATCHES) if batch.size)
+    batches = sorted(
+        float(batch.mean()) for batch in np.array_split(differences, _BATCHES) if batch.size
+    )
     inner = batches[1:-1] if len(batches) > 3 else batches
     error = float(np.std(inner, ddof=1)) / sqrt(len(inner)) if len(inner) > 1 else 0.0
     mean = float(np.mean(inner))
-    return Excess(mean, mean / max(error, 1.0))
+    return Excess(mean, mean / max(error, 1.0), batches[0])

@@ -11,8 +11,8 @@ SMALLEST = 50_000
 which ranks leave a call cause differences of some microseconds, and no sample resolves them."""
 RELEVANT = 0.05
 """The share of a job's time that a cause must cost. Less is within the noise of most machines."""
-RELEVANT_QUEUE = 0.15
-"""The share of time without a core: the scheduler of a busy machine is unfair by some percent."""
+RELEVANT_QUEUE = 0.08
+"""The share of time without a core: the scheduler of a busy machine is unfair by up to 0.05."""
 SCORE = 4.0
 """Standard errors by which an excess differs from zero: by chance once in 600 with ten batches."""
 CHANCE = 2.0

@@ -162,8 +162,18 @@ def test_lateness_without_samples_is_unclear() -> None:
 
 def test_a_queue_below_the_threshold_is_not_blamed() -> None:
     """Busy cores make a rank late in many calls of a healthy job, but not for much of the time."""
-    dumps = worked([[Work(2, 8), Work(2, 8), Work(2, 10), Work(2, 8)]] * CALLS)
+    dumps = worked([[Work(2, 8), Work(2, 8), Work(2, 8.6), Work(2, 8)]] * CALLS)
     assert [finding.kind for finding in judge(dumps).findings] == []
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 1.0])
+def test_a_queue_is_blamed_if_its_rank_is_always_late(share: float) -> None:
+    """The time without a core comes in few long pieces, whose size differs much."""
+    draw = random.Random(3)
+    queues = [8 + 12 * draw.random() ** 4 if call < share * CALLS else 4 for call in range(CALLS)]
+    dumps = worked([[Work(2, 6), Work(2, 6), Work(2, queue), Work(2, 6)] for queue in queues])
+    kinds = [finding.kind for finding in judge(dumps).findings]
+    assert kinds == ([Kind.SHARED_CORE] if share == 1.0 else [])
 
 
 def test_few_calls_are_not_judged() -> None:
