@@ -2,7 +2,7 @@
 
    Ring is the memory of one rank's file, Log one group's calls in it. All is called by threads that
    hold Python's interpreter. The begin and the end of a call also take a sample (counters.h), every
-   2 ms, and after 200 us without a call or inside of one. */
+   2 ms. If 200 us lie between two calls, both ends of the gap take one. */
 
 #include "flight.h"
 
@@ -29,10 +29,9 @@ _Static_assert(sizeof(Row) == 64, "a row as layout.py has it");
 
 enum { UNDER_WAY, DONE, RAISED, ISSUED };
 
-/* Nanoseconds between two samples, and the length of a call, or of the time between two calls, from which
-   on a sample follows it. Calls that follow each other directly take few samples: these cost some percent
-   of a call of 64 KiB. */
-enum { SAMPLE_INTERVAL = 2000000, LONG_STRETCH = 200000 };
+/* Nanoseconds between two samples, and between two calls, from which on a gap has its own samples. They
+   cost some percent of a call of 1 MiB: calls that follow each other directly take few. */
+enum { SAMPLE_INTERVAL = 2000000, LONG_GAP = 200000 };
 
 /* The parts of the file that a ring writes. */
 enum { ROWS, CLOCK, SAMPLES, LINKS, VIEWS };
@@ -43,7 +42,8 @@ typedef struct {
     Row *rows; /* NULL once it is closed */
     Clock *clock;
     Counters counters;
-    int64_t next_sample, last_moment, long_stretch; /* ticks; the last begin or end of a call */
+    int64_t next_sample, last_moment, long_gap; /* ticks; the last begin or end of a call */
+    int has_gaps;                               /* the last gap between two calls was long */
     uint64_t mask, written;
     int by_processor; /* ticks are the processor's; else nanoseconds */
     Sites sites;
@@ -136,15 +136,7 @@ __attribute__((noinline, cold)) static void take_sample(RingObject *ring)
     const int64_t ticks = clock->ticks - clock->first_ticks, ns = clock->ns - clock->first_ns;
     const double ticks_per_ns = ns > 0 ? (double)ticks / (double)ns : 0.0;
     ring->next_sample = clock->ticks + (int64_t)(ticks_per_ns * (double)next);
-    ring->long_stretch = (int64_t)(ticks_per_ns * LONG_STRETCH);
-}
-
-/* Return whether a sample is due at the begin or the end of a call. */
-static int is_sample_due(RingObject *ring, int64_t moment)
-{
-    const int64_t stretch = moment - ring->last_moment;
-    ring->last_moment = moment;
-    return moment >= ring->next_sample || stretch >= ring->long_stretch;
+    ring->long_gap = (int64_t)(ticks_per_ns * LONG_GAP);
 }
 
 static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below_library)
@@ -156,7 +148,9 @@ static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below
     if (!ring->rows)
         return 0;
     int64_t start = now(ring);
-    if (is_sample_due(ring, start)) {
+    ring->has_gaps = start - ring->last_moment >= ring->long_gap;
+    ring->last_moment = start;
+    if (ring->has_gaps || start >= ring->next_sample) {
         take_sample(ring);
         start = now(ring);
     }
@@ -214,7 +208,8 @@ static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t t
     row->end = end;
     row->text = text;
     __atomic_store_n(&row->outcome, outcome, __ATOMIC_RELEASE);
-    if (is_sample_due(ring, end))
+    ring->last_moment = end;
+    if (ring->has_gaps || end >= ring->next_sample)
         take_sample(ring);
 }
 
