@@ -43,9 +43,9 @@ _LINKS, _AGAIN = 0.5, 0.3
 """Shares of the time: for the links, and for the second look at suspects."""
 _ROUND = (0.1, 1.0)
 """The least and the most seconds of a round."""
-_RATE_SAMPLES, _RATE_SAMPLES_AGAIN = 3, 6
+_RATE_SAMPLES, _RATE_SAMPLES_AGAIN = 3, 4
 _PASSES = (2, 6)
-"""The least and the most passes of a second look, which goes on while healthy links are slow."""
+"""The least and the most passes of a second look, which goes on while healthy ones are slow."""
 _REFERENCES, _LINKS_OF_HOST, _MOST_LINKS = 2, 3, 100
 
 
@@ -214,8 +214,7 @@ class Check:
             for pair, look in self.probe.links([[pair] for pair in pairs], seconds).items():
                 again[pair] = look.merge(again.get(pair, Figures()))
             healthy_figures = [again[pair] for pair in references]
-            disturbed = [finding for finding in suspects if is_disturbed(finding, healthy_figures)]
-            if done >= _PASSES[0] and not disturbed:
+            if done >= _PASSES[0] and not _are_disturbed(suspects, healthy_figures):
                 break
         for finding, chosen in links_of.items():
             if any(pair in again for pair in chosen):
@@ -238,12 +237,12 @@ class Check:
         turns = [[host for host in hosts if host in chosen] for hosts in turns if chosen & {*hosts}]
         healthy_ranks = [rank for host in references for rank in self.hosts.nodes[host]]
         again: dict[Part, Figures] = {}
-        for _ in range(_PASSES[1]):
+        for done in range(1, _PASSES[1] + 1):
             self.bar.total += _RATE_SAMPLES_AGAIN * len(turns)
             for rank, look in self.probe.ranks(turns, _RATE_SAMPLES_AGAIN).items():
                 again[rank] = look.merge(again.get(rank, Figures()))
             healthy_figures = [again[rank] for rank in healthy_ranks]
-            if not any(is_disturbed(finding, healthy_figures) for finding in findings):
+            if done >= _PASSES[0] and not _are_disturbed(findings, healthy_figures):
                 break
         for finding in findings:
             self._judge(finding, dict[Part, Figures](ranks.items()), again, healthy_figures)
@@ -322,6 +321,10 @@ class Check:
                     f"{name:9}  median {number(median(amounts.values()))} {quantity.unit}, "
                     f"worst {number(amounts[worst])} {quantity.unit} ({worst})"
                 )
+
+
+def _are_disturbed(findings: Sequence[Finding], references: Sequence[Figures]) -> bool:
+    return any(is_disturbed(finding, references) for finding in findings)
 
 
 def sample(finding: Finding, links: Mapping[Pair, Figures], sick: set[int]) -> list[Pair]:
