@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from struct import Struct
 import pytest
 from flight_rank import Rank, descriptors, rank_of_file
 from launcher import LIMIT, SUPPORT, python
+from tcp_ends import connection, of_sender, send
 
 from mpicoll.flight.layout import (
     LINK,
@@ -29,7 +29,7 @@ from mpicoll.flight.layout import (
     SampleRow,
     packed_words,
 )
-from mpicoll.flight.reader import Dump, Link, read, read_all
+from mpicoll.flight.reader import Dump, read, read_all
 from mpicoll.machine.background import background
 
 
@@ -143,19 +143,27 @@ def test_the_descriptor_of_another_file_is_left_alone(rank: Rank, tmp_path: Path
     os.close(number)
 
 
-def test_a_rank_without_free_descriptors_has_no_samples(
-    rank: Rank, connection: tuple[socket.socket, socket.socket]
-) -> None:
-    """As where the system does not tell the counters. Calls and connections are recorded."""
+WITHOUT_DESCRIPTORS = """
+import resource
+
+from flight_rank import rank_of_file
+from tcp_ends import connection, of_sender
+
+rank = rank_of_file()
+with connection() as (sender, _):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
-        rank.call()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    rank.call()
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     dump = rank.dump()
     assert not dump.samples and not dump.faults
-    assert len(dump.entries) == 1 and of_sender(dump, connection[0])
+    assert len(dump.entries) == 1 and of_sender(dump, sender)
+"""
+
+
+def test_a_rank_without_free_descriptors_has_no_samples(tmp_path: Path) -> None:
+    """As where the system does not tell the counters. Calls and connections are recorded."""
+    run(WITHOUT_DESCRIPTORS, tmp_path)
 
 
 FORKED = """
@@ -180,34 +188,12 @@ def test_a_forked_child_keeps_no_descriptor_of_its_parent(tmp_path: Path) -> Non
 # -- connections ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Both ends of a TCP connection over which data has gone."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        sender = socket.create_connection(server.getsockname())
-        receiver, _ = server.accept()
-    with sender, receiver:
-        send(sender, receiver)
-        yield sender, receiver
+ONCE_A_SECOND = """
+from flight_rank import rank_of_file
+from tcp_ends import connection, of_sender, send
 
-
-def send(sender: socket.socket, receiver: socket.socket) -> None:
-    """Send 50,000 bytes."""
-    sender.sendall(bytes(50_000))
-    assert len(receiver.recv(50_000, socket.MSG_WAITALL)) == 50_000
-
-
-def of_sender(dump: Dump, sender: socket.socket) -> list[Link]:
-    """Return the readings of one end."""
-    ends = *sender.getsockname(), *sender.getpeername()
-    return [link for link in dump.links if link.connection == ends]
-
-
-def test_a_connection_is_read_once_a_second(
-    rank: Rank, connection: tuple[socket.socket, socket.socket]
-) -> None:
-    """The first reading has what was sent before it, so that later traffic is told from it."""
-    sender, receiver = connection
+rank = rank_of_file()
+with connection() as (sender, receiver):
     rank.sample()
     send(sender, receiver)
     dump = rank.sample(lambda dump: len(of_sender(dump, sender)) > 2)
@@ -217,18 +203,22 @@ def test_a_connection_is_read_once_a_second(
     assert 0 < second.rtt_min <= second.rtt and second.rate > 0
     probes = [sample.probe for sample in dump.samples if sample.probe]
     assert len(probes) == 3 and all(probe < 10**7 for probe in probes)
+"""
 
 
-def test_connections_among_many_descriptors_are_found(
-    rank: Rank, connection: tuple[socket.socket, socket.socket]
-) -> None:
+def test_a_connection_is_read_once_a_second(tmp_path: Path) -> None:
+    """The first reading has what was sent before it, so that later traffic is told from it.
+
+    A process of its own has few descriptors: of many, some are read in each second.
+    """
+    run(ONCE_A_SECOND, tmp_path)
+
+
+def test_connections_among_many_descriptors_are_found(rank: Rank) -> None:
     """256 descriptors are looked at in a second; the others, and the files between, in the next."""
     pipes = [os.dup(0) for _ in range(400)]
     try:
-        sender, receiver = (end.dup() for end in connection)
-        with sender, receiver:
-            for end in connection:
-                end.close()
+        with connection() as (sender, receiver):
             rank.sample()
             assert not of_sender(rank.dump(), sender)
             send(sender, receiver)
