@@ -20,7 +20,7 @@ from mpicoll.tuning import FIRST_NAP, LAST_NAP, POLL_SECONDS, YIELDS
 T = TypeVar("T")
 _TRANSIT = 0.1
 """Seconds for which messages of a rank that has ended may be on their way."""
-_TURNS = 8
+_TURNS = 4
 """The least turns of tests meanwhile: on a busy machine, all of the time may pass in one."""
 
 

@@ -299,12 +299,15 @@ def test_a_program_that_hangs_gets_a_post_mortem(slurm: Cluster, tmp_path: Path)
 
 
 def slow_link(slurm: Cluster) -> None:
-    slurm.hosts.limit_pair(1, 2, "20mbit")
+    """Limit all links: a busy processor would make the healthy ones of unlimited hosts differ."""
+    for host in range(ALL):
+        slurm.hosts.limit(host, "80mbit")
+    slurm.hosts.limit_pair(1, 2, "8mbit")
 
 
 def slow_host(slurm: Cluster) -> None:
     slurm.hosts.join(1, 2)
-    slurm.hosts.limit(2, "20mbit")
+    slurm.hosts.limit(2, "8mbit")
 
 
 @pytest.mark.slurm
