@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from statistics import median
 
 from mpicoll.backend import Nodes
@@ -47,6 +46,9 @@ _RATE_SAMPLES, _RATE_SAMPLES_AGAIN = 3, 4
 _PASSES = (2, 6)
 """The least and the most passes of a second look, which goes on while healthy ones are slow."""
 _REFERENCES, _LINKS_OF_HOST, _MOST_LINKS = 2, 3, 100
+
+Looks = dict[Pair, Figures] | dict[int, Figures]
+"""Figures of links or of ranks."""
 
 
 @dataclass(frozen=True)
@@ -201,28 +203,17 @@ class Check:
         if not suspects:
             return
         sick |= {finding.hosts[0] for finding in suspects if len(finding.hosts) == 1}
-        links_of = {finding: sample(finding, links, sick) for finding in suspects}
+        chosen = [pair for finding in suspects for pair in sample(finding, links, sick)]
         bad = {pair for finding in suspects for pair in finding.links}
         healthy = [pair for pair in links if pair not in bad and not sick & {*pair}]
         references = healthy[:: max(1, len(healthy) // _REFERENCES)][:_REFERENCES]
-        pairs = list(dict.fromkeys([*references, *chain(*links_of.values())]))[:_MOST_LINKS]
+        pairs = list(dict.fromkeys([*references, *chosen]))[:_MOST_LINKS]
         share = _AGAIN * self.options.budget / len(pairs) / _PASSES[0]
         seconds = min(max(share, _ROUND[0]), seconds)
-        again: dict[Part, Figures] = {}
-        for done in range(1, _PASSES[1] + 1):
-            self.bar.total += len(pairs)
-            for pair, look in self.probe.links([[pair] for pair in pairs], seconds).items():
-                again[pair] = look.merge(again.get(pair, Figures()))
-            healthy_figures = [again[pair] for pair in references]
-            if done >= _PASSES[0] and not _are_disturbed(suspects, healthy_figures):
-                break
-        for finding, chosen in links_of.items():
-            if any(pair in again for pair in chosen):
-                self._judge(finding, dict[Part, Figures](links.items()), again, healthy_figures)
-            else:
-                self.report.remarks.append(
-                    f"{subject(finding, self.hosts.names)} was not tried again: too many suspects"
-                )
+        rounds = [[pair] for pair in pairs]
+        self._look_again(
+            suspects, links, references, len(rounds), lambda: self.probe.links(rounds, seconds)
+        )
 
     def _confirm_ranks(
         self, turns: Sequence[Sequence[int]], ranks: dict[int, Figures], findings: list[Finding]
@@ -235,30 +226,43 @@ class Check:
         references = healthy[:_REFERENCES]
         chosen = {*suspects, *references}
         turns = [[host for host in hosts if host in chosen] for hosts in turns if chosen & {*hosts}]
-        healthy_ranks = [rank for host in references for rank in self.hosts.nodes[host]]
+        self._look_again(
+            findings, ranks, [rank for host in references for rank in self.hosts.nodes[host]],
+            _RATE_SAMPLES_AGAIN * len(turns), lambda: self.probe.ranks(turns, _RATE_SAMPLES_AGAIN),
+        )  # fmt: skip
+
+    def _look_again(
+        self, suspects: Sequence[Finding], first: Looks, references: Sequence[Part], steps: int,
+        look: Callable[[], Looks],
+    ) -> None:  # fmt: skip
+        """Judge suspects by the best figures of several looks.
+
+        Args:
+            first: the figures of the first look.
+            references: healthy links or ranks.
+            steps: those of the progress bar in one look.
+            look: measures once more.
+        """
         again: dict[Part, Figures] = {}
         for done in range(1, _PASSES[1] + 1):
-            self.bar.total += _RATE_SAMPLES_AGAIN * len(turns)
-            for rank, look in self.probe.ranks(turns, _RATE_SAMPLES_AGAIN).items():
-                again[rank] = look.merge(again.get(rank, Figures()))
-            healthy_figures = [again[rank] for rank in healthy_ranks]
-            if done >= _PASSES[0] and not _are_disturbed(findings, healthy_figures):
+            self.bar.total += steps
+            for part, figures in look().items():
+                again[part] = figures.merge(again.get(part, Figures()))
+            healthy = [again[part] for part in references]
+            is_noisy = any(is_disturbed(finding, healthy) for finding in suspects)
+            if done >= _PASSES[0] and not is_noisy:
                 break
-        for finding in findings:
-            self._judge(finding, dict[Part, Figures](ranks.items()), again, healthy_figures)
-
-    def _judge(
-        self, finding: Finding, first: dict[Part, Figures], again: dict[Part, Figures],
-        references: Sequence[Figures],
-    ) -> None:  # fmt: skip
-        """Add what the second look confirms; say so if noise hides the answer."""
-        confirmed = confirm(finding, first, again, references)
-        self.report.findings += confirmed
-        if not confirmed and is_disturbed(finding, references):
-            self.report.remarks.append(
-                f"{subject(finding, self.hosts.names)} is suspect, but cannot be judged: healthy "
-                "ones became as slow meanwhile. Check again when other processes have ended"
-            )
+        for finding in suspects:
+            name = subject(finding, self.hosts.names)
+            if not any(part in again for part in finding.parts):
+                self.report.remarks.append(f"{name} was not tried again: too many suspects")
+            elif confirmed := confirm(finding, dict(first.items()), again, healthy):
+                self.report.findings += confirmed
+            elif is_disturbed(finding, healthy):
+                self.report.remarks.append(
+                    f"{name} is suspect, but cannot be judged: healthy ones became as slow "
+                    "meanwhile. Check again when other processes have ended"
+                )
 
     # -- results --------------------------------------------------------------------------
 
@@ -321,10 +325,6 @@ class Check:
                     f"{name:9}  median {number(median(amounts.values()))} {quantity.unit}, "
                     f"worst {number(amounts[worst])} {quantity.unit} ({worst})"
                 )
-
-
-def _are_disturbed(findings: Sequence[Finding], references: Sequence[Figures]) -> bool:
-    return any(is_disturbed(finding, references) for finding in findings)
 
 
 def sample(finding: Finding, links: Mapping[Pair, Figures], sick: set[int]) -> list[Pair]:
