@@ -133,7 +133,7 @@ def test_a_rank_that_tells_why_it_left_ends_the_wait_of_the_others(
 def test_the_last_messages_of_a_rank_that_has_ended_arrive(
     seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library takes in what is on its way during several tests, whatever else has the core."""
+    """The library receives them during several tests, also if other processes have the core."""
     monkeypatch.setattr("os.sched_yield", lambda: sleep(seconds))
     peers, contact, _ = waiting(8, {1: ENDED})
     tests_after_the_question = count()
