@@ -109,7 +109,7 @@ def test_what_is_measured_between_nodes_is_right_there(name: str) -> None:
         assert prove(find(name, text), 6, nodes=contiguous(6, 3)).rounds
 
 
-TUNE = ("-m", "mpicoll.tune", "--backends", "mpi4py", "--sizes", "64,64K", "--time", "5")
+TUNE = ("-m", "mpicoll.tune", "--backends", "mpi4py", "--sizes", "64,64K", "--resume")
 SHOW = """
 import numpy as np, mpicoll
 c = mpicoll.world()
@@ -125,11 +125,13 @@ for n in (16, 16384):
 def test_auto_runs_what_the_table_says(tmp_path: Path) -> None:
     """From a run of mpicoll.tune to the plan; then a table of ours, then of another machine."""
     path = tmp_path / "table.json"
-    done = ranks(2, *TUNE, "-o", str(path), "allreduce", "barrier")
+    for seconds in ("5", "20", "80"):  # what a busy machine leaves out gets more time
+        done = ranks(2, *TUNE, "--time", seconds, "-o", str(path), "allreduce", "barrier")
+        if "is too short" not in done.stdout:
+            break
     assert done.returncode == 0, done.stdout
     table = json.loads(path.read_text())
-    # An entry is written where a difference is significant: on a busy machine, not for a barrier.
-    assert "allreduce" in {entry["collective"] for entry in table["entries"]}
+    assert {entry["collective"] for entry in table["entries"]} == {"allreduce", "barrier"}
     told = {tables.VARIABLE: str(path)}
     for each in table["entries"]:
         each["ranges"] = [{"upto": 100, "algorithm": "ring@point-to-point"},
