@@ -168,10 +168,13 @@ def test_a_slow_link_and_wrong_sums_are_named(tmp_path: Path) -> None:
     starter.chmod(0o755)
     with EmulatedHosts(4, "80mbit") as hosts:
         hosts.limit_pair(0, 1, "8mbit")
-        result = start_on(hosts, [str(starter)], "--time", "4", "--hostfile", str(hostfile))
+        for _ in range(3):  # where other processes take the cores, a whole host can seem slow
+            result = start_on(hosts, [str(starter)], "--time", "4", "--hostfile", str(hostfile))
+            if "was busy" not in result.stderr or "SICK link" in result.stdout:
+                break
     assert result.returncode == 4, result.stdout + result.stderr
     assert "6 of 6 links in 3 rounds" in result.stdout
-    assert "SICK link host0 host1: moves 0.00" in result.stdout
+    assert "SICK link host0 host1: moves 0.00" in result.stdout, result.stdout + result.stderr
     assert "SICK rank 3 on host3: this rank adds whole numbers wrongly" in result.stdout
     assert "SICK host host3: wrong results: allreduce by recursive_doubling" in result.stdout
     assert "Slurm: --nodelist=" in result.stdout
