@@ -11,7 +11,7 @@ import numpy as np
 from mpicoll.collectives import Collectives
 
 NAMES = ("allreduce", "reduce", "broadcast", "allgather")
-"""The collectives that are called. MPI serves the others, and its calls do not notice a fault."""
+"""The collectives that are called. MPI runs the others, and its calls do not notice a fault."""
 _ALGORITHMS = "allreduce=one_shot,reduce=binomial,bcast=binomial,allgather=ring"
 _LEVELS = ",".join(f"{name}=two_level" for name in ("allreduce", "reduce", "bcast", "allgather"))
 
@@ -22,6 +22,10 @@ class DropIn:
     Args:
         c: of the same ranks.
         has_levels: there are several nodes with several ranks.
+
+    Attributes:
+        is_served: mpicoll runs the calls; the same on all ranks. If the ranks of a node share no
+            memory, MPI runs the calls.
     """
 
     def __init__(self, c: Collectives, deadline: float, *, has_levels: bool) -> None:
@@ -34,7 +38,10 @@ class DropIn:
             self.call(name, np.zeros(2, np.int64), 0)
         comm_state: Any = self.comm.Get_attr(state._key())
         self.state = comm_state
-        comm_state.dispatcher.transport.deadline = deadline
+        dispatcher = comm_state.dispatcher
+        self.is_served = dispatcher is not None and len(dispatcher.plans) == len(NAMES)
+        if self.is_served:
+            dispatcher.transport.deadline = deadline
 
     def call(self, name: str, x: Any, root: int) -> Any:
         """Make a call, and return its result; None where this rank has none.

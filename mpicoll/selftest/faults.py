@@ -18,7 +18,7 @@ BREAKING = (KILL, STOP, RAISE, CUT)
 """Faults after which ranks need another group."""
 CALLS = 4
 MOST_RANKS, MOST_HOSTS = 8, 4
-_LAYOUTS: tuple[dict[str, str], ...] = (
+LAYOUTS: tuple[dict[str, str], ...] = (
     {}, {"MPICOLL_RANKS_PER_NODE": "2"}, {"MPICOLL_RANKS_PER_NODE": "1"}, {"MPICOLL_SYMMETRIC": "0"}
 )  # fmt: skip
 _LONGEST = 0.01
@@ -99,7 +99,7 @@ def launch_of(
     if per_host:
         ranks, layout = per_host * choose.randint(2, min(MOST_HOSTS, max_ranks // per_host)), {}
     else:
-        ranks, layout = choose.randint(2, max_ranks), choose.choice(_LAYOUTS)
+        ranks, layout = choose.randint(2, max_ranks), choose.choice(LAYOUTS)
         kinds = [kind for kind in kinds if kind != CUT]
     accepted: list[Fault] = []
     members = tuple(range(ranks))

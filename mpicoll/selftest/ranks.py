@@ -153,7 +153,9 @@ class Player:
         if way in (0, 3):
             return getattr(self.c, name)(x, **options)
         with self.c.plan(name, x, **options) as plan:
-            plan.start().wait() if way == 1 else plan.run()
+            # A rank cannot leave a blocking call of MPI: at the deadline its process ends.
+            is_blocking = plan.executor == "native" and self.c.backend == "mpi4py"
+            plan.start().wait() if way == 1 or is_blocking else plan.run()
             return plan.out
 
     def _happen(self) -> None:
@@ -262,12 +264,19 @@ def held() -> Counter[str]:
     return counts
 
 
-def _drop_in(c: Collectives, launch: Launch, deadline: float) -> DropIn | None:
-    """Return a communicator of the ranks of a group over mpi4py; collective."""
+def make_drop_in(c: Collectives, launch: Launch, deadline: float) -> DropIn | None:
+    """Return a communicator of the ranks of a group over mpi4py; collective.
+
+    None if MPI runs its calls: a rank that waits in these does not notice that another has ended.
+    """
     if launch.backend != "mpi4py" or c.size == 1:
         return None
     has_levels = len(c.nodes) > 1 and max(map(len, c.nodes)) > 1
-    return DropIn(c, deadline, has_levels=has_levels)
+    drop_in = DropIn(c, deadline, has_levels=has_levels)
+    if drop_in.is_served:
+        return drop_in
+    drop_in.close()
+    return None
 
 
 def be_rank(
@@ -298,7 +307,7 @@ def be_rank(
         if group is None:
             group = world.split(0)
             assert group is not None
-            drop_in = _drop_in(group, launch, deadline)
+            drop_in = make_drop_in(group, launch, deadline)
             group.deadline = deadline
         wire.say(step=READY)
         wire.hear()

@@ -17,12 +17,14 @@ from typing import Any, cast
 
 import pytest
 from launcher import python
+from launcher import ranks as run_on_ranks
 
 import mpicoll
 from mpicoll.errors import ArgumentError, LaunchError, RankLost
 from mpicoll.measurement.worlds import ALL_BACKENDS
+from mpicoll.memory.segments import SWITCH
 from mpicoll.selftest import chaos, launches, processes
-from mpicoll.selftest.faults import CUT, FAULTS, KILL, STOP, Fault, launch_of
+from mpicoll.selftest.faults import CUT, FAULTS, KILL, LAYOUTS, STOP, Fault, launch_of
 from mpicoll.selftest.launches import Faults
 from mpicoll.selftest.processes import Ranks, letting_live
 from mpicoll.selftest.ranks import STEPS, Ending, Player
@@ -378,6 +380,59 @@ def test_a_rank_that_ends_while_the_others_agree_who_is_left(tmp_path: Path, bac
     given = ("--faults", KILL, "--each", "1", "--first", str(number), "--launches", "1",
              "--backend", backend)  # fmt: skip
     assert tried(tmp_path, "1", *given) == 1
+
+
+MISSING_RANK = """
+import os
+from unittest.mock import patch
+
+import numpy as np
+
+import mpicoll
+from mpicoll.selftest.faults import LAYOUTS, launch_of
+from mpicoll.selftest.ranks import Player, make_drop_in
+
+launch, x, options = launch_of(1, 0, ["kill"], backend="mpi4py"), np.arange(100), {"op": "sum"}
+
+def ending(run, *arguments):
+    try:
+        run(*arguments)
+    except mpicoll.RankLost:
+        return "raises RankLost"
+
+with mpicoll.world() as world:
+    for layout in LAYOUTS:
+        with patch.dict(os.environ, layout), world.split(0) as group:
+            drop_in = make_drop_in(group, launch, 0.5)
+            player = Player(group, launch, launch.faults[0], world.rank, None, drop_in)
+            group.barrier()
+            group.deadline = 0.5
+            if world.rank:
+                lines = [("plan", ending(player._run, "allreduce", x, options, 2))]
+                if drop_in is not None:
+                    lines.append(("drop-in", ending(player._run, "allreduce", x, options, 3)))
+                for what, how in lines:
+                    print(f"the {what} {how} with {layout}", flush=True)
+            else:
+                ending(lambda: group.plan("allreduce", x, **options))
+            world.barrier()
+            if drop_in is not None:
+                drop_in.close()
+    os._exit(0)  # rank 0 has not received all messages, for which MPI_Finalize may wait
+"""
+
+
+@pytest.mark.launches
+def test_a_call_ends_although_a_rank_is_missing() -> None:
+    """MPI's own blocking calls would wait without end, or end the process."""
+    pytest.importorskip("mpi4py")
+    done = run_on_ranks(3, "-c", MISSING_RANK)
+    lines = Counter(re.findall("^the (.*) raises RankLost with (.*)$", done.stdout, re.MULTILINE))
+    assert lines == {
+        (what, str(layout)): 2
+        for layout in LAYOUTS
+        for what in ("plan", *(["drop-in"] if SWITCH not in layout else []))
+    }, done.stdout
 
 
 @pytest.mark.exhaustive
