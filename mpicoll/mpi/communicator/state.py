@@ -203,7 +203,8 @@ def _dispatcher(comm: MPI.Intracomm, state: State) -> Dispatcher | None:
     if not _has_room(comm):
         return None
     dispatcher = Dispatcher(*arguments)
-    _live.add(dispatcher)
+    if dispatcher.table is not None:  # else its ranks share no memory
+        _live.add(dispatcher)
     return dispatcher
 
 

@@ -33,6 +33,20 @@ def test_many_communicators_are_mpis(monkeypatch: pytest.MonkeyPatch, comm: Any)
     assert not signatures(comm)
 
 
+def test_a_communicator_without_shared_memory_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, comm: Any
+) -> None:
+    monkeypatch.setattr(state, "_live", set())
+    with monkeypatch.context() as patch:
+        patch.setenv("MPICOLL_SYMMETRIC", "0")
+        check(comm, allreduce)
+    assert not state._live
+    other = comm.Dup()
+    check(other, allreduce)
+    assert len(state._live) == int(comm.size > 1)
+    other.Free()
+
+
 @pytest.fixture
 def reused(served_at_once: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let communicators take over what freed ones have made."""
