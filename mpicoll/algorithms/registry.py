@@ -35,7 +35,11 @@ MAX_BLOCKS = 16384
 
 @dataclass(frozen=True)
 class Constraint:
-    """Which numbers of ranks an algorithm serves."""
+    """Which numbers of ranks an algorithm serves, as the argument ``needs`` of `algorithm`.
+
+    >>> power_of_two.text, power_of_two.holds(8), even.holds(5)
+    ('a power of two of ranks', True, False)
+    """
 
     text: str
     holds: Callable[[int], bool] = field(repr=False)

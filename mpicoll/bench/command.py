@@ -41,9 +41,9 @@ _SMALLEST, _LARGEST = 64, 1 << 20
 """The default first and last size of -b and -e."""
 _TIMINGS = {"together": "together", "loop": "loop", "0": "loop", "1": "together"}
 
-_HELP = """Measure collectives: every backend, algorithm and size, side by side, and checked.
+_HELP = """Measure collectives: backends, algorithms and sizes side by side, and checked.
 
-Without arguments: all collectives, both backends, a few algorithms and sizes, in under a
+Without arguments: all collectives and backends, a few algorithms and sizes, in under a
 minute. COLLECTIVES are names in any spelling of the field: allreduce, all_reduce, bcast.
 
 Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.

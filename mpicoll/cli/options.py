@@ -135,6 +135,18 @@ def _nonempty(_context: click.Context, _option: click.Parameter, value: Any) -> 
     return value
 
 
+class MpiOption(click.Option):
+    """An option that is of use only where MPI is one of the backends, which click's `obj` maps.
+
+    The help of a command without MPI omits the option.
+    """
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the names and the meaning; None without MPI."""
+        has_mpi = ctx.obj is None or "mpi4py" in ctx.obj
+        return super().get_help_record(ctx) if has_mpi else None
+
+
 def list_option(*names: str, **keywords: Any) -> Decorator:
     """Return the decorator of an option that takes names between commas."""
     return option(*names, callback=_nonempty, **keywords)
@@ -181,8 +193,9 @@ collectives = click.argument(
     "collectives", nargs=-1, metavar="[COLLECTIVES]...", callback=_nonempty
 )
 backends = list_option(
-    "--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."
-)
+    "--backends", "--backend", metavar="A,B", cls=MpiOption,
+    help="mpi4py, torch, or both (default).",
+)  # fmt: skip
 interface = option(
     "--interface", metavar="NAME",
     help="Network interface of torch.distributed (loopback on one host).",
@@ -193,10 +206,10 @@ timeout = option(
 )  # fmt: skip
 ranks_per_node = option(
     "--ranks-per-node", type=RANKS, metavar="N", expose_value=False, callback=_state_nodes,
-    help=f"So many ranks in a row are a node, whatever MPI reports ({RANKS_PER_NODE}).",
+    help=f"Count so many ranks in a row as one node ({RANKS_PER_NODE}).",
 )  # fmt: skip
 threads = option(
-    "--threads", type=click.Choice(THREAD_LEVELS), callback=_state_level,
+    "--threads", type=click.Choice(THREAD_LEVELS), callback=_state_level, cls=MpiOption,
     help=f"MPI's thread level (default: multiple, or ${THREAD_LEVEL}).",
 )  # fmt: skip
 seed = option(

@@ -18,6 +18,7 @@ from msgspec import NODEFAULT, UNSET, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
 from mpicoll.algorithms import table
+from mpicoll.measurement.worlds import ALL_BACKENDS, TORCH_BACKEND
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.records.description import Run
 from mpicoll.records.lines import CaseRecord, FirstWrong, SpeedupVsStrongest, Times
@@ -74,7 +75,8 @@ def _command(name: str, module: ModuleType) -> str:
 
 def _click_command(name: str, command: click.Command) -> str:
     """Return the usage, the help and the options of a command."""
-    context = click.Context(command, info_name=f"python -m {name}", color=False)
+    makers = TORCH_BACKEND if name.startswith("torchcoll.") else ALL_BACKENDS
+    context = click.Context(command, info_name=f"python -m {name}", color=False, obj=makers)
     usage = " ".join(command.collect_usage_pieces(context))
     paragraphs = [
         _escaped(" ".join(paragraph.split()))

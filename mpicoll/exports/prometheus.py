@@ -6,6 +6,7 @@ the calls that the flight recorder has kept, the last ones of each rank.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,8 @@ from mpicoll.verdict.waits import waits
 
 _NANO, _MICRO = 1e9, 1e6
 _METRICS = {
-    "mpicoll_up": ("gauge", "1 if the process of the rank runs on this host, else 0."),
+    "mpicoll_up": (
+        "gauge", "1 if the process of the rank runs, else 0; only for ranks of this host."),
     "mpicoll_rank_failed": ("gauge", "1 if the rank has ended by an error, else 0."),
     "mpicoll_calls_total": ("counter", "Calls that the rank has begun, messages included."),
     "mpicoll_group_calls_total": (
@@ -107,7 +109,9 @@ def metrics(dumps: Sequence[Dump]) -> Metrics:
     result = Metrics()
     for dump in aligned:
         labels = _labels_of(dump)
-        result.add("mpicoll_up", dump.is_alive and dump.state is State.RUNNING, **labels)
+        if dump.is_alive or dump.process.host == os.uname().nodename:
+            is_up = dump.is_alive and dump.state is State.RUNNING
+            result.add("mpicoll_up", is_up, **labels)
         result.add("mpicoll_rank_failed", dump.state is State.FAILED, **labels)
         _add_calls(result, dump, labels)
         _add_kinds(result, dump, labels)

@@ -1,8 +1,8 @@
 """Say which call of a job is stuck, who has come, who has not, and where that one is instead.
 
 DIR is the directory that the job's errors name: MPICOLL_FLIGHT_DIR, or one below
-/tmp/mpicoll-flight-UID. Without DIR the command takes the only job there is, or lists all jobs. The
-job may still run; it is not stopped.
+mpicoll-flight-UID in TMPDIR, or else in /tmp. Without DIR the command takes the only job there is,
+or lists all jobs. The job may still run; it is not stopped.
 """
 
 from __future__ import annotations

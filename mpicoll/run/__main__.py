@@ -3,8 +3,9 @@
 usage: mpirun -n 4 python -m mpicoll.run program.py ARGS
        mpirun -n 4 python -m mpicoll.run -m module ARGS
 
--v before the program prints on standard error the version, the variables in force, and one line
-that says what is replaced.
+Options stand before the program. -v prints on standard error the version, the variables in force,
+and one line that says what is replaced. -q shows no progress. MPICOLL_LOAD names files with
+algorithms of your own.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import Parsed, Real, Whole
-from mpicoll.measurement.worlds import ALL_BACKENDS
+from mpicoll.measurement.worlds import ALL_BACKENDS, TORCH_BACKEND, Worlds
 
 ROOT = Path(__file__).parents[2]
 TEXT = {
@@ -157,3 +158,13 @@ def test_a_huge_sweep_is_refused(
     refused: Callable[..., str], name: str, arguments: str, reason: str
 ) -> None:
     assert reason in refused(named(name), *arguments.split())
+
+
+@pytest.mark.parametrize(("makers", "is_shown"), [(ALL_BACKENDS, True), (TORCH_BACKEND, False)])
+@pytest.mark.parametrize("name", ["bench", "p2p", "tune"])
+def test_help_has_the_options_of_mpi_only_with_mpi(
+    name: str, makers: Worlds, is_shown: bool
+) -> None:
+    command = COMMANDS[f"mpicoll.{name}.command"]
+    text = CliRunner().invoke(command, ["--help"], obj=makers, standalone_mode=False).output
+    assert {"--backends" in text, "--threads" in text} == {is_shown}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -64,7 +65,7 @@ KIND = 'group="world",collective="allreduce",location="train.py:40"'
 @pytest.mark.parametrize(
     ("metric", "labels", "value"),
     [
-        ("up", RANK_2, 0), ("rank_failed", RANK_2, 0), ("calls_total", RANK_2, 2),
+        ("rank_failed", RANK_2, 0), ("calls_total", RANK_2, 2),
         ("group_calls_total", f'{RANK_2},group="world"', 2),
         ("call_under_way", RANK_2, 1), ("recent_calls", f"{RANK_2},{KIND}", 1),
         ("recent_call_seconds", f"{RANK_2},{KIND}", 0.00002),
@@ -102,4 +103,12 @@ def test_labels_are_escaped_and_the_file_is_replaced(tmp_path: Path) -> None:
 def test_the_parser_of_prometheus_reads_it() -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     families = list(parser.text_string_to_metric_families(str(metrics(job()))))
-    assert len(families) == 20
+    assert len(families) == 19
+
+
+def test_only_ranks_of_this_host_are_up_or_down() -> None:
+    here = os.uname().nodename
+    dumps = [dump for dump in job() if dump.rank < 2]
+    process = msgspec.structs.replace(dumps[0].process, host=here)
+    text = str(metrics([dumps[0]._replace(process=process), dumps[1]]))
+    assert values(text)["mpicoll_up"] == {f'run="job",rank="0",host="{here}"': 0}

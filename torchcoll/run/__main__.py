@@ -3,8 +3,9 @@
 usage: torchrun --nproc-per-node 4 -m torchcoll.run program.py ARGS
        torchrun --nproc-per-node 4 -m torchcoll.run -m module ARGS
 
--v before the program prints on standard error the version, the variables in force, and one line
-that says what is replaced.
+Options stand before the program. -v prints on standard error the version, the variables in force,
+and one line that says what is replaced. -q shows no progress. MPICOLL_LOAD names files with
+algorithms of your own.
 
 A group whose backend is absent or "gloo" is ours, also where another backend serves GPUs; others
 are as they were. What the program starts by torch.multiprocessing inherits this.
