@@ -10,7 +10,7 @@
     ├── Unsupported                     the algorithm cannot serve this size, op or root
     ├── LaunchError (RuntimeError)      the processes do not form the group that was asked for
     ├── RankLost (TimeoutError)         a rank has ended or left a call, or did not come in time
-    └── ScheduleError (RuntimeError)    a schedule is wrong; only the simulator raises it
+    └── ScheduleError (RuntimeError)    a schedule is wrong
         ├── Deadlock                    ranks wait for each other, or for nobody
         └── WrongContents               a rank holds something else than the contract demands
 """
@@ -146,7 +146,7 @@ class RankLost(CollectiveError, TimeoutError):
 
 
 class ScheduleError(CollectiveError, RuntimeError):
-    """A schedule breaks its contract. Only the simulator raises it.
+    """A schedule breaks its contract, as one of a user's own can.
 
     >>> import mpicoll
     >>> issubclass(mpicoll.Deadlock, mpicoll.ScheduleError)

@@ -88,7 +88,9 @@ class TorchArrays:
         return name
 
     def flat(self, x: Array) -> Array:
-        if x.layout != torch.strided or not x.is_contiguous():
+        if x.layout != torch.strided:
+            raise ArgumentError(f"the tensor has the layout {x.layout}: give x.to_dense()")
+        if not x.is_contiguous():
             raise ArgumentError(
                 f"the tensor of shape {tuple(x.shape)} is not C-contiguous: give x.contiguous()"
             )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mpicoll.algorithms.checked_schedule import checked_schedule
 from mpicoll.algorithms.user_files import load_files, load_installed
 from mpicoll.errors import ArgumentError, UnknownName, Unsupported, brief
 from mpicoll.notation.contract import COLLECTIVES, Collective, collective
@@ -123,6 +124,11 @@ class Algorithm:
                 f"{self.collective.name} algorithm {self} needs {self.needs.text}, not {size}"
             )
 
+    @property
+    def is_catalogued(self) -> bool:
+        """Whether it is one of mpicoll's own, which the tests prove, and not a user's."""
+        return self.generator.__module__.startswith("mpicoll.algorithms.")
+
     def takes(self, context: str) -> bool:
         """Whether the schedule depends on ``root``, ``nodes`` or ``counts``."""
         return context in _signature(self.generator)
@@ -180,7 +186,10 @@ class Algorithm:
             wanted["nodes"] = nodes or (tuple(range(size)),)
         if self.takes("counts"):
             wanted["counts"] = counts or self._equal_counts(size)
-        return self.generator(rank, size, **wanted, **self.parameters)
+        keywords = wanted | self.parameters
+        if self.is_catalogued:
+            return self.generator(rank, size, **keywords)
+        return checked_schedule(self.generator, rank, size, keywords)
 
     def show(self, rank: int, size: int, **context: Any) -> None:
         """Print the schedule of one rank, a line for each round; `context` as in `rounds`.
@@ -247,8 +256,15 @@ def algorithm(
             alias.partition("=")[0]: alias.partition("=")[2] or plain_name for alias in aliases
         }
         _check_names(contract.name, generator, plain_name, targets)
+        parameters = _defaults(generator)
+        is_number = isinstance(blocks, int) and blocks >= 1
+        if not is_number and not callable(blocks) and blocks not in ("size", *parameters):
+            raise ArgumentError(
+                f"blocks of {plain_name} must be a number of at least 1, a parameter, or a "
+                f"function, not {blocks!r}"
+            )
         _REGISTRY[contract.name][plain_name] = Algorithm(
-            contract, plain_name, generator, blocks, needs, _defaults(generator)
+            contract, plain_name, generator, blocks, needs, parameters
         )
         _ALIASES.update({(contract.name, alias): target for alias, target in targets.items()})
         _find.cache_clear()

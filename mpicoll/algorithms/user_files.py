@@ -17,6 +17,7 @@ from importlib.util import module_from_spec
 from pathlib import Path
 
 from mpicoll.errors import ArgumentError, BadFile
+from mpicoll.text.files import content_of
 
 VARIABLE = "MPICOLL_LOAD"
 GROUP = "mpicoll.algorithms"
@@ -47,9 +48,9 @@ def _run(path: Path) -> None:
     module.__file__ = str(path)
     sys.modules[name] = module
     try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise BadFile(f"{path} cannot be read: {error.strerror}") from None
+        text = content_of(path)
+    except ArgumentError as error:
+        raise BadFile(str(error)) from None
     with _failing(str(path)):
         exec(compile(text, path, "exec", dont_inherit=True), vars(module))
 
@@ -72,7 +73,9 @@ def _failing(source: str) -> Iterator[None]:
     """Raise any error of a source of algorithms as one sentence with the line."""
     try:
         yield
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         line = _line_of(error, source)
         kind = "" if isinstance(error, ArgumentError) else f"{type(error).__name__}: "
         text = error.msg if isinstance(error, SyntaxError) else error

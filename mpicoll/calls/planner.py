@@ -26,6 +26,7 @@ from mpicoll.errors import (
     Unsupported,
     brief,
 )
+from mpicoll.lowering.messages import lower
 from mpicoll.notation.schedule import Round, Schedule
 
 _MOST_SCHEDULES = 64
@@ -139,6 +140,7 @@ class Planner:
         """Return this rank's schedule of an algorithm.
 
         Raises:
+            ScheduleError: the schedule of a user's algorithm is wrong on this rank.
             Unsupported: the algorithm cannot serve this number of ranks, root or counts.
         """
         rank, size, nodes = self.transport.rank, self.transport.size, self.transport.nodes
@@ -147,7 +149,10 @@ class Planner:
         if key not in self._schedules:
             if len(self._schedules) == _MOST_SCHEDULES:
                 self._schedules.clear()
-            self._schedules[key] = chosen.rounds(rank, size, root, nodes, counts)
+            rounds = chosen.rounds(rank, size, root, nodes, counts)
+            if not chosen.is_catalogued:
+                lower(rounds, *arguments.blocks(chosen.blocks(size)))  # only for its errors
+            self._schedules[key] = rounds
         return self._schedules[key]
 
     def schedule(self, arguments: Arguments, names: Iterable[str]) -> str | None:

@@ -19,6 +19,8 @@ def _state_files(_context: click.Context, _option: click.Parameter, value: Any) 
     for path in paths:
         if not os.path.isfile(path):
             raise BadFile(f"--load: there is no file {path!r}")
+        if os.pathsep in path:
+            raise BadFile(f"--load: {path!r} has a {os.pathsep}, which separates files in {LOAD}")
     if paths:
         os.environ[LOAD] = os.pathsep.join(paths)
 

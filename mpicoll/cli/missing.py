@@ -1,4 +1,4 @@
-"""A command that cannot start: one line that says why, as which library to install.
+"""A command that does not start: one line that says why, as which library to install.
 
 The package imports this module first. This module needs the standard library alone: any other
 library may be missing. From its beginning on a command says itself why it fails.
@@ -17,7 +17,7 @@ _EXTRAS = {
     "cupy": "cuda13", "cuda": "cuda13", "pyarrow": "arrow",
 }  # fmt: skip
 """The extra that brings a library; `reference` brings all."""
-_REFUSED = 2
+_REFUSED, _INTERRUPTED = 2, 130
 
 
 def advice(error: ImportError) -> str | None:
@@ -35,6 +35,9 @@ def advice(error: ImportError) -> str | None:
 
 
 def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, KeyboardInterrupt):
+        sys.stderr.write(f"Error: {place()}interrupted\n")
+        raise SystemExit(_INTERRUPTED)
     text = advice(error) if isinstance(error, ImportError) else None
     text = str(error) if isinstance(error, BadFile) else text
     if text is None:

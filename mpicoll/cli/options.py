@@ -33,20 +33,21 @@ _MOST_SECONDS = 10_000_000
 # -- types ------------------------------------------------------------------------------------
 
 
-class File(click.Path):
-    """The name of a file."""
+class _Name(click.Path):
+    """The name of a file or of a folder."""
 
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, path_type=Path)
+    def __init__(self, *, is_folder: bool = False) -> None:
+        super().__init__(dir_okay=is_folder, file_okay=not is_folder, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         if not str(value):
-            self.fail("'' names no file: is a variable not set?", param, ctx)
+            self.fail("'' names nothing: is a variable not set?", param, ctx)
         return super().convert(value, param, ctx)
 
 
-FILE = File()
+FILE = _Name()
+FOLDER = _Name(is_folder=True)
 
 
 class Whole(click.IntRange):

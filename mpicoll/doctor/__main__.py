@@ -18,7 +18,7 @@ from mpicoll.cli.tables import console
 from mpicoll.doctor import leftovers
 from mpicoll.doctor.mpi_probes import MPI_PROBES
 from mpicoll.doctor.probes import PROBES, ask
-from mpicoll.doctor.running import ONLY_JOB, tell
+from mpicoll.doctor.running import tell
 from mpicoll.exports.jobs import export, export_option
 from mpicoll.machine import configuration
 from mpicoll.machine.launchers import find_launch, is_first_process
@@ -27,8 +27,7 @@ from mpicoll.machine.variables import relevant_variables
 
 @click.command("doctor", cls=RanksCommand, help=__doc__)
 @option(
-    "--job", type=click.Path(path_type=Path, file_okay=False), metavar="[DIR]",
-    is_flag=False, flag_value=str(ONLY_JOB),
+    "--job", metavar="[DIR]", is_flag=False, flag_value="",
     help="Tell instead why a running job is slow, or which call of it is stuck, from the directory "
     "of its flight recorder; without DIR, of the only job that runs. The job is not stopped.",
 )  # fmt: skip
@@ -42,14 +41,15 @@ from mpicoll.machine.variables import relevant_variables
 )  # fmt: skip
 @export_option
 def main(
-    *, clean: bool, job: Path | None, seconds: float, exports: tuple[tuple[str, Path], ...]
+    *, clean: bool, job: str | None, seconds: float, exports: tuple[tuple[str, Path], ...]
 ) -> None:
     """Print the page, or clean, on the first rank; the others only take part."""
     if exports and job is None:
         raise click.UsageError("--export needs --job")
     if job is not None:
         if is_first_process():
-            export(tell(console(120), job, seconds), exports)
+            directory = Path(job) if job else None
+            export(tell(console(120), directory, seconds), exports)
     elif not clean:
         _print_page()
     elif is_first_process():

@@ -16,23 +16,20 @@ from mpicoll.verdict import summary
 from mpicoll.verdict.judging import judge
 from mpicoll.verdict.watching import watch
 
-ONLY_JOB = Path()
-"""Stands for the only job that runs."""
 
-
-def tell(out: Console, directory: Path, seconds: float) -> list[Dump]:
+def tell(out: Console, directory: Path | None, seconds: float) -> list[Dump]:
     """Print the verdict on a running job, and return the files of its ranks.
 
     If several jobs run and none is named, print a list of the jobs, and return no files.
 
     Args:
-        directory: of the job's flight recorder, or `ONLY_JOB`.
+        directory: of the job's flight recorder; None for the only job that runs.
         seconds: for which the job is watched.
 
     Raises:
         ArgumentError: there is no such job, or no right to read its files.
     """
-    if directory == ONLY_JOB:
+    if directory is None:
         listed = jobs(running=True)
         if len(listed) > 1:
             show_jobs(out, listed, "python -m mpicoll.doctor --job")

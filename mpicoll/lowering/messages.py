@@ -14,6 +14,7 @@ from enum import Enum
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from mpicoll.errors import ScheduleError
 from mpicoll.notation.schedule import Block, Copy, Fold, Op, Receive, Round, Send, Temp
 
 
@@ -133,8 +134,14 @@ def lower(
         sizes: elements of each block (a Temp is as large as its block).
         source: blocks of the input buffer, in order; `target`: of the output buffer.
         in_place: blocks in both buffers lie at the same addresses.
+
+    Raises:
+        ScheduleError: the rank uses a block that it does not hold.
     """
-    return Lowering(rounds, sizes, source, target, in_place).program()
+    try:
+        return Lowering(rounds, sizes, source, target, in_place).program()
+    except KeyError as error:
+        raise ScheduleError(f"block {error} is used by a rank that does not hold it") from error
 
 
 class Lowering:

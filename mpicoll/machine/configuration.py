@@ -30,7 +30,7 @@ def load() -> None:
         BadFile: the file that `MPICOLL_CONFIG` names is missing, or a file is wrong.
     """
     file = path()
-    if not file or (not os.path.exists(file) and VARIABLE not in os.environ):
+    if file in ("", os.devnull) or (not os.path.exists(file) and VARIABLE not in os.environ):
         return
     from mpicoll.machine.variables import configured_values
 

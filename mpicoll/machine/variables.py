@@ -10,9 +10,11 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from mpicoll.errors import BadFile
+from mpicoll.errors import ArgumentError, BadFile
+from mpicoll.text.files import content_of
 from mpicoll.text.masking import MASK, masked, names_secret
 
 _TUNING = re.compile(
@@ -74,17 +76,17 @@ def configured_values(file: str) -> dict[str, str]:
     """Return the variables of a configuration file; true is ``1``, and false is ``0``.
 
     Raises:
-        BadFile: the file cannot be read, is no TOML, or has an unknown name or a list as a value.
+        BadFile: the file cannot be read, is no TOML, or has an unknown name or a value that no
+            variable can have.
     """
     import tomllib
     from difflib import get_close_matches
 
     try:
-        with open(file, "rb") as stream:
-            values = tomllib.load(stream)
-    except OSError as error:
-        raise BadFile(f"{file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+        values = tomllib.loads(content_of(Path(file)).decode("utf-8-sig"))
+    except ArgumentError as error:
+        raise BadFile(str(error)) from None
+    except (ValueError, RecursionError) as error:
         raise BadFile(f"{file} is no TOML: {error}") from None
     for name, value in values.items():
         if name not in VARIABLES:
@@ -93,7 +95,16 @@ def configured_values(file: str) -> dict[str, str]:
             raise BadFile(f"{file}: {name} is no variable of mpicoll: {advice}")
         if not isinstance(value, str | int | float):
             raise BadFile(f"{file}: {name} must be a text, a number, true or false")
-    return {
-        name: str(int(value)) if isinstance(value, bool) else str(value)
-        for name, value in values.items()
-    }
+    return {name: _as_variable(file, name, value) for name, value in values.items()}
+
+
+def _as_variable(file: str, name: str, value: str | int | float) -> str:
+    """Return a value of a configuration file as the text of a variable."""
+    try:
+        text = str(int(value) if isinstance(value, bool) else value)
+        os.fsencode(text)
+    except ValueError as error:  # a number of too many digits, or letters that the locale lacks
+        raise BadFile(f"{file}: {name} can be no variable: {error}") from None
+    if "\0" in text:
+        raise BadFile(f"{file}: {name} can be no variable: it has a null character")
+    return text

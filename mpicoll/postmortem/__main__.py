@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from mpicoll.cli.command import Command
-from mpicoll.cli.options import FILE, Real, option
+from mpicoll.cli.options import FILE, FOLDER, Real, option
 from mpicoll.cli.tables import console
 from mpicoll.exports.jobs import export, export_option
 from mpicoll.flight.job import look
@@ -27,9 +27,7 @@ from mpicoll.verdict.judging import judge
 
 
 @click.command("postmortem", cls=Command, help=__doc__)
-@click.argument(
-    "directory", type=click.Path(path_type=Path, file_okay=False), metavar="[DIR]", required=False
-)
+@click.argument("directory", type=FOLDER, metavar="[DIR]", required=False)
 @option("-o", "--output", type=FILE, help="Write a page of HTML with the timeline of all ranks.")
 @option(
     "--after", "threshold", type=Real(0, 86400), default=1.0, shown=True,
@@ -39,7 +37,7 @@ from mpicoll.verdict.judging import judge
     "--stacks", is_flag=True, help="Print the whole stacks of all ranks, too."
 )  # fmt: skip
 @option(
-    "--torch", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    "--torch", type=FOLDER, metavar="DIR",
     help="Write the calls for torch's own analyser, torchfrtrace, into this directory: as pickles, "
     "which are all that it reads.",
 )  # fmt: skip

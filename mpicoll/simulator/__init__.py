@@ -146,7 +146,7 @@ def _schedules(
         nonlocal named
         for step in schedule:
             for op in step if isinstance(step, tuple) else (step,):
-                named += 1 if type(op) is Copy or type(op) is Fold else len(op.blocks)
+                named += 1 if type(op) is Copy or type(op) is Fold else len(op.blocks) or 1
             if named > _MOST_NAMED:
                 raise _too_long(
                     algorithm, size, f"its operations name more than {_MOST_NAMED:,} blocks"

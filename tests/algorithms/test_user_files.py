@@ -70,6 +70,7 @@ BAD_FILES = {
     "x = (": r"bad.py, line 1: SyntaxError: '\(' was never closed",
     "import nowhere": "bad.py, line 1: ModuleNotFoundError: No module named 'nowhere'",
     "raise SystemExit('end')": "bad.py, line 1: SystemExit: end",
+    "class E(BaseException): ...\nraise E": "bad.py, line 2: E: ",
     "x = 1": r"bad.py registers no algorithm: decorate a function by algorithm\(COLLECTIVE\)",
     IMPORTS + "@algorithm('allredcue')\ndef f(rank, size): ...": (
         "bad.py, line 4: unknown collective 'allredcue': did you mean 'allreduce'"
@@ -80,6 +81,8 @@ BAD_FILES = {
     IMPORTS + "@algorithm('allreduce', aliases=('ring',))\ndef f(rank, size): ...": (
         "bad.py, line 4: allreduce already has an algorithm 'ring': choose another name"
     ),
+    IMPORTS + "@algorithm('allreduce', blocks=0)\ndef f(rank, size): ...": "blocks of f must be",
+    IMPORTS + "@algorithm('allreduce', blocks='k')\ndef f(rank, size): ...": "function, not 'k'",
     IMPORTS + "@algorithm('allreduce')\ndef f(size, rank): ...": "f must take rank and size first",
     IMPORTS + "@algorithm('allreduce')\ndef f(rank, size, k): ...": "k of f needs a default",
 }
@@ -109,6 +112,22 @@ def test_a_bad_file_has_one_clear_error(
     for _attempt in range(2):  # nothing of the first attempt stays
         with pytest.raises(BadFile, match=BAD_FILES[text]):
             user_files.load_files(count)
+
+
+def test_a_pipe_that_nobody_writes_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    monkeypatch.setenv("MPICOLL_LOAD", str(tmp_path / "pipe.py"))
+    with pytest.raises(BadFile, match="nobody writes this pipe"):
+        user_files.load_files(count)
+
+
+def test_a_file_name_with_a_separator_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a:b.py").write_text("")
+    process = python("-m", "mpicoll.algorithms", "--load", str(tmp_path / "a:b.py"))
+    assert process.returncode == 2
+    assert "has a :, which separates files in MPICOLL_LOAD" in process.stdout
 
 
 @pytest.mark.usefixtures("registered")

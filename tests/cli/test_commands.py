@@ -149,3 +149,11 @@ def test_a_missing_torch_is_named_in_one_line(tmp_path: Path) -> None:
     process = python("-m", "torchcoll", "--help", environment={"PYTHONPATH": path})
     assert process.returncode == 2
     assert process.stdout == "Error: torchcoll needs torch: pip install 'mpicoll[torch]'\n"
+
+
+@pytest.mark.parametrize("module", ["mpicoll", "mpicoll.costs"])
+def test_an_interrupt_while_a_command_is_imported_has_one_line(tmp_path: Path, module: str) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    process = python("-m", module, "--help", environment={"PYTHONPATH": path})
+    assert (process.returncode, process.stdout) == (130, "Error: interrupted\n")

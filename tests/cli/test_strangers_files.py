@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 from reporting import case, write
 
 from mpicoll.compare.__main__ import main as compare
@@ -193,3 +194,23 @@ def test_what_cannot_be_read_is_refused(
     command, line = READING[name]
     refused(command, line, places | {"IN": path, "OUT": tmp_path / "out"})
     assert not [*tmp_path.glob("out.*")]
+
+
+EMPTY_NAMES: dict[str, tuple[click.Command, list[str]]] = {
+    "torch": (postmortem, ["--torch", ""]),
+    "postmortem": (postmortem, [""]),
+    "study": (study, ["-o", ""]),
+    "report": (report, ["", "-o", "page.html"]),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY_NAMES)
+def test_an_empty_name_is_not_the_current_directory(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command, arguments = EMPTY_NAMES[case]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 2
+    assert "'' names nothing: is a variable not set?" in result.output
+    assert not list(tmp_path.iterdir())

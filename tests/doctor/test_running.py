@@ -71,6 +71,19 @@ def test_the_only_job_that_runs_is_taken_and_several_are_listed(
     assert str(tmp_path / "over") not in text
 
 
+def test_the_current_directory_is_no_job_that_runs_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = record(tmp_path / "running", monkeypatch)
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    try:
+        assert "has no flight files" in run("--job", ".")
+    finally:
+        running.close()
+
+
 def test_the_directory_of_another_user_is_refused_by_name(tmp_path: Path) -> None:
     """Another user runs the check, in a child: a process of root may read all."""
     if os.geteuid() != 0:

@@ -53,7 +53,13 @@ def test_the_environment_comes_first(file: Path) -> None:
         ("tables = 1", "tables is no variable of mpicoll: give a name of the documentation"),
         ("MPICOLL_DEADLINE = [1]", "MPICOLL_DEADLINE must be a text, a number, true or false"),
         ("MPICOLL_DEADLINE = ", "cluster.toml is no TOML: "),
-        (None, "cluster.toml cannot be read: No such file or directory"),
+        ("MPICOLL_DEADLINE = " + "[" * 10_000, "cluster.toml is no TOML: "),
+        (
+            'MPICOLL_TABLE = "a\\u0000b"',
+            "TABLE can be no variable: it has a null",
+        ),
+        ("MPICOLL_DEADLINE = 0x" + "f" * 6000, "MPICOLL_DEADLINE can be no variable: Exceeds"),
+        (None, "cannot read .*cluster.toml: No such file or directory"),
     ],
 )
 def test_a_bad_file_is_refused(file: Path, text: str | None, reason: str) -> None:
@@ -62,6 +68,31 @@ def test_a_bad_file_is_refused(file: Path, text: str | None, reason: str) -> Non
     with pytest.raises(BadFile, match=reason):
         configuration.load()
     assert NAME not in os.environ
+
+
+def test_a_pipe_that_nobody_writes_is_not_waited_for(file: Path) -> None:
+    os.mkfifo(file)
+    with pytest.raises(BadFile, match="nobody writes this pipe"):
+        configuration.load()
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/full"])
+def test_a_device_is_not_read(file: Path, path: str) -> None:
+    file.symlink_to(path)
+    with pytest.raises(BadFile, match="it is no regular file"):
+        configuration.load()
+
+
+def test_the_null_device_is_no_file(file: Path) -> None:
+    os.environ["MPICOLL_CONFIG"] = os.devnull
+    configuration.load()
+    assert configuration.sources() == {}
+
+
+def test_the_mark_of_an_editor_before_the_text_is_no_error(file: Path) -> None:
+    file.write_text(f"{NAME} = 60\r\n", "utf-8-sig")
+    configuration.load()
+    assert os.environ[NAME] == "60"
 
 
 @pytest.mark.parametrize("folder", [None, "config"])

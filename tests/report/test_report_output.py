@@ -140,7 +140,7 @@ def test_the_name_says_what_is_wanted(
         (["a.jsonl", "-o", "missing/r.html"], "cannot write missing/r.html"),
         (["a.jsonl", "-o", "a.jsonl/figures"], "cannot write a.jsonl/figures"),
         (["a.jsonl", "-o", ""], "-o '' names nothing"),
-        (["", "-o", "r.html"], "'' names no file"),
+        (["", "-o", "r.html"], "'' names nothing"),
         (["a.jsonl"], "Missing option"),
         (["-o", "r.html"], "Missing argument"),
     ],
