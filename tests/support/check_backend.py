@@ -24,6 +24,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+import torch._dynamo
 import torch.distributed as dist
 from side_effects import CASES, COLLECTIVES, Effects, observe
 from torch.distributed import ReduceOp, distributed_c10d
@@ -368,6 +369,41 @@ def check_what_watches_operators_sees_them() -> None:
     dist.all_reduce(y)
     same(y.a, sum(every()))  # torch waits for the first of the two alone
     dist.barrier()
+
+
+def compiled_frames(group: Any) -> tuple[int, Any]:
+    """Return how many frames torch compiles of programs that call collectives, and gradients."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        work: Any = dist.all_reduce(y, group=group, async_op=True)
+        work.wait()
+        dist.broadcast(y, 0, group=group)
+        dist.barrier(group)
+        part = dist.new_group(backend=dist.get_backend(group))
+        dist.broadcast(y, 0, group=part)
+        return y + 1
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    same(torch.compile(program, backend="eager")(given(rank())), 2 * sum(every()) + 1)
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6))
+    model = torch.nn.parallel.DistributedDataParallel(layers, process_group=group)
+    compiled = torch.compile(model, backend="eager")
+    for _ in range(3):
+        compiled(torch.outer(given(0), given(rank()))).square().sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    return torch._dynamo.utils.counters["frames"]["total"], gradients
+
+
+def check_torch_compiles_no_frame_of_ours() -> None:
+    gloo = dist.new_group(backend="gloo")
+    compiled_frames(gloo)  # torch compiles some frames of its own only once
+    frames, gradients = compiled_frames(gloo)
+    our_frames, our_gradients = compiled_frames(dist.group.WORLD)
+    assert our_frames == frames
+    torch.testing.assert_close(our_gradients, gradients)
 
 
 def check_messages() -> None:

@@ -24,6 +24,7 @@ from torchcoll.backend import autograd
 from torchcoll.backend.autograd import Operator
 from torchcoll.backend.calls import SpanningTensorCalls, TensorCalls, Tensors
 from torchcoll.backend.choice import choose
+from torchcoll.backend.compiling import uncompiled_methods
 from torchcoll.backend.modes import autograd_mode, run_unseen, unseen
 from torchcoll.backend.opening import (
     come,
@@ -60,6 +61,7 @@ _OF_THE_GROUP = timedelta(0)
 """A timeout in a call's options that is not longer leaves it to the group's."""
 
 
+@uncompiled_methods
 class Group(_ProcessGroup):  # type: ignore[misc]
     """A process group of torch.distributed whose collectives are ours.
 

@@ -11,6 +11,8 @@ import sys
 from functools import partial
 from typing import Any
 
+from torchcoll.backend.compiling import uncompiled
+
 NAME, OVER_MPI = "torchcoll", "mpicoll"
 """The names of the backend, by the library that ranks meet through."""
 AS_GLOO = "TORCHCOLL_AS_GLOO"
@@ -38,7 +40,7 @@ def register() -> None:
     devices = ["cpu", "cuda"] if c10d.torch.backends.cuda.is_built() else ["cpu"]
     for name in (NAME, OVER_MPI):
         if name not in c10d.Backend.backend_list:
-            make = partial(_make, name)
+            make = partial(uncompiled(_make), name)
             c10d.Backend.register_backend(name, make, extended_api=True, devices=devices)
     _meet_through_mpi(sys.modules.get("torch.distributed.rendezvous"))
     _tell_timeouts(c10d)
@@ -68,7 +70,7 @@ def _meet_through_mpi(rendezvous: Any) -> None:
 
         return meet_over_mpi() or plain(url, **named)
 
-    handlers["env"] = handle_env
+    handlers["env"] = uncompiled(handle_env)
 
 
 def _tell_timeouts(c10d: Any) -> None:
@@ -85,7 +87,7 @@ def _tell_timeouts(c10d: Any) -> None:
         if isinstance(group, Group):
             group.set_timeout(timeout)
 
-    c10d._set_pg_timeout = set_timeout
+    c10d._set_pg_timeout = uncompiled(set_timeout)
 
 
 def _replace_groups(c10d: Any, make: Any) -> None:
@@ -112,7 +114,7 @@ def _replace_groups(c10d: Any, make: Any) -> None:
             )
         return make_beside(make, beneath, arguments, named, over_mpi=OVER_MPI in our_names)
 
-    c10d._new_process_group_helper = helper
+    c10d._new_process_group_helper = uncompiled(helper)
 
 
 def _by_device(c10d: Any, backend: Any) -> dict[str, str]:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.machine.waited import Waited
+from torchcoll.backend.compiling import uncompiled_methods
 from torchcoll.backend.order import Call, Order
 
 _NO_LIMIT = timedelta(0)
@@ -26,6 +27,7 @@ _CALLBACKS = threading.local()
 """Whether this thread runs callbacks of a future (`are_run`)."""
 
 
+@uncompiled_methods
 class DoneWork(dist.Work):
     """The handle of a call that has run before it returned."""
 
@@ -50,6 +52,7 @@ class DoneWork(dist.Work):
         return _future([])
 
 
+@uncompiled_methods
 class PendingWork(dist.Work):
     """The handle of a call that runs in its turn.
 
@@ -159,6 +162,7 @@ class PendingWork(dist.Work):
         return self.results
 
 
+@uncompiled_methods
 class IssuedWork(PendingWork):
     """The handle of a call that the progress thread runs; a thread of the group settles its future.
 
@@ -197,6 +201,7 @@ class IssuedWork(PendingWork):
         return future
 
 
+@uncompiled_methods
 class QueuedWork(PendingWork):
     """The handle of a call that Python runs."""
 
