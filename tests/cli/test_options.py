@@ -19,7 +19,7 @@ from mpicoll.measurement.worlds import ALL_BACKENDS, TORCH_BACKEND, Worlds
 ROOT = Path(__file__).parents[2]
 TEXT = {
     "--algorithm", "--algorithms", "--backend", "--backends", "--collective", "--collectives",
-    "--datatype", "--environment", "--interface", "--op", "--output", "--transports",
+    "--datatype", "--environment", "--interface", "--job", "--op", "--output", "--transports",
 }  # fmt: skip
 """Options that take names."""
 ABOVE_ZERO = {"--dims", "--rate", "--size", "--sweep"}
