@@ -20,6 +20,7 @@ from mpicoll.cli.streams import OutputLost, open_standard_streams, settle_output
 from mpicoll.errors import BadFile
 from mpicoll.machine.launchers import (
     command_words,
+    end_other_ranks,
     find_launch,
     is_by_hand,
     is_first_of_host,
@@ -130,6 +131,7 @@ class RanksCommand(Command):
         if have_come is None and ending.shares_command_line():
             # A launcher may end all ranks when one leaves so: let the first one print.
             time.sleep(0 if is_first_process() else _GRACE)
+            end_other_ranks(ending.REFUSED)
             return ending.REFUSED
         if have_come is not None and ending.come_together(have_come, _PEER_WAIT):
             return ending.REFUSED

@@ -10,7 +10,7 @@ import sys
 from types import TracebackType
 
 from mpicoll.errors import BadFile
-from mpicoll.machine.launchers import PACKAGES, own_module, place
+from mpicoll.machine.launchers import PACKAGES, end_other_ranks, own_module, place
 
 _EXTRAS = {
     "torch": "torch", "matplotlib": "report", "plotly": "report", "pynvml": "nvml",
@@ -44,6 +44,8 @@ def _end(kind: type[BaseException], error: BaseException, trace: TracebackType |
         _hook_before(kind, error, trace)
         return
     sys.stderr.write(f"Error: {place()}{text}\n")
+    sys.stderr.flush()
+    end_other_ranks(_REFUSED)
     raise SystemExit(_REFUSED)
 
 

@@ -21,11 +21,11 @@ from mpicoll.backend import Thunk
 from mpicoll.cli import ending, missing
 from mpicoll.cli.verbosity import Verbosity, set_verbosity
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.launchers import is_first_of_host, is_first_process
+from mpicoll.machine.launchers import end_other_ranks, is_first_of_host, is_first_process
 
 _REFUSED = 2
-_GRACE = 1.5
-"""Seconds for the first process of the host to print: a launcher may end all when one leaves."""
+_GRACE = 3.0
+"""Seconds in which the first process of the host prints, and its launcher ends the others."""
 
 
 def main(
@@ -50,10 +50,10 @@ def main(
         check(arguments)
         refuse()
     except ArgumentError as error:
-        if is_first_of_host():
-            ending.report(error)
-        else:
-            time.sleep(_GRACE)
+        # If the first rank of the host has the error, too, its launcher ends this one meanwhile.
+        time.sleep(0 if is_first_of_host() else _GRACE)
+        ending.report(error)
+        end_other_ranks(_REFUSED)
         return _REFUSED
     prepare()
     if is_verbose or is_quiet:

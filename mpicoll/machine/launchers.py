@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from mpicoll.text.numbers import whole
 
@@ -40,6 +43,8 @@ _OTHER_RANKS = (
 PACKAGES = ("mpicoll", "torchcoll")
 _OF_TORCH = ("bench", "p2p", "tune")
 """The commands of torchcoll."""
+_GRACE = 1.5
+"""Seconds in which the first rank of each host prints why it ends."""
 TORCHRUN, SRUN = "torchrun", "srun"
 LAUNCHERS = (
     Launcher("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -77,6 +82,21 @@ def find_launch(variables: Mapping[str, str] = os.environ) -> Launch | None:
         except (KeyError, ValueError):
             continue
     return None
+
+
+def end_other_ranks(status: int) -> None:
+    """Have MPICH's launcher end all ranks, before this process ends without having started MPI.
+
+    Other launchers do so by themselves. This one waits, as the other ranks do in `MPI_Init`.
+    """
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    text = os.environ.get("PMI_FD", "")
+    if not text.isdecimal() or (mpi is not None and mpi.Is_initialized()):
+        return
+    with suppress(OSError, OverflowError):
+        if stat.S_ISSOCK(os.fstat(int(text)).st_mode):
+            time.sleep(_GRACE)
+            os.write(int(text), f"cmd=abort exitcode={status}\n".encode())
 
 
 def ranks_of_host(variables: Mapping[str, str] = os.environ) -> int | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launcher import python, ranks
+from launcher import mpirun, python, ranks
 
 from mpicoll.run.__main__ import main
 from mpicoll.trace.reading import load
@@ -145,7 +146,30 @@ def test_other_hosts_say_what_their_files_lack() -> None:
         for local_rank in "01"
     ]
     assert [process.returncode for process in processes] == [2, 2]
-    assert processes[0].stdout.startswith("Error: rank 2 on ") and processes[1].stdout == ""
+    # No launcher has ended the second one while it waited for the first.
+    assert all(process.stdout.startswith("Error: rank 2 on ") for process in processes)
+
+
+@pytest.mark.launches
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "MPICOLL_DEADLINE=soon", "MPICOLL_ALGORITHM=allreduce=rong", "MPICOLL_CONFIG=nowhere.toml",
+        "MPICOLL_LOAD=nowhere.py",
+    ],
+)  # fmt: skip
+def test_a_rank_that_is_refused_alone_says_why_and_ends_the_launch(
+    tmp_path: Path, variable: str
+) -> None:
+    """MPICH's launcher and the other ranks wait for a rank that ends before it starts MPI."""
+    (path := tmp_path / "program.py").write_text("import mpi4py.MPI")
+    launcher = mpirun()
+    assert launcher is not None
+    command = ("-m", "mpicoll.run", str(path))
+    first = (launcher, "-n", "1", sys.executable, *command)
+    process = python(*command, prefix=(*first, ":", "-n", "1", "env", variable), timeout=60)
+    assert process.returncode == 2, process.stdout
+    assert "Error: rank 1 on " in process.stdout
 
 
 def test_a_programs_error_is_printed_as_pythons(tmp_path: Path) -> None:
