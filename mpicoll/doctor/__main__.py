@@ -27,7 +27,7 @@ from mpicoll.machine.variables import relevant_variables
 
 @click.command("doctor", cls=RanksCommand, help=__doc__)
 @option(
-    "--job", metavar="[DIR]", is_flag=False, flag_value="",
+    "--job", type=click.Path(file_okay=False), metavar="[DIR]", is_flag=False, flag_value="",
     help="Tell instead why a running job is slow, or which call of it is stuck, from the directory "
     "of its flight recorder; without DIR, of the only job that runs. The job is not stopped.",
 )  # fmt: skip

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from mpicoll.errors import ArgumentError
+
 pytest.importorskip("torch")
 
 
@@ -51,3 +53,12 @@ def test_tensors_lie_on_the_gpu_that_a_thread_uses_already(
     monkeypatch.setattr(torch.cuda, "set_device", now.append)
     monkeypatch.setattr(torch, "empty", lambda *_shape, **_options: now[-1])
     assert TorchArrays().on_gpu(4) == taken
+
+
+def test_a_sparse_tensor_is_refused_by_its_layout() -> None:
+    import torch
+
+    from torchcoll.arrays import HostTensors
+
+    with pytest.raises(ArgumentError, match=r"the layout torch.sparse_coo: give x.to_dense\(\)"):
+        HostTensors().flat(torch.eye(3).to_sparse())
