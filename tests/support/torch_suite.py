@@ -22,6 +22,7 @@ import tempfile
 import time
 import traceback
 from contextlib import nullcontext, suppress
+from importlib import import_module
 from multiprocessing import Pipe
 from pathlib import Path
 from select import select
@@ -81,6 +82,8 @@ def run_column(column: str, wanted: str, after: str) -> None:
         os.environ["TORCHCOLL_AS_GLOO"] = "1"
     import torch
 
+    # Otherwise every forked rank imports it within the timeout of its test.
+    import_module("torchcoll.backend.making")
     from torchcoll.backend.registration import register
 
     register()
