@@ -30,6 +30,7 @@ from typing import Any
 
 from launcher import free_port
 
+from mpicoll.cli.ending import unwind_at_termination
 from mpicoll.hosts.emulation import Hosts
 
 COLUMNS = ("gloo", "ours", "as_mpi", "mpi")
@@ -275,6 +276,7 @@ def main() -> int:
             HOSTS[0].prefix = options.prefix
         run_column(options.column, options.tests, options.after)
         return 0
+    unwind_at_termination()  # removes the hosts
     with HOSTS[0] if HOSTS else nullcontext():
         return run_columns(options)
 
