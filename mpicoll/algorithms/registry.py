@@ -126,7 +126,11 @@ class Algorithm:
 
     @property
     def is_catalogued(self) -> bool:
-        """Whether it is one of mpicoll's own, which the tests prove, and not a user's."""
+        """Whether it is one of mpicoll's own, which the tests prove, and not a user's.
+
+        >>> find("allreduce", "ring").is_catalogued
+        True
+        """
         return self.generator.__module__.startswith("mpicoll.algorithms.")
 
     def takes(self, context: str) -> bool:

@@ -44,13 +44,13 @@ def load_files(count: Callable[[], int]) -> None:
 
 def _run(path: Path) -> None:
     name = f"mpicoll_load_{path.stem}"
-    module = module_from_spec(ModuleSpec(name, SourceFileLoader(name, str(path)), origin=str(path)))
-    module.__file__ = str(path)
-    sys.modules[name] = module
     try:
         text = content_of(path)
     except ArgumentError as error:
         raise BadFile(str(error)) from None
+    module = module_from_spec(ModuleSpec(name, SourceFileLoader(name, str(path)), origin=str(path)))
+    module.__file__ = str(path)
+    sys.modules[name] = module
     with _failing(str(path)):
         exec(compile(text, path, "exec", dont_inherit=True), vars(module))
 
