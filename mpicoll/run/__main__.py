@@ -10,15 +10,11 @@ algorithms of your own.
 
 from __future__ import annotations
 
-import os
 import sys
 
-from mpicoll.algorithms import user_files
-from mpicoll.algorithms.registry import algorithms
 from mpicoll.cli import programs
-from mpicoll.memory.waiting import default_deadline
 from mpicoll.run.replacing import replace_communicators
-from mpicoll.selection.forced import forced
+from mpicoll.selection.forced import check_variables, forced
 from mpicoll.text.traces import traced
 
 _NOTICE = "mpicoll.run: mpicoll.Comm takes the place of MPI.COMM_WORLD and MPI.COMM_SELF"
@@ -34,9 +30,7 @@ def main(arguments: list[str]) -> int:
 def _refuse() -> None:
     forced("MPICOLL_ALGORITHM")
     traced()
-    default_deadline()
-    if os.environ.get(user_files.VARIABLE):
-        algorithms("barrier")  # loads the files
+    check_variables()
 
 
 if __name__ == "__main__":

@@ -6,15 +6,28 @@ import os
 from collections.abc import Mapping
 
 from mpicoll import defaults
-from mpicoll.algorithms.registry import find
+from mpicoll.algorithms import user_files
+from mpicoll.algorithms.registry import algorithms, find
 from mpicoll.backend import TRANSPORTS
 from mpicoll.calls.natives import COMPOSITIONS
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, brief
+from mpicoll.memory.waiting import default_deadline
 from mpicoll.notation.contract import collective
 from mpicoll.notation.sweep import outside_brackets
 from mpicoll.selection.tables import OPEN
 
 _COMMON_NAMES = (*OPEN, *defaults.NAMES, "native", "native_persistent")
+
+
+def check_variables() -> None:
+    """Check what every group of a program reads: the deadline, and files with algorithms.
+
+    Raises:
+        ArgumentError: the deadline is no number of seconds, or a file is missing or wrong.
+    """
+    default_deadline()
+    if os.environ.get(user_files.VARIABLE):
+        algorithms("barrier")  # loads the files
 
 
 def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -31,7 +44,7 @@ def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str
             does not exist, or a collective twice.
     """
     text = variables.get(variable, "").strip()
-    algorithms: dict[str, str] = {}
+    choices: dict[str, str] = {}
     for item in outside_brackets(text, ",") if text else ():
         name, sign, algorithm = (part.strip() for part in item.partition("="))
         try:
@@ -40,13 +53,13 @@ def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str
                     f"{brief(item)} is not collective=algorithm, as allreduce=ring,bcast=binomial"
                 )
             collective_name = collective(name).name
-            if collective_name in algorithms:
+            if collective_name in choices:
                 raise ArgumentError(f"{collective_name} is named twice")
             _check(collective_name, algorithm)
         except CollectiveError as error:
             raise ArgumentError(f"{variable}: {error}") from None
-        algorithms[collective_name] = algorithm
-    return algorithms
+        choices[collective_name] = algorithm
+    return choices
 
 
 def _check(collective_name: str, text: str) -> None:

@@ -18,6 +18,7 @@ import sys
 
 from mpicoll.cli import ending, programs
 from mpicoll.machine.launchers import is_first_process
+from mpicoll.selection.forced import check_variables
 from mpicoll.text import traces
 from torchcoll.backend.choice import choose
 from torchcoll.backend.registration import AS_GLOO, register
@@ -28,8 +29,13 @@ _NOTICE = "torchcoll.run: torchcoll takes the place of gloo in every process gro
 def main(arguments: list[str]) -> int:
     """Run the program that the arguments name; return the exit status where there is none."""
     return programs.main(
-        __doc__ or "", arguments, refuse=choose, prepare=_replace_gloo, notice=_NOTICE
+        __doc__ or "", arguments, refuse=_refuse, prepare=_replace_gloo, notice=_NOTICE
     )
+
+
+def _refuse() -> None:
+    choose()
+    check_variables()
 
 
 def _replace_gloo() -> None:

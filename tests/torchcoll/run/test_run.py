@@ -51,8 +51,17 @@ def test_a_program_that_is_not_there_is_refused(arguments: tuple[str, ...], said
     assert said in done.stdout and "Traceback" not in done.stdout
 
 
-def test_a_bad_choice_is_refused_before_the_program_starts() -> None:
-    choice = {"TORCHCOLL_ALGORITHM": "allreduce=rnig"}
-    done = python("-m", "torchcoll.run", __file__, environment=choice)
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("TORCHCOLL_ALGORITHM", "allreduce=rnig", "did you mean 'ring'"),
+        ("MPICOLL_DEADLINE", "soon", "MPICOLL_DEADLINE must be a number of seconds, not 'soon'"),
+        ("MPICOLL_LOAD", "nowhere.py", "cannot read nowhere.py"),
+    ],
+)
+def test_a_bad_variable_is_refused_before_the_program_starts(
+    variable: str, value: str, said: str
+) -> None:
+    done = python("-m", "torchcoll.run", __file__, environment={variable: value})
     assert done.returncode == 2
-    assert "did you mean 'ring'" in done.stdout and "Traceback" not in done.stdout
+    assert said in done.stdout and "Traceback" not in done.stdout
