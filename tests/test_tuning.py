@@ -27,9 +27,8 @@ TABLE = "the table that `auto` reads"
 VARIABLE = "the default of an environment variable that the documentation lists"
 EXCEPTIONS = {
     "engine/background.py": {"_END": PATIENCE},
-    "engine/compiled.py": {"_COLUMNS": LAYOUT, "_MOST_JOINED": LIMIT},
+    "engine/compiled.py": {"_MOST_JOINED": LIMIT},
     "engine/stream_watch.py": {"_SECONDS": PATIENCE, "_MOST_RUNS": LAYOUT, "_LOW": LAYOUT},
-    "engine/tallies.py": {"LENGTH": LIMIT},
     "engine/tally_file.py": {"_FIRST_BYTES": LIMIT, "_UNIT": LAYOUT},
     "gpu/driver.py": {"_HANDLE_BYTES": LAYOUT, "NO_CONTEXT": LAYOUT, "_MOST_OPERATIONS": LIMIT},
     "gpu/ipc.py": {"_PATTERN": LAYOUT, "_TEST_VALUE": LAYOUT},
@@ -44,7 +43,6 @@ EXCEPTIONS = {
     "memory/slots.py": {"_SMALL_DATA": LAYOUT, "_ROOM": LIMIT, "_SHARE": LIMIT},
     "memory/waiting.py": {"_SECONDS": PATIENCE, "_LOOK": PATIENCE},
     "communicator/across_nodes.py": {"_MOST_KEYS": LIMIT},
-    "peers/calls.py": {"_MOST_RECENT": LIMIT},
     "peers/contact.py": {
         **dict.fromkeys(("_NAME", "_NONCE", "_PROOF", "_MAX_LENGTH", "_MOST_TEXT"), LAYOUT),
         "_SECONDS": PATIENCE, "_PAUSE": PATIENCE, "_MOST_ENDED": LIMIT, "_AT_ONCE": LIMIT,

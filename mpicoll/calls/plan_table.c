@@ -17,9 +17,6 @@ enum { PLACES = 512, PROBES = 8 };
 /* A method of this package calls the table, one frame of Python above the user's. */
 enum { BELOW_LIBRARY = 1 };
 
-/* The places in `Calls.numbers`, as mpicoll/peers/calls.py has them. */
-enum { CALLS_BEGUN, CALL_ENDED, RECENT_PLANS, MOST_RECENT = 16, CALL_NUMBERS = RECENT_PLANS + MOST_RECENT };
-
 Entry *find_plan(const PlanTableObject *self, const CallKey *key)
 {
     const size_t place = key_hash(key);

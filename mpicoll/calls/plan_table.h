@@ -7,6 +7,9 @@
 #include "module.h"
 #include "queue.h"
 
+/* The places in `Calls.numbers` of mpicoll/peers/calls.py. */
+enum { CALLS_BEGUN, CALL_ENDED, RECENT_PLANS, MOST_RECENT = 16, CALL_NUMBERS = RECENT_PLANS + MOST_RECENT };
+
 /* What serves the calls of a key: a compiled program, a function of Python's, or the library, whose own
    call the caller makes. */
 enum plan_kind { UNUSED, PROGRAM, FUNCTION, LIBRARY };

@@ -9,8 +9,53 @@ from typing import Any
 
 from typing_extensions import Buffer
 
+# The numbers that Python and C share; the comments in the headers describe them.
 COLUMNS: int
 """How many 64-bit integers make a row of a program's table: `Instruction` in ``program.h``."""
+OPERANDS: int
+COPY: int
+FOLD: int
+DIVIDE: int
+RAISE: int
+AWAIT: int
+FETCH: int
+VERIFY: int
+CALL: int
+POLL: int
+CACHED: int
+STREAMED: int
+ADAPTIVE: int
+INPUT: int
+OUTPUT: int
+WITHDRAWN: int
+LAST_STATED: int
+HAS_ENDED: int
+UNDER_WAY: int
+GROUP_NUMBERS: int
+NO_CALL: int
+PYTHON_CALL: int
+PYTHON_ROUND: int
+LINE_LENGTH: int
+LINE_DIGEST: int
+FLAT: int
+INPUT_ROWS: int
+OUTPUT_ROWS: int
+ROWS: int
+CALLS_BEGUN: int
+CALL_ENDED: int
+RECENT_PLANS: int
+MOST_RECENT: int
+CALL_NUMBERS: int
+TALLY_CALLS: int
+TALLY_TIMED: int
+TALLY_TICKS: int
+TALLY_LEAST: int
+TALLY_MOST: int
+TALLY_ENDED: int
+TALLY_BUCKETS: int
+TALLY_LENGTH: int
+PICKLE: int
+MESSAGE_HEAD: str
 
 class Program:
     """A table of instructions over registers, and the loop that runs it: ``program.c``.

@@ -28,9 +28,6 @@ static void release_owner(void *owner)
 
 /* -- what is given ----------------------------------------------------------------------------- */
 
-/* Which arrays are rows, one for each rank. */
-enum { INPUT_ROWS = 1, OUTPUT_ROWS = 2 };
-
 /* An array or equal arrays, one for each rank, that may lie apart. */
 typedef struct {
     ArrayArgument given;

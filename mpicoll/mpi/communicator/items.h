@@ -7,6 +7,10 @@
 
 enum { MOST_ARRAYS = 256 };
 
+/* The kinds of a message, and the format of its head for Python's `struct`: `Head` of objects.c. */
+enum { PLAIN = 0, PICKLE = 2 };
+#define MESSAGE_HEAD "=BBxxIqqq"
+
 /* Where an object is written. */
 typedef struct {
     char *at, *end;

@@ -26,13 +26,13 @@ from mpicoll.tuning import MESSAGE_ROOMS, SHORT_MESSAGES
 
 _WRITTEN = 1 << 16
 """The most bytes of a message that is written without pickle."""
-_HEAD = struct.Struct("=BBxxIqqq")
+_HEAD = struct.Struct(_compiled.MESSAGE_HEAD)
 _LAST = struct.Struct("=qq")
 _BYTE = np.dtype("uint8")
 NOTHING: Flat = np.empty(0, _BYTE)
 STOCK = MPI.pickle, pickle.dumps, pickle.loads
 """mpi4py's serializer, and what it calls unless a program says otherwise."""
-PICKLE = 2
+PICKLE = _compiled.PICKLE
 
 _CODES = np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?"
 _compiled.know_arrays(
