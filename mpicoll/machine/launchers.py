@@ -14,6 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from mpicoll.text.files import content_of
 from mpicoll.text.numbers import whole
 
 
@@ -117,7 +118,7 @@ def planned_ranks(variables: Mapping[str, str] = os.environ) -> list[int]:
     [4, 4, 1]
     """
     if (path := variables.get("HYDRA_HOST_FILE")) and Path(path).is_file():
-        lines = Path(path).read_text().split()
+        lines = content_of(Path(path)).decode(errors="replace").split()
         return [whole(line.partition(":")[2], 1 << 20) or 1 for line in lines]
     tasks = variables.get("SLURM_TASKS_PER_NODE", "")
     groups = re.findall(r"(\d{1,7})(?:\(x(\d{1,7})\))?(?:,|$)", tasks)

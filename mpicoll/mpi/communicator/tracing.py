@@ -29,6 +29,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.machine.nodes import stated_node
 from mpicoll.mpi.communicator.members import world_ranks
 from mpicoll.mpi.communicator.reading import Call
+from mpicoll.text.files import open_by_name
 from mpicoll.text.lines import Lines
 from mpicoll.text.numbers import ranges
 from mpicoll.text.printable import printable
@@ -151,7 +152,8 @@ class Trace:
 
 
 def _append(path: Path, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o644)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    file = open_by_name(path, flags, 0o644, is_of_user=True)
     try:
         if os.write(file, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
