@@ -213,6 +213,18 @@ def on_all(
     return results[0]
 
 
+def text_of(error: BaseException) -> str:
+    """Return the text of an error, which a class of a user's may refuse to give.
+
+    >>> text_of(ValueError("no such root"))
+    'no such root'
+    """
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"<its text raises {type(failure).__name__}>"
+
+
 def brief(value: object) -> str:
     """Return the text of an argument for a message: its `repr`, shortened if it is long.
 
