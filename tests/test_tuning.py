@@ -79,7 +79,7 @@ EXCEPTIONS = {
     "communicator/messages.py": {"_WRITTEN": LIMIT},
     "communicator/reading.py": {"_WORD": LAYOUT},
     "communicator/state.py": {
-        "_WARMUP_CALLS": VARIABLE, "_REPEATS": VARIABLE, "_MAX_COUNT": LAYOUT,
+        "_WARMUP_CALLS": VARIABLE, "_REPEATS": VARIABLE,
         "_MOST_SERVED": LIMIT, "_MOST_IDLE": LIMIT, "_NAP": PATIENCE,
     },
     "torchcoll/kernels.py": {"_THREADS": LAYOUT, "_PACK_BYTES": LAYOUT, "_MAX_ELEMENTS": LAYOUT},

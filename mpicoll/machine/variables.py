@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mpicoll.errors import ArgumentError, BadFile
+from mpicoll.errors import ArgumentError, BadFile, brief
 from mpicoll.text.files import content_of
 from mpicoll.text.masking import MASK, masked, names_secret
 
@@ -28,6 +28,8 @@ _LIBRARY_VARIABLES = re.compile(
     "|SLURM_(NNODES|NTASKS|NPROCS|CPUS|CPU_BIND|MEM_BIND|GPUS|GPU_BIND|TASKS_PER_NODE|DISTRIBUTION"
     "|HINT|MPI_TYPE|JOB_ID$|JOB_NUM_NODES|JOB_PARTITION|STEP_NUM_)"
 )
+_MOST_BYTES = 1 << 20
+"""Of a configuration file."""
 VARIABLES = frozenset({
     "MPICOLL_ALGORITHM", "MPICOLL_COMM_AFTER", "MPICOLL_CORES", "MPICOLL_DEADLINE",
     "MPICOLL_FENCES", "MPICOLL_FLIGHT", "MPICOLL_FLIGHT_DIR", "MPICOLL_GPU_AWARE", "MPICOLL_IPC",
@@ -36,6 +38,12 @@ VARIABLES = frozenset({
     "MPICOLL_TRACE", "TORCHCOLL_ALGORITHM", "TORCHCOLL_BACKEND", "TORCHCOLL_INIT_METHOD",
 })  # fmt: skip
 """The variables of mpicoll and torchcoll that a configuration file may set."""
+_SWITCHES = (
+    "MPICOLL_FENCES", "MPICOLL_FLIGHT", "MPICOLL_GPU_AWARE", "MPICOLL_IPC",
+    "MPICOLL_NCCL_BLOCKING_WAIT", "MPICOLL_REPRODUCIBLE", "MPICOLL_STREAM_ORDER",
+    "MPICOLL_SYMMETRIC",
+)  # fmt: skip
+_SWITCHED = ("", "0", "off", "no", "false", "1", "on", "yes", "true", "always")
 THREAD_LEVEL = "MPI4PY_RC_THREAD_LEVEL"
 """mpi4py's own variable for the level that MPI is asked for, one of `THREAD_LEVELS`."""
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
@@ -52,6 +60,19 @@ def relevant_variables(variables: Mapping[str, str] = os.environ) -> dict[str, s
         for name in sorted(variables)
         if _TUNING.match(name) or _LIBRARY_VARIABLES.match(name)
     }
+
+
+def check_switches(variables: Mapping[str, str] = os.environ) -> None:
+    """Check the variables that turn something on or off.
+
+    >>> check_switches({"MPICOLL_FLIGHT": "off", "MPICOLL_IPC": ""})
+
+    Raises:
+        ArgumentError: one has another text.
+    """
+    for name in _SWITCHES:
+        if variables.get(name, "").lower() not in _SWITCHED:
+            raise ArgumentError(f"{name} must be 1 or 0, not {brief(variables[name])}")
 
 
 def tuning_variables(variables: Mapping[str, str]) -> dict[str, str]:
@@ -83,7 +104,7 @@ def configured_values(file: str) -> dict[str, str]:
     from difflib import get_close_matches
 
     try:
-        values = tomllib.loads(content_of(Path(file)).decode("utf-8-sig"))
+        values = tomllib.loads(content_of(Path(file), _MOST_BYTES).decode("utf-8-sig"))
     except ArgumentError as error:
         raise BadFile(str(error)) from None
     except (ValueError, RecursionError) as error:

@@ -10,24 +10,61 @@ from mpicoll.algorithms import user_files
 from mpicoll.algorithms.registry import algorithms, find
 from mpicoll.backend import TRANSPORTS
 from mpicoll.calls.natives import COMPOSITIONS
-from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, brief
+from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, UnknownName, brief
+from mpicoll.machine.cores import stated_cores
+from mpicoll.machine.nodes import stated_node
+from mpicoll.machine.variables import check_switches
 from mpicoll.memory.waiting import default_deadline
 from mpicoll.notation.contract import collective
 from mpicoll.notation.sweep import outside_brackets
 from mpicoll.selection.tables import OPEN
+from mpicoll.text.numbers import whole
 
+WARMUP = "MPICOLL_COMM_AFTER"
+"""How many calls of a communicator are MPI's own, before it pays to make ours."""
+_MOST_CALLS = 1 << 62
+_TILE = "MPICOLL_IPC_TILE"
 _COMMON_NAMES = (*OPEN, *defaults.NAMES, "native", "native_persistent")
 
 
 def check_variables() -> None:
-    """Check what every group of a program reads: the deadline, and files with algorithms.
+    """Check the variables that every group of a program reads, and files with algorithms.
 
     Raises:
-        ArgumentError: the deadline is no number of seconds, or a file is missing or wrong.
+        ArgumentError: a variable has another text than its page says, or a file is missing or
+            wrong.
     """
     default_deadline()
+    stated_cores()
+    stated_node(0)
+    stated_first_calls()
+    check_switches()
+    if _TILE in os.environ:
+        _check_tile()
     if os.environ.get(user_files.VARIABLE):
         algorithms("barrier")  # loads the files
+
+
+def _check_tile() -> None:
+    from mpicoll.gpu.ipc import asked_tile  # programs on the host do without
+
+    try:
+        asked_tile()
+    except Unavailable as error:
+        raise ArgumentError(str(error)) from None
+
+
+def stated_first_calls() -> int | None:
+    """Return the first calls of a communicator that MPI runs, None where nobody states them.
+
+    Raises:
+        ArgumentError: the variable is no number of calls.
+    """
+    text = os.environ.get(WARMUP, "")
+    count = whole(text, _MOST_CALLS)
+    if text and count is None:
+        raise ArgumentError(f"{WARMUP} must be a number of calls, not {brief(text)}")
+    return count
 
 
 def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -7,7 +7,6 @@ over: its calls follow those of the freed one, as if they were on one communicat
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -22,20 +21,18 @@ from mpicoll.backend import Nodes
 from mpicoll.calls.agreement import raise_any
 from mpicoll.calls.order import is_asked_for
 from mpicoll.engine.extension import _compiled
-from mpicoll.errors import ArgumentError, Disagreement, brief
+from mpicoll.errors import ArgumentError, Disagreement
 from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, stated_node
 from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
 from mpicoll.mpi.communicator.dispatcher import Dispatcher, exchange_items
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
-from mpicoll.selection.forced import forced
-from mpicoll.text.numbers import whole
+from mpicoll.selection.forced import WARMUP as WARMUP
+from mpicoll.selection.forced import forced, stated_first_calls
 
 FORCED = "MPICOLL_ALGORITHM"
-WARMUP = "MPICOLL_COMM_AFTER"
-"""How many calls of a communicator are MPI's own, before it pays to make ours."""
-_WARMUP_CALLS, _REPEATS, _MAX_COUNT = 16, 2, 1 << 62
+_WARMUP_CALLS, _REPEATS = 16, 2
 
 _MOST_SERVED = 64
 """The communicators of a process that are ours: each takes three more of MPI's, which has few."""
@@ -293,17 +290,14 @@ def _offer(idle: tuple[int, ...]) -> Offer:
 
 
 def _wishes() -> Wishes:
-    text = os.environ.get(WARMUP, "")
     try:
-        algorithms = forced(FORCED)
-        if text and whole(text, _MAX_COUNT) is None:
-            raise ArgumentError(f"{WARMUP} must be a number of calls, not {brief(text)}")
+        algorithms, first_calls = forced(FORCED), stated_first_calls()
     except ArgumentError as error:
         return Wishes(error=str(error))
     if is_asked_for():
         return Wishes(0, 1, algorithms, is_fixed=True)
-    if algorithms or text:
-        return Wishes(int(text or 0), 1, algorithms)
+    if algorithms or first_calls is not None:
+        return Wishes(first_calls or 0, 1, algorithms)
     return Wishes(_WARMUP_CALLS, _REPEATS, algorithms)
 
 
