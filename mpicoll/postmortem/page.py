@@ -65,8 +65,8 @@ def page(
 
 def _shown(diagnosis: Diagnosis) -> list[Rank]:
     """Return the ranks that have left a file, and the first others."""
-    others = (rank for rank in diagnosis.ranks.values() if rank.dump is None)
-    first = {rank.number for rank in islice(others, _MOST_WITHOUT_FILE)}
+    without_file = (rank for rank in diagnosis.ranks.values() if rank.dump is None)
+    first = {rank.number for rank in islice(without_file, _MOST_WITHOUT_FILE)}
     return [
         rank for rank in diagnosis.ranks.values() if rank.dump is not None or rank.number in first
     ]
