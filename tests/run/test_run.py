@@ -158,7 +158,7 @@ def test_all_ranks_refuse_a_bad_variable_with_one_error(
     tmp_path: Path, command: str, name: str, value: str, text: str
 ) -> None:
     (path := tmp_path / "program.py").write_text("import mpi4py.MPI; print('started')")
-    arguments = (str(path),) if command == "mpicoll.run" else ("allreduce", "-s", "4")
+    arguments = (str(path),) if command == "mpicoll.run" else ("allreduce",)
     process = ranks(2, "-m", command, *arguments, environment={name: value})
     assert process.returncode == 2, process.stdout
     assert process.stdout.count("Error: ") == 1 and text in process.stdout
