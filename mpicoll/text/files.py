@@ -68,24 +68,24 @@ def _is_trusted(status: os.stat_result, folder: str) -> bool:
     return not can_others_write or status.st_uid in (os.geteuid(), 0, of_folder.st_uid)
 
 
-def content_of(path: Path, most: int = MOST_BYTES, *, is_of_user: bool = True) -> bytes:
+def content_of(path: Path, limit: int = MOST_BYTES, *, is_of_user: bool = True) -> bytes:
     """Return the bytes of a regular file, or of a pipe that somebody writes.
 
     Args:
         is_of_user: the user names this file; see `open_by_name`.
 
     Raises:
-        ArgumentError: it cannot be read, has more than `most` bytes, or is something else, such as
+        ArgumentError: it cannot be read, has more than `limit` bytes, or is something else, such as
             a device, or a pipe that would be waited for.
     """
     try:
         with FileIO(open_by_name(path, is_of_user=is_of_user)) as file:
-            return _read(file, most)
+            return _read(file, limit)
     except OSError as error:
         raise ArgumentError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _read(file: FileIO, most: int) -> bytes:
+def _read(file: FileIO, limit: int) -> bytes:
     status = os.fstat(file.fileno())
     is_pipe = stat.S_ISFIFO(status.st_mode)
     piece = file.read(_PIECE)
@@ -95,11 +95,11 @@ def _read(file: FileIO, most: int) -> bytes:
     os.set_blocking(file.fileno(), is_pipe)
     pieces = [piece or b""]
     length = len(pieces[0])
-    while max(length, status.st_size) <= most and (piece := file.read(_PIECE)):
+    while max(length, status.st_size) <= limit and (piece := file.read(_PIECE)):
         pieces.append(piece)
         length += len(piece)
-    if max(length, status.st_size) > most:
-        raise OSError(errno.EFBIG, f"it has more than {_size_text(most)}")
+    if max(length, status.st_size) > limit:
+        raise OSError(errno.EFBIG, f"it has more than {_size_text(limit)}")
     return b"".join(pieces)
 
 
