@@ -9,12 +9,17 @@ import copyreg
 import sys
 from collections.abc import Sequence
 from ctypes import memmove
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicoll.machine.marks import set_mark
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:
+    # A program starts quickly without these classes, of which Python needs the methods alone.
+    Loader = MetaPathFinder = object
 
 _MODULE = "mpi4py.MPI"
 

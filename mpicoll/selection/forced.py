@@ -5,18 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from mpicoll import defaults
-from mpicoll.algorithms import user_files
-from mpicoll.algorithms.registry import algorithms, find
-from mpicoll.backend import TRANSPORTS
-from mpicoll.calls.natives import COMPOSITIONS
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, brief
-from mpicoll.memory.waiting import default_deadline
-from mpicoll.notation.contract import collective
-from mpicoll.notation.sweep import outside_brackets
-from mpicoll.selection.tables import OPEN
-
-_COMMON_NAMES = (*OPEN, *defaults.NAMES, "native", "native_persistent")
 
 
 def check_variables() -> None:
@@ -25,8 +14,14 @@ def check_variables() -> None:
     Raises:
         ArgumentError: the deadline is no number of seconds, or a file is missing or wrong.
     """
-    default_deadline()
-    if os.environ.get(user_files.VARIABLE):
+    # Only a variable that is set has to be checked: a program starts quickly without these modules.
+    if "MPICOLL_DEADLINE" in os.environ:
+        from mpicoll.memory.waiting import default_deadline
+
+        default_deadline()
+    if os.environ.get("MPICOLL_LOAD"):
+        from mpicoll.algorithms.registry import algorithms
+
         algorithms("barrier")  # loads the files
 
 
@@ -43,9 +38,13 @@ def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str
         ArgumentError: it has another form, or names a collective, an algorithm or a transport that
             does not exist, or a collective twice.
     """
-    text = variables.get(variable, "").strip()
     choices: dict[str, str] = {}
-    for item in outside_brackets(text, ",") if text else ():
+    if not (text := variables.get(variable, "").strip()):
+        return choices
+    from mpicoll.notation.contract import collective
+    from mpicoll.notation.sweep import outside_brackets
+
+    for item in outside_brackets(text, ","):
         name, sign, algorithm = (part.strip() for part in item.partition("="))
         try:
             if not sign or not algorithm:
@@ -64,6 +63,12 @@ def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str
 
 def _check(collective_name: str, text: str) -> None:
     """Raise UnknownName where a collective has no such algorithm."""
+    from mpicoll import defaults
+    from mpicoll.algorithms.registry import find
+    from mpicoll.backend import TRANSPORTS
+    from mpicoll.calls.natives import COMPOSITIONS
+    from mpicoll.selection.tables import OPEN
+
     name, sign, route = text.partition("@")
     if sign and route not in TRANSPORTS:
         raise UnknownName("transport", route, TRANSPORTS)
@@ -73,5 +78,5 @@ def _check(collective_name: str, text: str) -> None:
         ]
         if name not in compositions:
             raise UnknownName(f"{collective_name} composition", name, compositions)
-    elif name not in _COMMON_NAMES:
+    elif name not in (*OPEN, *defaults.NAMES, "native", "native_persistent"):
         find(collective_name, name)

@@ -1,0 +1,88 @@
+"""The modules that `mpicoll.run` imports: a program starts about as fast as without it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from imported import OURS, modules_of, of_ours
+from launcher import ranks
+
+START = [
+    "mpicoll.cli.missing", "mpicoll.cli.programs", "mpicoll.errors",
+    "mpicoll.machine.configuration", "mpicoll.machine.launchers", "mpicoll.machine.marks",
+    "mpicoll.run.replacing", "mpicoll.selection.forced", "mpicoll.text.numbers",
+    "mpicoll.text.pictures", "mpicoll.threads",
+]  # fmt: skip
+"""The modules of ours that a program needs which does nothing."""
+COMMUNICATORS = [
+    f"mpicoll.mpi.communicator.{name}" for name in ("classes", "deferring", "recording")
+]
+"""Those that ``import mpi4py.MPI`` adds."""
+STANDARD = {"_socket", "array", "pkgutil", "runpy", "select", "selectors", "socket",
+            "threading"}  # fmt: skip
+"""The modules of Python's library that neither mpi4py nor NumPy imports."""
+
+
+@cache
+def modules_of_libraries() -> set[str]:
+    return modules_of("-c", "import mpi4py.MPI, numpy")
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [("", START), ("import numpy", START), ("import mpi4py.MPI, numpy", START + COMMUNICATORS)],
+)
+def test_a_program_imports_few_modules(tmp_path: Path, program: str, expected: list[str]) -> None:
+    (path := tmp_path / "program.py").write_text(program)
+    modules = modules_of("-m", "mpicoll.run", str(path))
+    assert of_ours(modules) == sorted(expected)
+    added = {name for name in modules - modules_of_libraries()
+             if name.partition(".")[0] not in (*OURS, "mpi4py", "numpy")}  # fmt: skip
+    assert {name for name in added if not name.startswith("__editable__")} <= STANDARD
+
+
+@pytest.mark.parametrize("variable", ["MPICOLL_ALGORITHM", "MPICOLL_LOAD", "MPICOLL_TRACE"])
+def test_an_empty_variable_imports_nothing(tmp_path: Path, variable: str) -> None:
+    (path := tmp_path / "program.py").write_text("")
+    assert of_ours(modules_of("-m", "mpicoll.run", str(path), environment={variable: ""})) == START
+
+
+STAGES = """
+import sys
+import numpy as np
+from mpi4py import MPI
+
+comm, x, out = MPI.COMM_WORLD, np.ones(4), np.zeros(4)
+for calls in (1, 15, 1, 1):
+    for _ in range(calls):
+        {call}
+    if comm.rank == 0:
+        print(*sys.modules)
+"""
+CALLS = ["comm.Allreduce(x, out)", "comm.allreduce(1)", "comm.bcast(x)", "comm.Bcast(x)",
+         "comm.allgather(2)"]  # fmt: skip
+COMMANDS = ("click", "rich", "jinja2", "psutil")
+"""Libraries that commands alone need."""
+
+
+@pytest.mark.launches
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_import_no_more_than_they_need(tmp_path: Path, call: str) -> None:
+    """Neither commands, GPUs, other nodes nor algorithms that the shipped table does not name."""
+    (path := tmp_path / "program.py").write_text(STAGES.format(call=call))
+    done = ranks(2, "-m", "mpicoll.run", str(path), merged=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, warm, served, planned = (set(line.split()) for line in done.stdout.splitlines())
+    unused = ("mpicoll.gpu.", "mpicoll.simulator.", "mpicoll.costs.", "mpicoll.explain.",
+              "mpicoll.peers.contact", "mpicoll.mpi.nccl", "mpicoll.mpi.communicator.across_nodes",
+              "mpicoll.flight.reader", "mpicoll.cli.ending", "mpicoll.defaults.tables")  # fmt: skip
+    assert [name for name in planned if name.startswith(unused) or name in COMMANDS] == []
+    assert [
+        name for name in warm if name.startswith(("mpicoll.algorithms", "mpicoll.lowering"))
+    ] == []
+    assert first == warm
+    assert "mpicoll.mpi.communicator.dispatcher" in served
+    catalogue = {name for name in planned if name.startswith("mpicoll.algorithms.")}
+    assert len(catalogue) <= 4, catalogue
