@@ -359,7 +359,7 @@ _MAKING = Stage("making a group")
 
 def _has_nccl() -> bool:
     """Whether CuPy is loaded, and finds NCCL."""
-    if "cupy" not in sys.modules:
+    if sys.modules.keys().isdisjoint(("cupy", "mpicoll.mpi.nccl")):
         return False
     from mpicoll.mpi import nccl
 
