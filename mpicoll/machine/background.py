@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from mpicoll.machine.waited import Waited
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 T = TypeVar("T")
 _LOOK = 0.5
@@ -18,8 +16,6 @@ _LOOK = 0.5
 
 def background(call: Callable[[], T], name: str) -> Future[T]:
     """Have a thread of this name make a call; it stays there for ever where the call does."""
-    from concurrent.futures import Future  # a program starts quickly without
-
     future: Future[T] = Future()
 
     def run() -> None:

@@ -58,8 +58,7 @@ def _documented(kind: type[MPI.Intracomm]) -> Any:
 class Comm(_Base):
     """An intracommunicator of mpi4py whose blocking collectives are ours.
 
-    The modules that serve a call are imported by the first one: most of a short program's time
-    would go there otherwise.
+    The first call imports the modules that serve it, where nobody has before.
 
     >>> import numpy as np
     >>> comm, out = Comm(MPI.COMM_SELF), np.empty(2)
