@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from mpicoll.errors import RankLost
-from mpicoll.lowering.fusing import Steps
-from mpicoll.lowering.instructions import Reach
-from mpicoll.lowering.messages import Buffer
-from mpicoll.notation.contract import Collective
-from mpicoll.notation.elements import ReduceOp
+if TYPE_CHECKING:
+    from mpicoll.errors import RankLost
+    from mpicoll.lowering.fusing import Steps
+    from mpicoll.lowering.instructions import Reach
+    from mpicoll.lowering.messages import Buffer
+    from mpicoll.notation.contract import Collective
+    from mpicoll.notation.elements import ReduceOp
 
 Array = Any
 Thunk = Callable[[], Any]

@@ -18,7 +18,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
 FREED = "this group has been freed"
@@ -56,6 +55,8 @@ class UnknownName(ArgumentError):
     """
 
     def __init__(self, kind: str, value: object, choices: Iterable[str]) -> None:
+        from difflib import get_close_matches  # a program starts quickly without
+
         names = sorted(choices)
         close = get_close_matches(value[:_LONG] if isinstance(value, str) else "", names, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""

@@ -9,17 +9,19 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicoll.backend import Messages, Poll, Stage, Thunk
 from mpicoll.errors import RankLost
 from mpicoll.gpu.nccl import blocks, error_of
-from mpicoll.peers.contact import Answer
-from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import wait_polling
 from mpicoll.peers.search import AllRanks, Missing
 from torchcoll.finalizing import outliving
 from torchcoll.groups import Group, nccl_communicator, nccl_of
+
+if TYPE_CHECKING:
+    from mpicoll.peers.contact import Answer
+    from mpicoll.peers.known import Peers
 
 Post = Callable[..., Any]
 """A call that starts an operation and returns its Work, or None."""

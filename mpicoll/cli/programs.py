@@ -15,13 +15,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import get_importer
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mpicoll.backend import Thunk
-from mpicoll.cli import ending, missing
-from mpicoll.cli.verbosity import Verbosity, set_verbosity
+from mpicoll.cli import missing
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.launchers import end_other_ranks, is_first_of_host, is_first_process
+
+if TYPE_CHECKING:
+    from mpicoll.backend import Thunk
 
 _REFUSED = 2
 _GRACE = 3.0
@@ -50,6 +51,8 @@ def main(
         check(arguments)
         refuse()
     except ArgumentError as error:
+        from mpicoll.cli import ending  # a program starts without
+
         # If the first rank of the host has the error, too, its launcher ends this one meanwhile.
         time.sleep(0 if is_first_of_host() else _GRACE)
         ending.report(error)
@@ -57,11 +60,19 @@ def main(
         return _REFUSED
     prepare()
     if is_verbose or is_quiet:
-        set_verbosity(Verbosity.VERBOSE if is_verbose else Verbosity.QUIET)
-    if is_verbose and is_first_process():
-        ending.say(notice)
+        _set_verbosity(notice if is_verbose else None)
     run(arguments)
     return 0
+
+
+def _set_verbosity(notice: str | None) -> None:
+    """Have this program print no progress, or a notice and the variables in force."""
+    from mpicoll.cli import ending  # a program starts without
+    from mpicoll.cli.verbosity import Verbosity, set_verbosity
+
+    set_verbosity(Verbosity.QUIET if notice is None else Verbosity.VERBOSE)
+    if notice is not None and is_first_process():
+        ending.say(notice)
 
 
 def check(arguments: Sequence[str]) -> None:

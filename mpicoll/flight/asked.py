@@ -13,11 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpicoll.cli.tables import console
 from mpicoll.errors import CollectiveError
 from mpicoll.flight import stacks
-from mpicoll.flight.job import look
-from mpicoll.flight.summary import show
 
 _WIDTH = 120
 _open: list[tuple[Any, int]] = []
@@ -64,6 +61,11 @@ def unwatch() -> None:
 def _print(descriptor: int, directory: Path) -> None:
     while True:
         os.read(descriptor, 8)  # again after a signal, as `os.eventfd_read` is not
+        # A program starts quickly without these.
+        from mpicoll.cli.tables import console
+        from mpicoll.flight.job import look
+        from mpicoll.flight.summary import show
+
         with suppress(CollectiveError, OSError, ValueError):
             diagnosis, _, faults = look(directory)
             show(console(_WIDTH, file=sys.stderr), directory, diagnosis, faults)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from secrets import token_hex
 
 from mpicoll.flight.layout import STACKS, STATE, STATE_AT, SUFFIX, State
 from mpicoll.text.files import open_by_name
@@ -57,7 +55,7 @@ def new_name() -> str:
     )
     plain = "".join(character for character in job if character.isalnum() or character in "-_")[:40]
     when = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return f"{plain or 'job'}-{when}-{token_hex(4)}"
+    return f"{plain or 'job'}-{when}-{os.urandom(4).hex()}"
 
 
 def opened(name: str) -> Path:
@@ -96,6 +94,8 @@ def _make_room(base: Path) -> None:
                     ages.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
     for _, path in sorted(ages)[: max(0, len(ages) - MAX_JOBS)]:
         if not any(is_held(file) for file in files(Path(path))):
+            import shutil  # a program starts quickly without
+
             shutil.rmtree(path, ignore_errors=True)
 
 

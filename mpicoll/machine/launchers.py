@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 import sys
 import time
@@ -287,7 +286,9 @@ def mismatch(vendor: str, variables: Mapping[str, str] = os.environ) -> str | No
 
 def mpirun(python: str = sys.executable) -> str | None:
     """Return the mpirun beside an interpreter, else the one on PATH; None where there is none."""
-    return _mpirun_beside(python) or shutil.which("mpirun")
+    from shutil import which  # a program starts quickly without
+
+    return _mpirun_beside(python) or which("mpirun")
 
 
 def _mpirun_beside(python: str) -> str | None:

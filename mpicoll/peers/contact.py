@@ -16,7 +16,6 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import sleep
 from typing import NamedTuple
@@ -25,6 +24,7 @@ import msgspec
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.network import LOOPBACK, host_address, listener
+from mpicoll.memory.notes import ENDED, SILENT
 from mpicoll.peers.calls import CallState
 
 _SECONDS = 1.0
@@ -207,6 +207,8 @@ class Contact:
     def _ask_all(self, ranks: Sequence[int], question: Question) -> dict[int, Answer | str]:
         if len(ranks) < 2:
             return {rank: self._ask(rank, question) for rank in ranks}
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(min(_AT_ONCE, len(ranks))) as pool:
             answers = pool.map(lambda rank: self._ask(rank, question), ranks)
             return dict(zip(ranks, answers, strict=True))
@@ -248,10 +250,6 @@ class Contact:
                 return SILENT
             except (OSError, ValueError):
                 return ""
-
-
-ENDED = "which has ended"
-SILENT = "whose process does not answer: it is stopped, or its node is gone"
 
 
 def _short(text: str) -> str:

@@ -19,9 +19,6 @@ from weakref import WeakKeyDictionary, ref
 from mpicoll.backend import Stage
 from mpicoll.engine.extension import _compiled
 from mpicoll.errors import CollectiveError, RankLost
-from mpicoll.flight.groups import end_by
-from mpicoll.flight.job import look
-from mpicoll.flight.words import sentences
 from mpicoll.machine.waited import Waited
 from mpicoll.peers.known import Peers
 
@@ -59,6 +56,10 @@ class _Guard:
             self._end(peers, seconds)
 
     def _end(self, peers: Peers, seconds: float) -> None:
+        from mpicoll.flight.groups import end_by
+        from mpicoll.flight.job import look
+        from mpicoll.flight.words import sentences
+
         reason = f"which did not come in {seconds:.3g} s"
         error = peers.lost(Stage(self.label), peers.absent(), reason)
         print(f"{self.label} cannot be left, so this process ends: {error}", file=sys.stderr)

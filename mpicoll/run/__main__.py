@@ -10,12 +10,12 @@ algorithms of your own.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from mpicoll.cli import programs
 from mpicoll.run.replacing import replace_communicators
 from mpicoll.selection.forced import check_variables, forced
-from mpicoll.text.traces import traced
 
 _NOTICE = "mpicoll.run: mpicoll.Comm takes the place of MPI.COMM_WORLD and MPI.COMM_SELF"
 
@@ -29,8 +29,11 @@ def main(arguments: list[str]) -> int:
 
 def _refuse() -> None:
     forced("MPICOLL_ALGORITHM")
-    traced()
     check_variables()
+    if os.environ.get("MPICOLL_TRACE"):
+        from mpicoll.text.traces import traced
+
+        traced()
 
 
 if __name__ == "__main__":

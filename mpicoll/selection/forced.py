@@ -5,26 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from mpicoll import defaults
-from mpicoll.algorithms import user_files
-from mpicoll.algorithms.registry import algorithms, find
-from mpicoll.backend import TRANSPORTS
-from mpicoll.calls.natives import COMPOSITIONS
 from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, UnknownName, brief
-from mpicoll.machine.cores import stated_cores
-from mpicoll.machine.nodes import stated_node
-from mpicoll.machine.variables import check_switches
-from mpicoll.memory.waiting import default_deadline
-from mpicoll.notation.contract import collective
-from mpicoll.notation.sweep import outside_brackets
-from mpicoll.selection.tables import OPEN
-from mpicoll.text.numbers import whole
 
 WARMUP = "MPICOLL_COMM_AFTER"
 """How many calls of a communicator are MPI's own, before it pays to make ours."""
 _MOST_CALLS = 1 << 62
 _TILE = "MPICOLL_IPC_TILE"
-_COMMON_NAMES = (*OPEN, *defaults.NAMES, "native", "native_persistent")
 
 
 def check_variables() -> None:
@@ -34,14 +20,29 @@ def check_variables() -> None:
         ArgumentError: a variable has another text than its page says, or a file is missing or
             wrong.
     """
-    default_deadline()
-    stated_cores()
-    stated_node(0)
+    # Only a variable that is set has to be checked: a program starts quickly without these modules.
+    if "MPICOLL_DEADLINE" in os.environ:
+        from mpicoll.memory.waiting import default_deadline
+
+        default_deadline()
+    if "MPICOLL_CORES" in os.environ:
+        from mpicoll.machine.cores import stated_cores
+
+        stated_cores()
+    if "MPICOLL_RANKS_PER_NODE" in os.environ:
+        from mpicoll.machine.nodes import stated_node
+
+        stated_node(0)
+    if any(name.startswith("MPICOLL_") for name in os.environ):
+        from mpicoll.machine.variables import check_switches
+
+        check_switches()
     stated_first_calls()
-    check_switches()
     if _TILE in os.environ:
         _check_tile()
-    if os.environ.get(user_files.VARIABLE):
+    if os.environ.get("MPICOLL_LOAD"):
+        from mpicoll.algorithms.registry import algorithms
+
         algorithms("barrier")  # loads the files
 
 
@@ -61,8 +62,12 @@ def stated_first_calls() -> int | None:
         ArgumentError: the variable is no number of calls.
     """
     text = os.environ.get(WARMUP, "")
+    if not text:
+        return None
+    from mpicoll.text.numbers import whole
+
     count = whole(text, _MOST_CALLS)
-    if text and count is None:
+    if count is None:
         raise ArgumentError(f"{WARMUP} must be a number of calls, not {brief(text)}")
     return count
 
@@ -80,9 +85,13 @@ def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str
         ArgumentError: it has another form, or names a collective, an algorithm or a transport that
             does not exist, or a collective twice.
     """
-    text = variables.get(variable, "").strip()
     choices: dict[str, str] = {}
-    for item in outside_brackets(text, ",") if text else ():
+    if not (text := variables.get(variable, "").strip()):
+        return choices
+    from mpicoll.notation.contract import collective
+    from mpicoll.notation.sweep import outside_brackets
+
+    for item in outside_brackets(text, ","):
         name, sign, algorithm = (part.strip() for part in item.partition("="))
         try:
             if not sign or not algorithm:
@@ -101,6 +110,12 @@ def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str
 
 def _check(collective_name: str, text: str) -> None:
     """Raise UnknownName where a collective has no such algorithm."""
+    from mpicoll import defaults
+    from mpicoll.algorithms.registry import find
+    from mpicoll.backend import TRANSPORTS
+    from mpicoll.calls.natives import COMPOSITIONS
+    from mpicoll.selection.tables import OPEN
+
     name, sign, route = text.partition("@")
     if sign and route not in TRANSPORTS:
         raise UnknownName("transport", route, TRANSPORTS)
@@ -110,5 +125,5 @@ def _check(collective_name: str, text: str) -> None:
         ]
         if name not in compositions:
             raise UnknownName(f"{collective_name} composition", name, compositions)
-    elif name not in _COMMON_NAMES:
+    elif name not in (*OPEN, *defaults.NAMES, "native", "native_persistent"):
         find(collective_name, name)

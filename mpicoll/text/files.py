@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from secrets import token_hex
 
 from mpicoll.errors import ArgumentError
 
@@ -117,7 +116,7 @@ def write_whole(path: Path, save: Callable[[Path], object]) -> None:
         ArgumentError: the file cannot be written.
     """
     target = writable(path)
-    fresh = target.with_name(f".{target.name[:100]}.{token_hex(8)}")
+    fresh = target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}")
     with _named(path):
         _unfinished.add(fresh)
         try:

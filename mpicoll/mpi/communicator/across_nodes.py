@@ -29,9 +29,10 @@ from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.notes import GROUP
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.communicator.buffers import WrongLength
-from mpicoll.mpi.communicator.dispatcher import Dispatcher, Signature, exchange_items, mpi_deadline
+from mpicoll.mpi.communicator.dispatcher import Dispatcher, Signature
 from mpicoll.mpi.communicator.reading import Call, Reading
 from mpicoll.mpi.communicator.uneven import PART_READERS
+from mpicoll.mpi.exchange import exchange_items, mpi_deadline
 from mpicoll.mpi.transport import LIBRARY, MpiTransport
 from mpicoll.peers.calls import BEGUN, Calls, different_calls
 from mpicoll.selection.auto import AutoChooser

@@ -6,6 +6,7 @@ says so. What is not here is mpi4py's.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType
@@ -13,24 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator import objects
 from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
-from mpicoll.mpi.communicator.reading import Reading, is_extreme
 from mpicoll.mpi.communicator.recording import LOG, NAMES, mpi_methods, recorded
-from mpicoll.mpi.communicator.state import (
-    find_flight,
-    method_of,
-    mpi_call,
-    serves_objects,
-    table_of,
-)
-from mpicoll.mpi.communicator.tracing import TRACING, base
-from mpicoll.mpi.communicator.uneven import is_refused
+
+_IS_TRACED = bool(os.environ.get("MPICOLL_TRACE"))
+
+
+def _plain_class() -> type[MPI.Intracomm]:
+    """Return MPI's class, or one of its kind whose blocking collectives are counted."""
+    if not _IS_TRACED:
+        return MPI.Intracomm
+    from mpicoll.mpi.communicator.tracing import base
+
+    return base()
+
 
 if TYPE_CHECKING:
     _Base = MPI.Intracomm
 else:
-    _Base = recorded(base())
+    _Base = recorded(_plain_class())
 
 
 def _make_method(
@@ -56,6 +58,8 @@ def _documented(kind: type[MPI.Intracomm]) -> Any:
 class Comm(_Base):
     """An intracommunicator of mpi4py whose blocking collectives are ours.
 
+    The first call imports the modules that serve it, where nobody has before.
+
     >>> import numpy as np
     >>> comm, out = Comm(MPI.COMM_SELF), np.empty(2)
     >>> comm.Allreduce(np.ones(2), out)
@@ -77,6 +81,9 @@ class Comm(_Base):
 
     def _call(self, *arguments: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
+        from mpicoll.mpi.communicator.reading import Reading, is_extreme
+        from mpicoll.mpi.communicator.uneven import is_refused
+
         if is_refused(Reading(self.rank, self.size), *arguments[:6]):
             return True  # the ranks count the calls in which they meet
         table = self._settled(at_once=is_extreme(arguments[3]))
@@ -88,12 +95,14 @@ class Comm(_Base):
         Args:
             at_once: it is not to stay open.
         """
+        from mpicoll.mpi.communicator.state import mpi_call
+
         table = self.__dict__.get("_call")
         if table is None:
             table = self._serving(at_once=at_once)
             if table is not None:
                 self._call = table  # type: ignore[method-assign]
-            if table is mpi_call and TRACING is None:
+            if table is mpi_call and not _IS_TRACED:
                 self._bind_mpi_methods()
         return table
 
@@ -104,6 +113,8 @@ class Comm(_Base):
                 setattr(self, name, method)
 
     def _serving(self, *, at_once: bool) -> Any:
+        from mpicoll.mpi.communicator.state import find_flight, table_of
+
         table, flight = table_of(self, at_once=at_once), find_flight(self)
         setattr(self, LOG, flight and flight.log)
         return table
@@ -118,12 +129,17 @@ class Comm(_Base):
 
     def _method(self, name: str, op: Any = None) -> Callable[..., Any]:
         """Return a method of objects, which this communicator keeps once it is settled."""
+        from mpicoll.mpi.communicator.reading import is_extreme
+        from mpicoll.mpi.communicator.state import method_of, mpi_call, serves_objects
+
         table, mpi_method = self._settled(at_once=is_extreme(op)), getattr(_Base, name)
         if table is None:
             return mpi_method  # type: ignore[no-any-return]
         run = mpi_method
         if table is not mpi_call and serves_objects(self):
-            run = method_of(self, name, partial(_make_method, objects.METHODS[name], table))
+            from mpicoll.mpi.communicator.objects import METHODS
+
+            run = method_of(self, name, partial(_make_method, METHODS[name], table))
         setattr(self, f"_ours_{name}", run)
         return run  # type: ignore[no-any-return]
 

@@ -27,8 +27,7 @@ from mpicoll.mpi.communicator.messages import (
     decode_all,
     head_at,
 )
-from mpicoll.mpi.communicator.reading import is_extreme
-from mpicoll.mpi.communicator.tracing import AS_OBJECT
+from mpicoll.mpi.communicator.reading import AS_OBJECT, is_extreme
 from mpicoll.tuning import GATHERED_RANKS, MESSAGE_ROOMS
 
 Method = Callable[..., Any]

@@ -13,11 +13,10 @@ from itertools import count
 from random import Random
 from threading import Lock
 from time import sleep
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi4py import MPI
 
-from mpicoll.backend import Nodes
 from mpicoll.calls.agreement import raise_any
 from mpicoll.calls.order import is_asked_for
 from mpicoll.engine.extension import _compiled
@@ -25,11 +24,14 @@ from mpicoll.errors import ArgumentError, Disagreement
 from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, stated_node
-from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
-from mpicoll.mpi.communicator.dispatcher import Dispatcher, exchange_items
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
+from mpicoll.mpi.exchange import exchange_items
 from mpicoll.selection.forced import WARMUP as WARMUP
 from mpicoll.selection.forced import forced, stated_first_calls
+
+if TYPE_CHECKING:
+    from mpicoll.backend import Nodes
+    from mpicoll.mpi.communicator.dispatcher import Dispatcher
 
 FORCED = "MPICOLL_ALGORITHM"
 _WARMUP_CALLS, _REPEATS = 16, 2
@@ -195,10 +197,14 @@ def _dispatcher(comm: MPI.Intracomm, state: State) -> Dispatcher | None:
     wishes = state.wishes
     arguments = comm, wishes.algorithms, wishes.repeats, state.flight
     if len(state.nodes) > 1:
+        from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
+
         across = NodesDispatcher(*arguments, state.nodes, _admit, is_fixed=wishes.is_fixed)
         return across if across.may_serve() else None
     if not _has_room(comm):
         return None
+    from mpicoll.mpi.communicator.dispatcher import Dispatcher
+
     dispatcher = Dispatcher(*arguments)
     if dispatcher.table is not None:  # else its ranks share no memory
         _live.add(dispatcher)

@@ -28,7 +28,7 @@ from mpicoll.engine.tally_file import Record, TallyFile, lines_of, remove
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.nodes import stated_node
 from mpicoll.mpi.communicator.members import world_ranks
-from mpicoll.mpi.communicator.reading import Call
+from mpicoll.mpi.communicator.reading import AS_OBJECT, Call
 from mpicoll.text.files import open_by_name
 from mpicoll.text.lines import Lines
 from mpicoll.text.numbers import ranges
@@ -46,8 +46,6 @@ _BUFFERS = {
 _FROM_OUT = ("broadcast", "scatter", "reduce_scatter")
 _NAMES = {"broadcast": "Bcast", "reduce_scatter_own": "Reduce_scatter"}
 """mpi4py's methods of what is named otherwise here."""
-AS_OBJECT = "as object"
-"""The algorithm of a call whose arrays are an object: shapes count, too."""
 
 
 class Kind(NamedTuple):
