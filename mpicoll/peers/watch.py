@@ -22,6 +22,7 @@ from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.flight.groups import end_by
 from mpicoll.flight.job import look
 from mpicoll.flight.words import sentences
+from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.waited import Waited
 from mpicoll.peers.known import Peers
 
@@ -75,7 +76,7 @@ class _Guard:
 _guards: WeakKeyDictionary[Any, _Guard] = WeakKeyDictionary()
 """That of each call which exists."""
 _lock = threading.Lock()
-_threads: list[threading.Thread] = []
+_threads: list[HiddenThread] = []
 
 
 def guarded(
@@ -93,8 +94,7 @@ def guarded(
     with _lock:
         _guards[guarded_call] = _Guard(peers, label, leave, grace)
         if not (_threads and _threads[-1].is_alive()):
-            _threads.append(threading.Thread(target=_watch, name="mpicoll deadline", daemon=True))
-            _threads[-1].start()
+            _threads.append(HiddenThread(_watch, "mpicoll deadline"))
     return guarded_call
 
 
