@@ -310,12 +310,10 @@ class WaitPolicy(Protocol):
         lost: returns the error of a wait, given what happened as the end of a sentence.
         tell: takes the rank that this one has waited for long, None once it no longer does.
         check: takes such ranks now and then, and raises where the wait is to end.
-        defer: takes an error of other code in a wait; whether the wait goes on.
     """
 
     oversubscribed: bool
     deadline: float
-    defer: Callable[[BaseException], bool]
     lost: Callable[[WaitContext, str], RankLost]
     tell: Callable[[int | None], None]
     check: Callable[[Sequence[int]], None]

@@ -162,6 +162,21 @@ class Log:
     ) -> Callable[..., Any]:
         """Return a function whose calls are recorded; with `is_issued` their beginnings alone."""
 
+def uninterrupted(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+    """Return what a function returns. Handlers of signals wait for its end, from its first wait on.
+
+    Calls may be nested: the handlers run, and may raise, at the end of the outermost one.
+    """
+
+def begin_uninterrupted(function: Callable[..., Any], /, *arguments: Any) -> Any:
+    """Do the same, but where the function returns True, the call ends by `end_uninterrupted`."""
+
+def end_uninterrupted(function: Callable[..., Any], /, *arguments: Any) -> Any:
+    """Return what a function returns, and end the call that `begin_uninterrupted` has begun."""
+
+def postpone_handlers() -> None:
+    """Have handlers of signals wait from here on for the end of the call that is open, if any."""
+
 def write_objects(
     room: bytearray, stride: int, items: tuple[Any, ...],
     stock: tuple[Any, Any, Any, frozenset[type]], left: list[bytes], /
@@ -263,6 +278,8 @@ class PlanTable:
         agree: ``agree(digest, name)`` compares calls among ranks that share no memory.
         describe: `mpicoll.backend.Arrays.describe`, for other arrays.
         log: of the flight recorder; without one nothing is recorded.
+        is_drop_in: handlers of signals run at the end of its calls, as with a library's own. Where
+            a call returns True, it ends by `end_uninterrupted`.
         in_place, datatype: with these an array may stand in a list or tuple, beside counts and
             objects of the type `datatype`, and `in_place` instead of an input.
 
@@ -278,6 +295,7 @@ class PlanTable:
         calls: Buffer | None = ..., agree: Callable[[int, str | None], bool] | None = ...,
         describe: Callable[[Any], tuple[int, int, int, tuple[int, ...]] | None] | None = ...,
         log: Log | None = ..., in_place: object = ..., datatype: object = ...,
+        is_drop_in: bool = ...,
     ) -> None: ...  # fmt: skip
     def __call__(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /

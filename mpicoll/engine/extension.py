@@ -28,7 +28,7 @@ def plan_table(
         slow: runs the calls that the table does not know.
         give_up: takes a plan that has failed in the middle of a run.
         log: of the flight recorder; None where nothing is recorded.
-        options: `in_place` and `datatype`, as `_compiled.PlanTable` takes them.
+        options: `in_place`, `datatype` and `is_drop_in`, as `_compiled.PlanTable` takes them.
     """
     arrays, shared = transport.arrays, transport.shared
     layout = arrays.layout() or (None, None)

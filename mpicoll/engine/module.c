@@ -7,6 +7,7 @@
 #include "kernels_module.h"
 #include "module.h"
 #include "plan_table.h"
+#include "postponing.h"
 #include "signals.h"
 #include "tally.h"
 
@@ -69,7 +70,8 @@ static int add_numbers(PyObject *module)
 static int execute(PyObject *module)
 {
     count_forks();
-    if (call_key_import() < 0 || objects_import() < 0 || flight_import() < 0 || stop_at_exit() < 0 ||
+    if (call_key_import() < 0 || objects_import() < 0 || flight_import() < 0 || postponing_import() < 0 ||
+        stop_at_exit() < 0 ||
         PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &PlanTableType) < 0 ||
         PyModule_AddType(module, &QueueType) < 0 || PyModule_AddType(module, &RingType) < 0 ||
         PyModule_AddType(module, &LogType) < 0 || PyModule_AddType(module, &CountedType) < 0 ||
@@ -79,6 +81,7 @@ static int execute(PyObject *module)
         PyModule_AddFunctions(module, object_methods) < 0 ||
         PyModule_AddFunctions(module, item_methods) < 0 ||
         PyModule_AddFunctions(module, signal_methods) < 0 ||
+        PyModule_AddFunctions(module, postponing_methods) < 0 ||
         PyModule_AddFunctions(module, counter_methods) < 0 ||
         PyModule_AddFunctions(module, finalizing_methods) < 0 ||
         PyModule_AddFunctions(module, event_methods) < 0)

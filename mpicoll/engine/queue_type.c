@@ -5,6 +5,7 @@
 
 #include "active.h"
 #include "plan_table.h"
+#include "postponing.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -230,6 +231,7 @@ static int wait_for(QueueObject *self, enum state state)
     Queue *const queue = &self->queue;
     PyObject *const program = Py_NewRef((PyObject *)queue_head(queue)->owner);
     const int64_t completed = queue_completed(queue);
+    postpone();
     PyObject *const done =
         queue->phase == AGREEMENT
             ? PyObject_CallFunction(self->table->wait, "LLO", (long long)queue->comparison.peer,

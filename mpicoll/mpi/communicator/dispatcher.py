@@ -25,8 +25,6 @@ from mpicoll.errors import CollectiveError
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.communicator.buffers import Refused
-from mpicoll.mpi.communicator.deferring import defer, raise_deferred
-from mpicoll.mpi.communicator.messages import is_in_use
 from mpicoll.mpi.communicator.reading import AS_OBJECT, OPS, Call, Reading, lies_in
 from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete, read
 from mpicoll.mpi.exchange import mpi_deadline
@@ -146,9 +144,8 @@ class Dispatcher(PlanCache[Signature]):
         self.mailbox = shared.mailbox
         self.table = extension.plan_table(
             transport, self.run, self._give_up, log=flight and flight.log,
-            in_place=MPI.IN_PLACE, datatype=MPI.Datatype,
+            in_place=MPI.IN_PLACE, datatype=MPI.Datatype, is_drop_in=True,
         )  # fmt: skip
-        shared.wait_policy.defer = self._defer
 
     def run(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
@@ -167,13 +164,10 @@ class Dispatcher(PlanCache[Signature]):
             return self._skip()  # MPI demands the same operator on all ranks
         with self.recording.call(name):
             try:
-                is_mpi = self._dispatch((name, x, out, op, root, counts, algorithm), differs)
+                return self._dispatch((name, x, out, op, root, counts, algorithm), differs)
             except Refused:
                 self.drop_target(differs)
                 return True  # mpi4py's own method raises, before it has met the other ranks
-        if not (is_mpi or is_in_use(self.table)):
-            raise_deferred()
-        return is_mpi
 
     def _skip(self) -> bool:
         """Leave a call to MPI that the ranks do not compare; return True."""
@@ -370,23 +364,13 @@ class Dispatcher(PlanCache[Signature]):
         if self.flight is not None:
             plan.record(self.flight.log, call_of(self.flight, arguments, plan))
 
-    def _defer(self, error: BaseException) -> bool:
-        """Keep an error for the end of a method of objects, which makes further collectives."""
-        return is_in_use(self.table) and defer(error)
-
-    def _give_up(self, program: object, error: BaseException) -> bool:
+    def _give_up(self, program: object, error: BaseException) -> None:
         """Remove the plan of a program that has failed in the middle of a run.
 
         Args:
             program: None where the ranks only compare a call.
-
-        Returns:
-            Whether the call goes on, as MPI is to serve it.
         """
-        if program is None or is_in_use(self.table):
-            return defer(error)
         self.fail_target(program, error)
-        return False
 
     @property
     def is_in_order(self) -> bool:

@@ -72,6 +72,7 @@ class Offer(NamedTuple):
     """What a rank tells the others of a new communicator.
 
     Attributes:
+        member: this rank in ``MPI_COMM_WORLD``.
         number: of a new state, where this is the first rank.
         idle: the numbers of states that this rank can reuse.
         host: of this rank.
@@ -79,6 +80,7 @@ class Offer(NamedTuple):
     """
 
     wishes: Wishes
+    member: int
     number: int
     idle: tuple[int, ...]
     host: str
@@ -130,12 +132,17 @@ def _state_of(comm: MPI.Intracomm) -> State:
         return state
     reusable = _take(members)
     offers = exchange_items(comm, _offer(tuple(reusable)), Offer)
+    if min(members) >= 0:
+        members = tuple(offer.member for offer in offers)  # whatever MPI says of the group
     wishes = _agreed(comm.rank, [offer.wishes for offer in offers])
     nodes, _ = group_by_node([offer.host for offer in offers], [offer.node for offer in offers])
     common = set(reusable).intersection(*(offer.idle for offer in offers))
     for number in reusable.keys() - common:
         reusable.pop(number).close()
-    usable = sorted(number for number in common if reusable[number].wishes == wishes)
+    same = members, wishes
+    usable = sorted(
+        number for number in common if (reusable[number].members, reusable[number].wishes) == same
+    )
     state = reusable.pop(usable[0]) if usable else State(members, offers[0].number, wishes)
     state.nodes = nodes
     _idle.extend(reusable.values())
@@ -282,8 +289,8 @@ def is_fixed(comm: MPI.Comm) -> bool:
 
 
 def mpi_call(*arguments: Any) -> bool:
-    """Leave a call to MPI."""
-    return True
+    """Begin a call that MPI serves, as `Comm._call` does; return True."""
+    return bool(_compiled.begin_uninterrupted(bool, True))
 
 
 def _offer(idle: tuple[int, ...]) -> Offer:
@@ -292,7 +299,7 @@ def _offer(idle: tuple[int, ...]) -> Offer:
         node = stated_node(MPI.COMM_WORLD.rank)
     except ArgumentError as error:
         wishes = Wishes(error=str(error))
-    return Offer(wishes, next(_numbers), idle, host_identity(), node)
+    return Offer(wishes, MPI.COMM_WORLD.rank, next(_numbers), idle, host_identity(), node)
 
 
 def _wishes() -> Wishes:
