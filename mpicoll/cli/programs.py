@@ -14,23 +14,42 @@ from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import get_importer
+from reprlib import repr as short
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpicoll.backend import Thunk
 from mpicoll.cli import ending, missing
 from mpicoll.cli.verbosity import Verbosity, set_verbosity
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.launchers import end_other_ranks, is_first_of_host, is_first_process
+from mpicoll.text.numbers import whole
 
-_REFUSED = 2
+_REFUSED, _MOST_ROUNDS = 2, 1000
 _GRACE = 3.0
 """Seconds in which the first process of the host prints, and its launcher ends the others."""
 
 
+Compare = Callable[[int, Sequence[str], Sequence[str]], int]
+"""Compares a program with and without collectives of ours; takes rounds, arguments, the program."""
+
+
+class Options(NamedTuple):
+    """What stands before the program.
+
+    Attributes:
+        rounds: runs of each kind that are compared; 0 compares nothing.
+    """
+
+    is_verbose: bool
+    is_quiet: bool
+    rounds: int
+
+
 def main(
-    usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk, notice: str
-) -> int:
+    usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk, notice: str,
+    compare: Compare,
+) -> int:  # fmt: skip
     """Run the program that the arguments name; return the exit status where there is none.
 
     Args:
@@ -38,17 +57,20 @@ def main(
         refuse: raises ArgumentError where the environment asks for what does not exist.
         prepare: puts collectives of ours in place of the program's.
         notice: the line that ``-v`` prints before the program starts.
+        compare: runs the program several times, with and without collectives of ours.
     """
-    is_verbose = list(arguments[:1]) in (["-v"], ["--verbose"])
-    is_quiet = list(arguments[:1]) in (["-q"], ["--quiet"])
-    arguments = arguments[is_verbose or is_quiet :]
-    if list(arguments[:1]) in (["-h"], ["--help"]):
-        if is_first_process():
-            print(usage.strip())
-        return 0
     try:
-        check(arguments)
+        options, program = _options(arguments)
+        if list(program[:1]) in (["-h"], ["--help"]):
+            if is_first_process():
+                print(usage.strip())
+            return 0
+        check(program)
         refuse()
+        if options.is_verbose or options.is_quiet:
+            set_verbosity(Verbosity.VERBOSE if options.is_verbose else Verbosity.QUIET)
+        if options.rounds:
+            return compare(options.rounds, arguments, program)
     except ArgumentError as error:
         # If the first rank of the host has the error, too, its launcher ends this one meanwhile.
         time.sleep(0 if is_first_of_host() else _GRACE)
@@ -56,12 +78,35 @@ def main(
         end_other_ranks(_REFUSED)
         return _REFUSED
     prepare()
-    if is_verbose or is_quiet:
-        set_verbosity(Verbosity.VERBOSE if is_verbose else Verbosity.QUIET)
-    if is_verbose and is_first_process():
+    if options.is_verbose and is_first_process():
         ending.say(notice)
-    run(arguments)
+    run(program)
     return 0
+
+
+def _options(arguments: Sequence[str]) -> tuple[Options, Sequence[str]]:
+    """Return the options before the program, and the words from the program on."""
+    is_verbose = is_quiet = False
+    rounds = place = 0
+    while place < len(arguments):
+        name, equals, value = arguments[place].partition("=")
+        if name == "--compare":
+            text = value if equals else next(iter(arguments[place + 1 : place + 2]), "")
+            rounds = whole(text, _MOST_ROUNDS) or 0
+            if not rounds:
+                raise ArgumentError(
+                    f"--compare {short(text)}: give the runs of each kind, 1 to {_MOST_ROUNDS}"
+                )
+            place += 1 if equals else 2
+            continue
+        if arguments[place] in ("-v", "--verbose"):
+            is_verbose, is_quiet = True, False
+        elif arguments[place] in ("-q", "--quiet"):
+            is_verbose, is_quiet = False, True
+        else:
+            break
+        place += 1
+    return Options(is_verbose, is_quiet, rounds), arguments[place:]
 
 
 def check(arguments: Sequence[str]) -> None:
@@ -73,7 +118,7 @@ def check(arguments: Sequence[str]) -> None:
     if not arguments or (arguments[0] == "-m" and len(arguments) == 1):
         raise ArgumentError("name a program: program.py ARGS, or -m module ARGS")
     if arguments[0].startswith("-") and arguments[0] != "-m":
-        raise ArgumentError(f"{arguments[0]!r} is neither a program nor -m, -q or -v")
+        raise ArgumentError(f"{arguments[0]!r} is neither a program nor -m, -q, -v or --compare")
     if arguments[0] == "-m":
         if not _has_module(arguments[1].partition(".")[0]):
             raise ArgumentError(f"there is no module {arguments[1]!r}")
