@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import get_importer
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.cli import missing
 from mpicoll.errors import ArgumentError
@@ -24,14 +24,31 @@ from mpicoll.machine.launchers import end_other_ranks, is_first_of_host, is_firs
 if TYPE_CHECKING:
     from mpicoll.backend import Thunk
 
-_REFUSED = 2
+_REFUSED, _MOST_ROUNDS = 2, 1000
 _GRACE = 3.0
 """Seconds in which the first process of the host prints, and its launcher ends the others."""
 
 
+Compare = Callable[[int, Sequence[str], Sequence[str]], int]
+"""Compares a program with and without collectives of ours; takes rounds, arguments, the program."""
+
+
+class Options(NamedTuple):
+    """What stands before the program.
+
+    Attributes:
+        rounds: runs of each kind that are compared; 0 compares nothing.
+    """
+
+    is_verbose: bool
+    is_quiet: bool
+    rounds: int
+
+
 def main(
-    usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk, notice: str
-) -> int:
+    usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk, notice: str,
+    compare: Compare,
+) -> int:  # fmt: skip
     """Run the program that the arguments name; return the exit status where there is none.
 
     Args:
@@ -39,17 +56,20 @@ def main(
         refuse: raises ArgumentError where the environment asks for what does not exist.
         prepare: puts collectives of ours in place of the program's.
         notice: the line that ``-v`` prints before the program starts.
+        compare: runs the program several times, with and without collectives of ours.
     """
-    is_verbose = list(arguments[:1]) in (["-v"], ["--verbose"])
-    is_quiet = list(arguments[:1]) in (["-q"], ["--quiet"])
-    arguments = arguments[is_verbose or is_quiet :]
-    if list(arguments[:1]) in (["-h"], ["--help"]):
-        if is_first_process():
-            print(usage.strip())
-        return 0
     try:
-        check(arguments)
+        options, program = _options(arguments)
+        if list(program[:1]) in (["-h"], ["--help"]):
+            if is_first_process():
+                print(usage.strip())
+            return 0
+        check(program)
         refuse()
+        if options.is_verbose or options.is_quiet:
+            _set_verbosity(is_verbose=options.is_verbose)
+        if options.rounds:
+            return compare(options.rounds, arguments, program)
     except ArgumentError as error:
         from mpicoll.cli import ending  # a program starts without
 
@@ -59,20 +79,46 @@ def main(
         end_other_ranks(_REFUSED)
         return _REFUSED
     prepare()
-    if is_verbose or is_quiet:
-        _set_verbosity(notice if is_verbose else None)
-    run(arguments)
+    if options.is_verbose and is_first_process():
+        from mpicoll.cli import ending
+
+        ending.say(notice)
+    run(program)
     return 0
 
 
-def _set_verbosity(notice: str | None) -> None:
-    """Have this program print no progress, or a notice and the variables in force."""
-    from mpicoll.cli import ending  # a program starts without
-    from mpicoll.cli.verbosity import Verbosity, set_verbosity
+def _set_verbosity(*, is_verbose: bool) -> None:
+    """Have this program print no progress, or the variables in force."""
+    from mpicoll.cli.verbosity import Verbosity, set_verbosity  # a program starts without
 
-    set_verbosity(Verbosity.QUIET if notice is None else Verbosity.VERBOSE)
-    if notice is not None and is_first_process():
-        ending.say(notice)
+    set_verbosity(Verbosity.VERBOSE if is_verbose else Verbosity.QUIET)
+
+
+def _options(arguments: Sequence[str]) -> tuple[Options, Sequence[str]]:
+    """Return the options before the program, and the words from the program on."""
+    is_verbose = is_quiet = False
+    rounds = place = 0
+    while place < len(arguments):
+        name, equals, value = arguments[place].partition("=")
+        if name == "--compare":
+            text = value if equals else next(iter(arguments[place + 1 : place + 2]), "")
+            from mpicoll.text.numbers import whole  # a program starts without
+
+            rounds = whole(text, _MOST_ROUNDS) or 0
+            if not rounds:
+                raise ArgumentError(
+                    f"--compare {text[:40]!r}: give the runs of each kind, 1 to {_MOST_ROUNDS}"
+                )
+            place += 1 if equals else 2
+            continue
+        if arguments[place] in ("-v", "--verbose"):
+            is_verbose, is_quiet = True, False
+        elif arguments[place] in ("-q", "--quiet"):
+            is_verbose, is_quiet = False, True
+        else:
+            break
+        place += 1
+    return Options(is_verbose, is_quiet, rounds), arguments[place:]
 
 
 def check(arguments: Sequence[str]) -> None:
@@ -84,7 +130,7 @@ def check(arguments: Sequence[str]) -> None:
     if not arguments or (arguments[0] == "-m" and len(arguments) == 1):
         raise ArgumentError("name a program: program.py ARGS, or -m module ARGS")
     if arguments[0].startswith("-") and arguments[0] != "-m":
-        raise ArgumentError(f"{arguments[0]!r} is neither a program nor -m, -q or -v")
+        raise ArgumentError(f"{arguments[0]!r} is neither a program nor -m, -q, -v or --compare")
     if arguments[0] == "-m":
         if not _has_module(arguments[1].partition(".")[0]):
             raise ArgumentError(f"there is no module {arguments[1]!r}")

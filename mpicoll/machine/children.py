@@ -12,8 +12,9 @@ from typing import IO
 
 _libc = ctypes.CDLL(None)  # a forked process must not load it
 _PARENT_DEATH_SIGNAL = 1
-_SCRIPT = 'trap "trap : TERM; kill 0; wait" TERM; "$@" & wait $!'
-"""For a shell: Intel MPI's launcher is a script, whose own end would leave what it has started."""
+_SCRIPT = 'trap "trap : TERM; kill 0; wait" TERM; exec 3<&0; "$@" <&3 3<&- & wait $!'
+"""For a shell: Intel MPI's launcher is a script, whose own end would leave what it has started. A
+shell gives its background processes no standard input of their own accord."""
 _GRACE = 10.0
 """Seconds in which a launcher that is asked to end its ranks does."""
 
@@ -27,6 +28,7 @@ def run_launcher(
     command: Sequence[str], limit: float | None = None,
     environment: Mapping[str, str] | None = None,
     out: int | IO[bytes] | None = None, errors: int | IO[bytes] | None = None,
+    source: int | IO[bytes] = subprocess.DEVNULL,
 ) -> int:  # fmt: skip
     """Run a launcher of ranks, and return its exit status.
 
@@ -38,7 +40,7 @@ def run_launcher(
         subprocess.TimeoutExpired: it had not ended.
     """
     process = subprocess.Popen(
-        ("sh", "-c", _SCRIPT, "sh", *command), env=environment, stdin=subprocess.DEVNULL,
+        ("sh", "-c", _SCRIPT, "sh", *command), env=environment, stdin=source,
         stdout=out, stderr=errors, start_new_session=True, preexec_fn=end_with_parent,
     )  # fmt: skip
     try:

@@ -169,25 +169,48 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and find_launch() is None
 
 
+class LauncherProcess(NamedTuple):
+    """The process of a launcher on this host, and the words of its command."""
+
+    number: int
+    words: list[str]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment in which the launcher was started."""
+        texts = Path(f"/proc/{self.number}/environ").read_bytes().split(b"\0")
+        pairs = (os.fsdecode(text).partition("=") for text in texts if text)
+        return {name: value for name, _, value in pairs}
+
+
+def launcher_process() -> LauncherProcess | None:
+    """Return the launcher that started this process, None where it runs on another host."""
+    process = os.getppid()
+    while process > 1:
+        try:
+            parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
+            command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return None
+        words = [os.fsdecode(word) for word in command[:-1]]
+        if {os.path.basename(word) for word in words[:4]} & _LAUNCHER_PROGRAMS:
+            return LauncherProcess(process, words)
+        process = int(parent)
+    return None
+
+
 def launcher_terminal() -> str | None:
     """Return the terminal on which the launcher of this rank prints errors.
 
     A rank writes to a pipe of its launcher. None for a launcher on another host, or one that writes
     to a file.
     """
-    process = os.getppid()
-    while process > 1:
-        try:
-            words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-            errors = os.readlink(f"/proc/{process}/fd/2")
-        except OSError:
-            return None
-        names = {os.path.basename(os.fsdecode(word)) for word in command[:4]}
-        if names & _LAUNCHER_PROGRAMS:
-            return errors if errors.startswith(("/dev/pts/", "/dev/tty")) else None
-        process = int(words[1])
-    return None
+    launcher = launcher_process()
+    try:
+        errors = os.readlink(f"/proc/{launcher.number}/fd/2") if launcher else ""
+    except OSError:
+        return None
+    return errors if errors.startswith(("/dev/pts/", "/dev/tty")) else None
 
 
 def command_words(arguments: Sequence[str] | None = None) -> list[str]:

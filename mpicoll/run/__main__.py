@@ -2,16 +2,21 @@
 
 usage: mpirun -n 4 python -m mpicoll.run program.py ARGS
        mpirun -n 4 python -m mpicoll.run -m module ARGS
+       mpirun -n 4 python -m mpicoll.run --compare 5 program.py ARGS
 
 Options stand before the program. -v prints on standard error the version, the variables in force,
 and one line that says what is replaced. -q shows no progress. MPICOLL_LOAD names files with
 algorithms of your own.
+
+--compare N runs the program N times as it is and N times with mpicoll, in random order, and says
+whether it became faster, and at which calls. Only the first of these runs prints.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from mpicoll.cli import programs
 from mpicoll.run.replacing import replace_communicators
@@ -23,8 +28,15 @@ _NOTICE = "mpicoll.run: mpicoll.Comm takes the place of MPI.COMM_WORLD and MPI.C
 def main(arguments: list[str]) -> int:
     """Run the program that the arguments name; return the exit status where there is none."""
     return programs.main(
-        __doc__ or "", arguments, refuse=_refuse, prepare=replace_communicators, notice=_NOTICE
-    )
+        __doc__ or "", arguments, refuse=_refuse, prepare=replace_communicators, notice=_NOTICE,
+        compare=_compare,
+    )  # fmt: skip
+
+
+def _compare(rounds: int, arguments: Sequence[str], program: Sequence[str]) -> int:
+    from mpicoll.run.comparing import compare  # a program that runs once does not need it
+
+    return compare(rounds, "mpicoll.run", arguments, program)
 
 
 def _refuse() -> None:

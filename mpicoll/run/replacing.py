@@ -69,7 +69,8 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != _MODULE:
             return None
-        finders = (finder for finder in sys.meta_path if finder is not self)
+        # Those before this one may ask it, as it would ask them.
+        finders = sys.meta_path[sys.meta_path.index(self) + 1 :]
         specs = (finder.find_spec(fullname, path, target) for finder in finders)
         spec = next(filter(None, specs), None)
         if spec is not None and spec.loader is not None:

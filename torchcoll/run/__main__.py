@@ -2,10 +2,14 @@
 
 usage: torchrun --nproc-per-node 4 -m torchcoll.run program.py ARGS
        torchrun --nproc-per-node 4 -m torchcoll.run -m module ARGS
+       torchrun --nproc-per-node 4 -m torchcoll.run --compare 5 program.py ARGS
 
 Options stand before the program. -v prints on standard error the version, the variables in force,
 and one line that says what is replaced. -q shows no progress. MPICOLL_LOAD names files with
 algorithms of your own.
+
+--compare N runs the program N times as it is and N times with mpicoll, in random order, and says
+whether it became faster, and at which calls. Only the first of these runs prints.
 
 A group whose backend is absent or "gloo" is ours, also where another backend serves GPUs; others
 are as they were. What the program starts by torch.multiprocessing inherits this.
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from mpicoll.cli import programs
 from mpicoll.machine.launchers import is_first_process
@@ -27,8 +32,15 @@ _NOTICE = "torchcoll.run: torchcoll takes the place of gloo in every process gro
 def main(arguments: list[str]) -> int:
     """Run the program that the arguments name; return the exit status where there is none."""
     return programs.main(
-        __doc__ or "", arguments, refuse=_refuse, prepare=_replace_gloo, notice=_NOTICE
-    )
+        __doc__ or "", arguments, refuse=_refuse, prepare=_replace_gloo, notice=_NOTICE,
+        compare=_compare,
+    )  # fmt: skip
+
+
+def _compare(rounds: int, arguments: Sequence[str], program: Sequence[str]) -> int:
+    from mpicoll.run.comparing import compare  # a program that runs once does not need it
+
+    return compare(rounds, "torchcoll.run", arguments, program)
 
 
 def _refuse() -> None:
