@@ -29,7 +29,6 @@ from mpicoll.errors import (
 )
 from mpicoll.lowering.messages import lower
 from mpicoll.notation.schedule import Round, Schedule
-from mpicoll.simulator import prove
 
 _MOST_SCHEDULES, _MOST_PROVED = 64, 1 << 16
 """Schedules that are kept; operations of a user's algorithm, of all ranks, that are proved."""
@@ -234,6 +233,8 @@ def _prove(chosen: Algorithm, size: int, root: int, nodes: Nodes) -> None:
         ScheduleError: its schedule never ends, or is wrong on some rank.
     """
     try:
+        from mpicoll.simulator import prove  # importing mpicoll is quicker without
+
         prove(chosen, size, root, nodes, log=False)
     except ScheduleError as error:
         name = f"{chosen.collective.name} algorithm {chosen}"

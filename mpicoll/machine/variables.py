@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mpicoll.errors import ArgumentError, BadFile, brief
+from mpicoll.errors import ArgumentError, BadFile
 from mpicoll.text.files import content_of
 from mpicoll.text.masking import MASK, masked, names_secret
 
@@ -38,12 +38,6 @@ VARIABLES = frozenset({
     "MPICOLL_TRACE", "TORCHCOLL_ALGORITHM", "TORCHCOLL_BACKEND", "TORCHCOLL_INIT_METHOD",
 })  # fmt: skip
 """The variables of mpicoll and torchcoll that a configuration file may set."""
-_SWITCHES = (
-    "MPICOLL_FENCES", "MPICOLL_FLIGHT", "MPICOLL_GPU_AWARE", "MPICOLL_IPC",
-    "MPICOLL_NCCL_BLOCKING_WAIT", "MPICOLL_REPRODUCIBLE", "MPICOLL_STREAM_ORDER",
-    "MPICOLL_SYMMETRIC",
-)  # fmt: skip
-_SWITCHED = ("", "0", "off", "no", "false", "1", "on", "yes", "true", "always")
 THREAD_LEVEL = "MPI4PY_RC_THREAD_LEVEL"
 """mpi4py's own variable for the level that MPI is asked for, one of `THREAD_LEVELS`."""
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
@@ -60,19 +54,6 @@ def relevant_variables(variables: Mapping[str, str] = os.environ) -> dict[str, s
         for name in sorted(variables)
         if _TUNING.match(name) or _LIBRARY_VARIABLES.match(name)
     }
-
-
-def check_switches(variables: Mapping[str, str] = os.environ) -> None:
-    """Check the variables that turn something on or off.
-
-    >>> check_switches({"MPICOLL_FLIGHT": "off", "MPICOLL_IPC": ""})
-
-    Raises:
-        ArgumentError: one has another text.
-    """
-    for name in _SWITCHES:
-        if variables.get(name, "").lower() not in _SWITCHED:
-            raise ArgumentError(f"{name} must be 1 or 0, not {brief(variables[name])}")
 
 
 def tuning_variables(variables: Mapping[str, str]) -> dict[str, str]:

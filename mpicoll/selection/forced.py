@@ -11,6 +11,12 @@ WARMUP = "MPICOLL_COMM_AFTER"
 """How many calls of a communicator are MPI's own, before it pays to make ours."""
 _MOST_CALLS = 1 << 62
 _TILE = "MPICOLL_IPC_TILE"
+_SWITCHES = (
+    "MPICOLL_FENCES", "MPICOLL_FLIGHT", "MPICOLL_GPU_AWARE", "MPICOLL_IPC",
+    "MPICOLL_NCCL_BLOCKING_WAIT", "MPICOLL_REPRODUCIBLE", "MPICOLL_STREAM_ORDER",
+    "MPICOLL_SYMMETRIC",
+)  # fmt: skip
+_SWITCHED = ("", "0", "off", "no", "false", "1", "on", "yes", "true", "always")
 
 
 def check_variables() -> None:
@@ -33,10 +39,7 @@ def check_variables() -> None:
         from mpicoll.machine.nodes import stated_node
 
         stated_node(0)
-    if any(name.startswith("MPICOLL_") for name in os.environ):
-        from mpicoll.machine.variables import check_switches
-
-        check_switches()
+    check_switches()
     stated_first_calls()
     if _TILE in os.environ:
         _check_tile()
@@ -44,6 +47,19 @@ def check_variables() -> None:
         from mpicoll.algorithms.registry import algorithms
 
         algorithms("barrier")  # loads the files
+
+
+def check_switches(variables: Mapping[str, str] = os.environ) -> None:
+    """Check the variables that turn something on or off.
+
+    >>> check_switches({"MPICOLL_FLIGHT": "off", "MPICOLL_IPC": ""})
+
+    Raises:
+        ArgumentError: one has another text.
+    """
+    for name in _SWITCHES:
+        if variables.get(name, "").lower() not in _SWITCHED:
+            raise ArgumentError(f"{name} must be 1 or 0, not {brief(variables[name])}")
 
 
 def _check_tile() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import random
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -219,12 +217,16 @@ def lock(file: int, busy: str, seconds: float | None = None) -> None:
     until = time.monotonic() + (_LOCK_WAIT if seconds is None else seconds)
     while True:
         try:
+            import fcntl  # a program starts quickly without
+
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
+            from random import uniform
+
             if time.monotonic() > until:
                 raise ArgumentError(busy) from None
-            time.sleep(random.uniform(0.001, 0.01))
+            time.sleep(uniform(0.001, 0.01))
         except OSError:
             return  # some file systems of clusters know no locks
 

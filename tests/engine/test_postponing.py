@@ -207,9 +207,12 @@ def test_ignored_and_default_signals_stay_as_they_are(handlers: Callable[[Any], 
         send()
         seen.extend(map(signal.getsignal, (ALARM, USER, signal.SIGTERM)))
 
-    before = signal.getsignal(signal.SIGTERM)
-    uninterrupted(call)
-    assert seen == [signal.SIG_IGN, signal.SIG_IGN, before]
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        uninterrupted(call)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [signal.SIG_IGN, signal.SIG_IGN, signal.SIG_DFL]
 
 
 def test_calls_of_other_threads_postpone_nothing(handlers: Callable[[Any], None]) -> None:

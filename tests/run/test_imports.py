@@ -12,15 +12,16 @@ from launcher import ranks
 START = [
     "mpicoll.cli.missing", "mpicoll.cli.programs", "mpicoll.errors",
     "mpicoll.machine.configuration", "mpicoll.machine.launchers", "mpicoll.machine.marks",
-    "mpicoll.run.replacing", "mpicoll.selection.forced", "mpicoll.text.numbers",
-    "mpicoll.text.pictures", "mpicoll.threads",
+    "mpicoll.run.replacing", "mpicoll.selection.forced", "mpicoll.text.files",
+    "mpicoll.text.numbers", "mpicoll.text.pictures", "mpicoll.threads",
 ]  # fmt: skip
 """The modules of ours that a program needs which does nothing."""
 COMMUNICATORS = [
-    f"mpicoll.mpi.communicator.{name}" for name in ("classes", "deferring", "recording")
-]
+    "mpicoll.c_extension", "mpicoll.engine._compiled", "mpicoll.mpi.communicator.classes",
+    "mpicoll.mpi.communicator.recording",
+]  # fmt: skip
 """Those that ``import mpi4py.MPI`` adds."""
-STANDARD = {"_socket", "array", "pkgutil", "runpy", "select", "selectors", "socket",
+STANDARD = {"_socket", "array", "atexit", "pkgutil", "runpy", "select", "selectors", "socket",
             "threading"}  # fmt: skip
 """The modules of Python's library that neither mpi4py nor NumPy imports."""
 

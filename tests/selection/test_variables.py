@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from bad_variables import CASES
 
+from mpicoll.algorithms import registry
 from mpicoll.errors import ArgumentError
 from mpicoll.selection.forced import check_variables
 from mpicoll.text.printable import printable
@@ -15,6 +16,8 @@ def test_an_impossible_value_has_one_clear_error(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, text: str
 ) -> None:
     monkeypatch.setenv(name, value)
+    for load in (registry._load, registry._load_installed):
+        load.cache_clear()  # files are loaded once
     with pytest.raises(ArgumentError, match=text) as caught:
         check_variables()
     message = str(caught.value)

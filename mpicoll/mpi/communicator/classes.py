@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from mpicoll.engine.extension import _compiled
+from mpicoll.c_extension import _compiled
 from mpicoll.mpi.communicator.recording import LOG, NAMES, mpi_methods, recorded
 
 _IS_TRACED = bool(os.environ.get("MPICOLL_TRACE"))
