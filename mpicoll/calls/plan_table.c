@@ -59,6 +59,8 @@ static int compare(
 {
     enum state state = digest_compare(&self->digests, comparison, self->spins, 0);
     while (state != DONE) {
+        if (call->outer == PYTHON_CALL)
+            postpone(); /* code of Python follows this wait before its call ends */
         Py_BEGIN_ALLOW_THREADS
         state = digest_compare(&self->digests, comparison, self->spins, YIELD_NS);
         Py_END_ALLOW_THREADS

@@ -299,8 +299,9 @@ static int complete_callback(const ActiveCall *call)
     return done ? done : wait_in_python(call, 0);
 }
 
-static enum state advance_waiting(ProgramObject *self, int64_t until)
+static enum state advance_waiting(const ActiveCall *call, int64_t until)
 {
+    ProgramObject *const self = call->program;
     Program *const program = &self->program;
     enum state state = WAITING;
     program->until = until;
@@ -308,6 +309,8 @@ static enum state advance_waiting(ProgramObject *self, int64_t until)
         state = program_advance(program, self->spins, 0);
     if (state != WAITING)
         return state;
+    if (call->outer == PYTHON_CALL)
+        postpone(); /* code of Python follows this wait before its call ends */
     Py_BEGIN_ALLOW_THREADS
     state = program_advance(program, self->spins, YIELD_NS);
     Py_END_ALLOW_THREADS
@@ -320,7 +323,7 @@ int program_drive(const ActiveCall *call, int64_t until)
     Program *const program = &self->program;
     while (call->state == RUNNING && program->position < until) {
         const enum state state =
-            program_calls(program) ? CALLING : advance_waiting(self, until);
+            program_calls(program) ? CALLING : advance_waiting(call, until);
         if (state == DONE)
             break;
         const int done = state == CALLING
