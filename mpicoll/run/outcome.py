@@ -90,14 +90,14 @@ class Run(NamedTuple):
                     # The first call waits for ranks that start later.
                     seconds -= min(self.begin, rank.first_end) - rank.first
                 place, share = Place(file, line, call), 1 / len(self.ranks)
-                served = 0 if place.collective is None else calls - by_library
+                served_calls = 0 if place.collective is None else calls - by_library
                 sums = totals.get(place, NOTHING)
-                totals[place] = sums.plus(calls * share, seconds * share, served * share)
+                totals[place] = sums.plus(calls * share, seconds * share, served_calls * share)
         for wait in [place for place in totals if place.call == "wait"]:
             # torch waits for a blocking call in a method of its own, on the same line.
-            beside = [place for place in totals if place[:2] == wait[:2] and place != wait]
-            if len(beside) == 1:
-                totals[beside[0]] = totals[beside[0]].plus(0, totals.pop(wait).seconds, 0)
+            neighbours = [place for place in totals if place[:2] == wait[:2] and place != wait]
+            if len(neighbours) == 1:
+                totals[neighbours[0]] = totals[neighbours[0]].plus(0, totals.pop(wait).seconds, 0)
         return totals
 
 
@@ -106,11 +106,11 @@ class Sums(NamedTuple):
 
     calls: float
     seconds: float
-    served: float
+    served_calls: float
 
-    def plus(self, calls: float, seconds: float, served: float) -> Sums:
+    def plus(self, calls: float, seconds: float, served_calls: float) -> Sums:
         """Return the sums with more calls."""
-        return Sums(self.calls + calls, self.seconds + seconds, self.served + served)
+        return Sums(self.calls + calls, self.seconds + seconds, self.served_calls + served_calls)
 
 
 NOTHING = Sums(0.0, 0.0, 0.0)
@@ -217,16 +217,16 @@ class Outcome:
             for which in Kind
             if (ends := [end for end in self.runs[which].values() if end.status == 0])
         ]
-        before = f" ({', '.join(good)})" if good else ""
+        earlier_runs = f" ({', '.join(good)})" if good else ""
         return (
-            f"run {len(runs)} of {total}, {kind}, {how}{before}: nothing is compared, as each run "
-            "must end with status 0"
+            f"run {len(runs)} of {total}, {kind}, {how}{earlier_runs}: nothing is compared, as "
+            "each run must end with status 0"
         )
 
     def ratio(self, seconds: Mapping[Kind, Sequence[float]]) -> Ratio:
         """Return how many times as fast the program is with mpicoll, from each round's times."""
-        plain, ours = seconds[Kind.PLAIN], seconds[Kind.MPICOLL]
-        ratios = [a / b for a, b in zip(plain, ours, strict=True)]
+        pairs = zip(seconds[Kind.PLAIN], seconds[Kind.MPICOLL], strict=True)
+        ratios = [plain / with_mpicoll for plain, with_mpicoll in pairs]
         return Ratio(*median_interval(ratios), len(ratios))
 
     def _wholes(self) -> dict[Kind, list[float]]:
@@ -271,16 +271,18 @@ class Outcome:
             print(printable(line))
 
     def _sentence(self, whole: Ratio, body: Ratio | None, slower: Sequence[Place]) -> str:
-        few = "" if whole.rounds >= _ENOUGH else f", too few to decide (--compare {_ENOUGH} does)"
-        begin = f"In {count_text(whole.rounds, 'round')}{few}, the program with mpicoll"
+        remark = (
+            "" if whole.rounds >= _ENOUGH else f", too few to decide (--compare {_ENOUGH} does)"
+        )
+        begin = f"In {count_text(whole.rounds, 'round')}{remark}, the program with mpicoll"
         if body is None:
             return f"{begin} {whole} as a whole; {self._silence()}."
         parts = [
             f"{begin} {body} from its first to its last communication",
             f"it {whole} as a whole",
         ]
-        if served := self._served():
-            parts.append(served)
+        if text := self._served_text():
+            parts.append(text)
         if slower:
             parts.append(f"slower: {', '.join(map(str, slower))}")
         return "; ".join(parts) + "."
@@ -304,7 +306,7 @@ class Outcome:
         calls = fmean(rank.collectives for rank in ranks)
         return calls, min(calls, fmean(rank.by_library for rank in ranks))
 
-    def _served(self) -> str:
+    def _served_text(self) -> str:
         calls, by_library = self._counts()
         if not calls:
             return ""
@@ -326,7 +328,7 @@ class Outcome:
         for site in sites:
             calls = max(sums.calls for some in site.sums.values() for sums in some)
             table.add_row(
-                str(site.place), f"{calls:,.0f}", f"{site.served:,.0f}", *_row(site.seconds)
+                str(site.place), f"{calls:,.0f}", f"{site.served_calls:,.0f}", *_row(site.seconds)
             )
         print_table(table, 160)
 
@@ -334,7 +336,7 @@ class Outcome:
         """Yield what to do where something became slower."""
         variable = "TORCHCOLL_ALGORITHM" if self.module.startswith("torch") else "MPICOLL_ALGORITHM"
         library = "gloo" if self.module.startswith("torch") else "MPI"
-        names = dict.fromkeys(site.place.collective for site in slower if site.served >= 1)
+        names = dict.fromkeys(site.place.collective for site in slower if site.served_calls >= 1)
         if names:
             value = ",".join(f"{name}=native" for name in names)
             yield f"{variable}={value} leaves the slower calls to {library}."
@@ -362,22 +364,22 @@ class Site(NamedTuple):
         return {kind: [sums.seconds for sums in some] for kind, some in self.sums.items()}
 
     @property
-    def served(self) -> float:
+    def served_calls(self) -> float:
         """The calls of a run that mpicoll served."""
-        return fmean(sums.served for sums in self.sums[Kind.MPICOLL])
+        return fmean(sums.served_calls for sums in self.sums[Kind.MPICOLL])
 
 
 def gain(seconds: Mapping[Kind, Sequence[float]]) -> Interval:
     """Return the seconds that a rank gains in a run, with their interval over rounds."""
     pairs = zip(seconds[Kind.PLAIN], seconds[Kind.MPICOLL], strict=True)
-    return median_interval([plain - ours for plain, ours in pairs])
+    return median_interval([plain - with_mpicoll for plain, with_mpicoll in pairs])
 
 
 def _row(seconds: Mapping[Kind, Sequence[float]]) -> Iterator[str]:
     """Yield cells: both kinds' milliseconds, and the gain, with ``?`` if its sign is not sure."""
     for kind in Kind:
-        least, most = min(seconds[kind]), max(seconds[kind])
-        yield _range(1e3 * median(seconds[kind]), 1e3 * least, 1e3 * most)
+        times = [1e3 * value for value in seconds[kind]]
+        yield _range(median(times), min(times), max(times))
     value, low, high = gain(seconds)
     sign = "+" if value > 0 else "-" if value < 0 else ""
     is_sure = len(seconds[Kind.PLAIN]) >= _ENOUGH and not low <= 0 <= high

@@ -42,14 +42,10 @@ _MESSAGES = {
     *("issend", "irecv", "probe", "iprobe", "mprobe", "improbe"),
 }
 _WAITS = {
-    f"{letter}{rest}"
-    for rest in ("ait", "aitany", "aitall", "aitsome")
-    for letter in "Ww"
-} | {
-    f"{letter}{rest}"
-    for rest in ("est", "estany", "estall", "estsome")
-    for letter in "Tt"
-} | {"Start", "Startall"}  # fmt: skip
+    *("Wait", "Waitany", "Waitall", "Waitsome", "Test", "Testany", "Testall", "Testsome", "Start"),
+    *("wait", "waitany", "waitall", "waitsome", "test", "testany", "testall", "testsome"),
+    "Startall",
+}
 _WINDOWS = {
     *("Put", "Get", "Accumulate", "Get_accumulate", "Fetch_and_op", "Compare_and_swap", "Fence"),
     *("Start", "Complete", "Post", "Wait", "Lock", "Unlock", "Lock_all", "Unlock_all", "Flush"),
@@ -76,14 +72,14 @@ def start(folder: str) -> None:
     """Record this process from the import of MPI or torch on; write a file there at its end."""
     spec = spec_from_loader(
         "mpicoll.run._call_times",
-        ExtensionFileLoader("mpicoll.run._call_times", _beside("_call_times")),
+        ExtensionFileLoader("mpicoll.run._call_times", _extension_path("_call_times")),
     )
     assert spec is not None
     recorder = Recorder(folder, spec)
     sys.meta_path.insert(0, _Finder(recorder))
 
 
-def _beside(name: str) -> str:
+def _extension_path(name: str) -> str:
     """Return the path of an extension in this folder."""
     from importlib.machinery import EXTENSION_SUFFIXES
 
@@ -123,12 +119,12 @@ class Recorder:
         self.modules[module.__name__](module)
 
     def _replace(
-        self, kind: type, names: Iterable[str], counted: Iterable[str], *, is_library: bool
+        self, kind: type, names: Iterable[str], collectives: Iterable[str], *, is_library: bool
     ) -> None:
         """Replace those of the methods that a class itself has.
 
         Args:
-            counted: the collectives.
+            collectives: those that are counted.
         """
         for name in names:
             method = vars(kind).get(name)
@@ -136,7 +132,7 @@ class Recorder:
                 continue
             is_of_class = isinstance(method, classmethod)
             function = method.__func__ if is_of_class else method
-            recorded = self.times.Recorded(function, name, is_library, name in counted)
+            recorded = self.times.Recorded(function, name, is_library, name in collectives)
             self.times.set_attribute(kind, name, classmethod(recorded) if is_of_class else recorded)
 
     def _record_mpi(self, module: Any) -> None:
