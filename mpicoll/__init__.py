@@ -26,6 +26,7 @@ from mpicoll.errors import (
     WrongContents,
 )
 from mpicoll.machine import configuration as _configuration
+from mpicoll.text import pictures as _pictures
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -71,6 +72,7 @@ def world(comm: MPI.Intracomm | None = None) -> Collectives:
 
 
 _configuration.load()  # before any module reads a variable
+_pictures.provide(lambda: import_module("mpicoll.explain.notebook"))
 
 _MODULES = {
     "Collectives": "mpicoll.collectives",

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from mpicoll.errors import RankLost
-from mpicoll.lowering.fusing import Steps
-from mpicoll.lowering.instructions import Reach
-from mpicoll.lowering.messages import Buffer
-from mpicoll.notation.contract import Collective
-from mpicoll.notation.elements import ReduceOp
+if TYPE_CHECKING:
+    from mpicoll.errors import RankLost
+    from mpicoll.lowering.fusing import Steps
+    from mpicoll.lowering.instructions import Reach
+    from mpicoll.lowering.messages import Buffer
+    from mpicoll.notation.contract import Collective
+    from mpicoll.notation.elements import ReduceOp
 
 Array = Any
 Thunk = Callable[[], Any]
@@ -309,12 +310,10 @@ class WaitPolicy(Protocol):
         lost: returns the error of a wait, given what happened as the end of a sentence.
         tell: takes the rank that this one has waited for long, None once it no longer does.
         check: takes such ranks now and then, and raises where the wait is to end.
-        defer: takes an error of other code in a wait; whether the wait goes on.
     """
 
     oversubscribed: bool
     deadline: float
-    defer: Callable[[BaseException], bool]
     lost: Callable[[WaitContext, str], RankLost]
     tell: Callable[[int | None], None]
     check: Callable[[Sequence[int]], None]

@@ -18,7 +18,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
 FREED = "this group has been freed"
@@ -56,6 +55,8 @@ class UnknownName(ArgumentError):
     """
 
     def __init__(self, kind: str, value: object, choices: Iterable[str]) -> None:
+        from difflib import get_close_matches  # a program starts quickly without
+
         names = sorted(choices)
         close = get_close_matches(value[:_LONG] if isinstance(value, str) else "", names, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
@@ -211,6 +212,18 @@ def on_all(
     if failure := first_error(exchange(failure)):
         raise Unavailable(f"{subject}{failure}")
     return results[0]
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error, which a class of a user's may refuse to give.
+
+    >>> text_of(ValueError("no such root"))
+    'no such root'
+    """
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"<its text raises {type(failure).__name__}>"
 
 
 def brief(value: object) -> str:

@@ -27,12 +27,11 @@ TABLE = "the table that `auto` reads"
 VARIABLE = "the default of an environment variable that the documentation lists"
 EXCEPTIONS = {
     "engine/background.py": {"_END": PATIENCE},
-    "engine/compiled.py": {"_COLUMNS": LAYOUT, "_MOST_JOINED": LIMIT},
+    "engine/compiled.py": {"_MOST_JOINED": LIMIT},
     "engine/stream_watch.py": {"_SECONDS": PATIENCE, "_MOST_RUNS": LAYOUT, "_LOW": LAYOUT},
-    "engine/tallies.py": {"LENGTH": LIMIT},
     "engine/tally_file.py": {"_FIRST_BYTES": LIMIT, "_UNIT": LAYOUT},
     "gpu/driver.py": {"_HANDLE_BYTES": LAYOUT, "NO_CONTEXT": LAYOUT, "_MOST_OPERATIONS": LIMIT},
-    "gpu/ipc.py": {"_PATTERN": LAYOUT, "_TEST_VALUE": LAYOUT},
+    "gpu/ipc.py": {"_PATTERN": LAYOUT, "_TEST_VALUE": LAYOUT, "_MOST_TILE": LIMIT},
     "gpu/nccl.py": {"_SINCE": LAYOUT, "_IN_PROGRESS": LAYOUT},
     "gpu/staging.py": {"MAX_PIECES": LIMIT, "MIN_PIECES": LIMIT},
     "memory/allocator.py": {"LINE": LAYOUT},
@@ -44,7 +43,6 @@ EXCEPTIONS = {
     "memory/slots.py": {"_SMALL_DATA": LAYOUT, "_ROOM": LIMIT, "_SHARE": LIMIT},
     "memory/waiting.py": {"_SECONDS": PATIENCE, "_LOOK": PATIENCE},
     "communicator/across_nodes.py": {"_MOST_KEYS": LIMIT},
-    "peers/calls.py": {"_MOST_RECENT": LIMIT},
     "peers/contact.py": {
         **dict.fromkeys(("_NAME", "_NONCE", "_PROOF", "_MAX_LENGTH", "_MOST_TEXT"), LAYOUT),
         "_SECONDS": PATIENCE, "_PAUSE": PATIENCE, "_MOST_ENDED": LIMIT, "_AT_ONCE": LIMIT,
@@ -61,11 +59,12 @@ EXCEPTIONS = {
     },
     "calls/method_calls.py": {"_MOST_GPU_BYTES": LIMIT, "_COUNTS": LAYOUT},
     "calls/plan_cache.py": {"MOST_PLANS": LIMIT},
-    "calls/planner.py": {"_MOST_SCHEDULES": LIMIT},
+    "calls/planner.py": {"_MOST_SCHEDULES": LIMIT, "_MOST_PROVED": LIMIT},
     "calls/point_to_point.py": {"_MOST_MESSAGES": LIMIT},
     "calls/recording.py": {"_MAX_PLACES": LIMIT},
     "calls/routes.py": {"NEVER": LAYOUT},
     "calls/tags.py": {"MOST_TAGS": LAYOUT},
+    "selection/forced.py": {"_MOST_CALLS": LIMIT},
     "selection/shipped.py": {
         "KIB": LAYOUT, "MIB": LAYOUT,
         **dict.fromkeys(
@@ -81,7 +80,7 @@ EXCEPTIONS = {
     "communicator/messages.py": {"_WRITTEN": LIMIT},
     "communicator/reading.py": {"_WORD": LAYOUT},
     "communicator/state.py": {
-        "_WARMUP_CALLS": VARIABLE, "_REPEATS": VARIABLE, "_MAX_COUNT": LAYOUT,
+        "_WARMUP_CALLS": VARIABLE, "_REPEATS": VARIABLE,
         "_MOST_SERVED": LIMIT, "_MOST_IDLE": LIMIT, "_NAP": PATIENCE,
     },
     "torchcoll/kernels.py": {"_THREADS": LAYOUT, "_PACK_BYTES": LAYOUT, "_MAX_ELEMENTS": LAYOUT},

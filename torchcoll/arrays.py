@@ -17,11 +17,9 @@ import torch
 
 from mpicoll.backend import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
-from mpicoll.gpu.current import uses_gpu
 from mpicoll.lowering.fusing import Steps
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
-from torchcoll import kernels
 
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "sum": torch.add,
@@ -148,6 +146,8 @@ class TorchArrays:
     ) -> Thunk | None:
         if not out.is_cuda or op.function is not None:
             return None
+        from torchcoll import kernels
+
         return kernels.fuse(op.name, operands, steps, out)
 
     def divider(self, x: Array, divisor: int) -> Thunk:
@@ -185,6 +185,8 @@ class TorchArrays:
     def on_gpu(self, turn: int) -> Array:
         if not torch.cuda.is_available():
             raise Unavailable(f"torch {torch.__version__} finds no GPU")
+        from mpicoll.gpu.current import uses_gpu
+
         if not uses_gpu():
             torch.cuda.set_device(turn % torch.cuda.device_count())
         return torch.empty(0, dtype=torch.uint8, device="cuda")

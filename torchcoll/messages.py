@@ -6,34 +6,23 @@ Its counterpart is `mpicoll.mpi.messages`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mpicoll.backend import Array, Message, Messages, Poll, Stage, Thunk
 from mpicoll.errors import FREED
-from mpicoll.gpu.staging import (
-    Copies,
-    Downloads,
-    Event,
-    Mirror,
-    Mirrors,
-    Pieces,
-    Step,
-    in_blocks,
-    pieces_by_peer,
-    receiving,
-    sending,
-)
 from mpicoll.memory.addresses import array_at
-from mpicoll.peers.known import Peers
 from mpicoll.tuning import STAGED_PIECE
 from torchcoll.arrays import TorchArrays, as_bytes
 from torchcoll.groups import Group
-from torchcoll.nccl import Nccl
 from torchcoll.requests import NcclWaits, Post, Waits, Works
-from torchcoll.staging import StagedMessages
+
+if TYPE_CHECKING:
+    from mpicoll.gpu.staging import Copies, Event, Mirror, Mirrors, Pieces, Step
+    from mpicoll.peers.known import Peers
+    from torchcoll.nccl import Nccl
 
 PLANS = 1 << 20
 """Above every tag of a user: the messages of plans and of users never mix."""
@@ -45,10 +34,22 @@ class TorchMessages:
     arrays: TorchArrays
     peers: Peers
     nccl: Nccl | None
-    copies: Copies
-    mirrors: Mirrors
     _group: Group | None
     _signal: torch.Tensor
+
+    @cached_property
+    def copies(self) -> Copies:
+        """How tensors are copied between GPU and host."""
+        from torchcoll.staging import TorchCopies
+
+        return TorchCopies()
+
+    @cached_property
+    def mirrors(self) -> Mirrors:
+        """The page-locked memory of the plans."""
+        from mpicoll.gpu.staging import Mirrors
+
+        return Mirrors()
 
     @property
     def group(self) -> Group:
@@ -95,17 +96,18 @@ class TorchMessages:
             among = [message.peer for message in (*receives, *sends)]
             waits = NcclWaits(self.group, self.peers, stage, among)
         by_host = [
-            pieces_by_peer(
-                [message for message in some if self._needs_staging(message.data)], STAGED_PIECE
-            )
+            [message for message in some if self._needs_staging(message.data)]
             for some in (receives, sends)
         ]
         prologue: list[Thunk] = []
         after_each: list[Thunk | None] = [None] * len(posts)
         lanes: list[Callable[[], Iterator[Step]]] = []
         if any(by_host):
+            from mpicoll.gpu.staging import in_blocks, pieces_by_peer
+
             mirror = self.mirrors.for_round(tag, self.copies)
-            staged_pieces = in_blocks(mirror, *by_host)
+            pieces_of_sides = [pieces_by_peer(messages, STAGED_PIECE) for messages in by_host]
+            staged_pieces = in_blocks(mirror, *pieces_of_sides)
             prologue.append(mirror.wait)
             if any(pieces.is_long for some in staged_pieces for pieces in some):
                 lanes = self._in_turn(*staged_pieces, mirror, tag, waits)
@@ -121,6 +123,8 @@ class TorchMessages:
             ends = (Poll(works.test, works.wait),)
             starts = *prologue, works.start
             return Messages(starts, ends, works.free, waits.lost, takes=tuple(takes))
+        from torchcoll.staging import StagedMessages
+
         like = next(
             message.data for message in (*receives, *sends) if self._needs_staging(message.data)
         )
@@ -134,6 +138,8 @@ class TorchMessages:
         prologue: list[Thunk], posts: list[Post], after_each: list[Thunk | None],
     ) -> None:  # fmt: skip
         """Bind pieces that all have a block."""
+        from mpicoll.gpu.staging import Downloads
+
         for pieces in receives:
             for gpu, host in zip(pieces.gpu, pieces.host, strict=True):
                 waits.ranks.append(pieces.peer)
@@ -152,6 +158,7 @@ class TorchMessages:
         self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits
     ) -> list[Callable[[], Iterator[Step]]]:
         """Bind pieces that share blocks; return for each peer a function that yields its waits."""
+        from mpicoll.gpu.staging import receiving, sending
 
         def copy(target: Array, source: Array) -> Step:
             event: Event = mirror.copy(target, source)

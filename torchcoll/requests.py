@@ -5,21 +5,23 @@ Its counterpart is `mpicoll.mpi.requests`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicoll.backend import Messages, Poll, Stage, Thunk
 from mpicoll.errors import RankLost
 from mpicoll.gpu.nccl import blocks, error_of
-from mpicoll.peers.contact import Answer
-from mpicoll.peers.known import Peers
+from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.peers.polling import wait_polling
 from mpicoll.peers.search import AllRanks, Missing
 from torchcoll.finalizing import outliving
 from torchcoll.groups import Group, nccl_communicator, nccl_of
+
+if TYPE_CHECKING:
+    from mpicoll.peers.contact import Answer
+    from mpicoll.peers.known import Peers
 
 Post = Callable[..., Any]
 """A call that starts an operation and returns its Work, or None."""
@@ -218,26 +220,25 @@ _dropped: list[Works] = []
 """Operations that nobody waits for, and all that they touch, until they are complete."""
 
 
-class WaitingThread(threading.Thread):
+class WaitingThread(HiddenThread):
     """Waits for works beside the caller, and keeps their error."""
 
     def __init__(self, wait: Thunk) -> None:
-        super().__init__(daemon=True)
-        self.wait = outliving(wait)
-        self.error: BaseException | None = None
-        self.start()
+        self._wait = outliving(wait)
+        self._error: BaseException | None = None
+        super().__init__(self._wait_for_all, "torchcoll wait")
 
-    def run(self) -> None:
+    def _wait_for_all(self) -> None:
         try:
-            self.wait()
+            self._wait()
         except BaseException as error:
-            self.error = error
+            self._error = error
 
     def finish(self) -> None:
-        """Join the thread, and raise the error of its works."""
+        """Wait for the thread's end, and raise the error of its works."""
         self.join()
-        if self.error is not None:
-            raise self.error
+        if self._error is not None:
+            raise self._error
 
 
 class StartedMessages:

@@ -9,8 +9,8 @@ import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -32,13 +32,7 @@ from mpicoll.backend import (
     Transport,
 )
 from mpicoll.errors import ArgumentError, LaunchError, Unavailable
-from mpicoll.gpu.driver import Driver
-from mpicoll.gpu.natives import after, staged
 from mpicoll.gpu.nccl import blocks
-from mpicoll.gpu.staging import (
-    Mirrors,
-)
-from mpicoll.gpu.streams import PlanStream, StreamRequest
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.segments import open_memory
@@ -46,7 +40,6 @@ from mpicoll.memory.waiting import DEADLINE, agreeing
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import in_thread
-from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays
@@ -64,13 +57,14 @@ from torchcoll.groups import (
 )
 from torchcoll.loopback import Loopback
 from torchcoll.messages import PLANS, TorchMessages
-from torchcoll.nccl import Nccl
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
 from torchcoll.requests import StartedMessages, limit_of
-from torchcoll.staging import TorchCopies
-from torchcoll.survivors import Meeting, group_of_survivors, meeting_place
-from torchcoll.symmetric import Symmetric
+
+if TYPE_CHECKING:
+    from mpicoll.peers.survivors import Decision
+    from torchcoll.survivors import Meeting
+    from torchcoll.symmetric import Symmetric
 
 T = TypeVar("T")
 _TORCH_MARGIN = 60.0
@@ -114,18 +108,19 @@ class TorchTransport(TorchMessages):
         if parent is not None:
             self.peers.deadline = parent.deadline
         by_device = libraries_by_device(self.group)
-        self.nccl = Nccl(self.group) if "nccl" in by_device.values() else None
+        self.nccl = None
+        if "nccl" in by_device.values():
+            from torchcoll.nccl import Nccl
+
+            self.nccl = Nccl(self.group)
         # The timeout of a group that the user has made is the user's, who may have set the other.
         if owned or DEADLINE in os.environ or (self.nccl is not None and blocks()):
             self._set_timeout(self.peers.deadline)
         control = "cpu" if "cpu" in by_device else "cuda"
         self.arrays = TorchArrays(torch.device(control))
-        self.copies = TorchCopies()
-        self.mirrors = Mirrors()
         self.library = " ".join(["torch", torch.__version__, *library_names(by_device)])
         self.name = POINT_TO_POINT
         self.loopback = Loopback()
-        self.symmetric = Symmetric(self)
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         if self.nccl is not None and control == "cuda":
             self.nccl.device = self._signal.device  # the first exchange is NCCL's, too
@@ -170,9 +165,18 @@ class TorchTransport(TorchMessages):
             self.nccl.connect(x, self.exchange)
 
     def driver(self, device: int) -> Gpu:
+        from mpicoll.gpu.driver import Driver
+
         return Driver(device)
 
     # -- natives --------------------------------------------------------------------
+
+    @cached_property
+    def symmetric(self) -> Symmetric:
+        """The collectives of torch's symmetric memory."""
+        from torchcoll.symmetric import Symmetric
+
+        return Symmetric(self)
 
     def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
         return self.symmetric.natives(collective)
@@ -193,6 +197,9 @@ class TorchTransport(TorchMessages):
         array = call.array
         if array is None or not self._needs_staging(array):
             return bind(call)
+        from mpicoll.gpu.natives import after, staged
+        from mpicoll.gpu.streams import PlanStream
+
         if call.collective.name not in natives.GLOO_ON_GPU:
             return staged(call, self.arrays, self.copies, bind)
         return after(PlanStream(self.arrays, array).begin, bind(call))
@@ -293,6 +300,8 @@ class TorchTransport(TorchMessages):
         start = partial(StartedMessages, messages)
         if not self._needs_staging(x):
             return start()
+        from mpicoll.gpu.streams import PlanStream, StreamRequest
+
         return StreamRequest(PlanStream(self.arrays, x), start)
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
@@ -360,6 +369,9 @@ class TorchTransport(TorchMessages):
         has no way to end the default group and keep others, so that this one stays until the
         process ends.
         """
+        from mpicoll.peers.survivors import go_on
+        from torchcoll.survivors import group_of_survivors, meeting_place
+
         one_host = len(self.nodes) == 1
         parent, limit = self.group, limit_of(self.deadline)
         come = partial(group_of_survivors, parent, self.rank, self.ranks, self.store, limit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import bine_trees, circulant_graph, gather
 from mpicoll.algorithms.registry import (
     Constraint,
     algorithm,
@@ -90,6 +89,8 @@ def bruck(rank: int, size: int, radix: int = 2) -> Schedule:
     send(3, 0) recv(1, 1)
     send(2, 0, 1) recv(2, 2, 3)
     """
+    from mpicoll.algorithms import circulant_graph
+
     steps = [1]
     while steps[-1] < size:
         steps.append(min(radix * steps[-1], size))
@@ -153,6 +154,8 @@ def circulant(rank: int, size: int, ports: int = 1) -> Schedule:
     send(3, 0) recv(2, 2)
     send(2, 0, 1) recv(3, 3, 4)
     """
+    from mpicoll.algorithms import circulant_graph
+
     return circulant_graph.widening(rank, size, circulant_graph.skips(size, ports))
 
 
@@ -171,6 +174,8 @@ def pipelined_circulant(rank: int, size: int, segments: int = 4) -> Schedule:
     send(1, 0) recv(3, 3)
     send(2, 0, 3) recv(2, 1, 2)
     """
+    from mpicoll.algorithms import circulant_graph
+
     views = [circulant_graph.turns((rank - root) % size, size, segments) for root in range(size)]
     for turns in zip(*views, strict=True):
         to, source = ((turns[rank].to + rank) % size, (turns[rank].source + rank) % size)
@@ -199,6 +204,8 @@ def swing(rank: int, size: int) -> Schedule:
     send(5, 0, 3) recv(5, 2, 5)
     send(1, 0, 3) recv(1, 1, 4)
     """
+    from mpicoll.algorithms import bine_trees
+
     return bine_trees.swing(rank, size)
 
 
@@ -362,6 +369,8 @@ def gather_broadcast(rank: int, size: int) -> Schedule:
     send(2, 0, 1, 2, 3)
     send(1, 0, 1, 2, 3)
     """
+    from mpicoll.algorithms import gather
+
     return then(
         gather.binomial(rank, size, 0), tree(rank, size, 2, lambda start, stop: range(size))
     )

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
-from mpicoll.algorithms import allgather, bine_trees, circulant_graph, reduce_scatter, trees
-from mpicoll.algorithms.broadcast import naive as broadcast_naive
-from mpicoll.algorithms.levels import inside, split, way_back
-from mpicoll.algorithms.reduce import naive as reduce_naive
 from mpicoll.algorithms.registry import Nodes, algorithm, even, find, power_of_three
 from mpicoll.algorithms.shapes import (
     core_after_swap,
@@ -99,6 +95,9 @@ def naive(rank: int, size: int) -> Schedule:
     send(2, 0)
     send(1, 0)
     """
+    from mpicoll.algorithms.broadcast import naive as broadcast_naive
+    from mpicoll.algorithms.reduce import naive as reduce_naive
+
     return then(reduce_naive(rank, size, 0), broadcast_naive(rank, size, 0))
 
 
@@ -185,10 +184,14 @@ def two_shot(rank: int, size: int) -> Schedule:
     send(1, 1) recv(1, from1[0]) fold_right(0, from1[0])
     send(1, 0) recv(1, 1)
     """
+    from mpicoll.algorithms import allgather, reduce_scatter
+
     return then(reduce_scatter.direct(rank, size), allgather.direct(rank, size))
 
 
 def _over(size: int, over: str, back: str) -> int:
+    from mpicoll.algorithms.levels import way_back
+
     reduction, distribution = (
         find("reduce", over),
         find("broadcast", way_back("broadcast", over, back)),
@@ -222,6 +225,8 @@ def reduce_broadcast(
     send(2, 0)
     send(1, 0)
     """
+    from mpicoll.algorithms.levels import inside, split
+
     everyone, whole = range(size), split(range(_over(size, over, back)))
     return then(
         inside(everyone, rank, "reduce", over, 0, whole, nodes=nodes),
@@ -274,6 +279,8 @@ def cyclic(rank: int, size: int) -> Schedule:
     send(1, others[0]) recv(5, got[0]) fold_left(0, got[0])
     send(3, 0) recv(3, got[0]) fold_left(0, got[0])
     """
+    from mpicoll.algorithms import circulant_graph
+
     with_me, without_me, got = 0, Temp("others", 0), Temp("got", 0)
     steps = [*pairwise(circulant_graph.skips(size))]
     odd = [index for index, (held, wanted) in enumerate(steps) if wanted < 2 * held]
@@ -324,6 +331,7 @@ def swing_latency(rank: int, size: int) -> Schedule:
     send(7, 0) reduce_right(7, 0)
     send(3, 0) reduce_right(3, 0)
     """
+    from mpicoll.algorithms import bine_trees
 
     def core(me: int, count: int) -> Schedule:
         for step in range(count.bit_length() - 1):
@@ -444,6 +452,8 @@ def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
     send(3, 0) recv(3, 3)
     send(1, 0, 3) recv(1, 1, 4) send(2, 0, 3) recv(2, 2, 5)
     """
+    from mpicoll.algorithms import allgather, reduce_scatter
+
     return then(reduce_scatter.bcube(rank, size, radix), allgather.bcube(rank, size, radix))
 
 
@@ -464,6 +474,8 @@ def circulant(rank: int, size: int, ports: int = 1) -> Schedule:
     send(2, 0) recv(1, 1)
     send(1, 0) recv(2, 2)
     """
+    from mpicoll.algorithms import allgather, reduce_scatter
+
     return then(reduce_scatter.circulant(rank, size, ports), allgather.circulant(rank, size, ports))
 
 
@@ -483,6 +495,8 @@ def swing(rank: int, size: int) -> Schedule:
     send(3, 0) recv(3, 3)
     send(1, 0, 3) recv(1, 1, 2)
     """
+    from mpicoll.algorithms import allgather, reduce_scatter
+
     return then(reduce_scatter.swing(rank, size), allgather.swing(rank, size))
 
 
@@ -504,6 +518,7 @@ def double_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     recv(2, 0) send(0, 1)
     send(2, 1)
     """
+    from mpicoll.algorithms import trees
 
     def down() -> Schedule:
         return trees.down(rank, trees.pair(size), segments)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from mpicoll.algorithms import bine_trees
-from mpicoll.algorithms.circulant_graph import skips
 from mpicoll.algorithms.registry import Pairs, algorithm, even
 from mpicoll.notation.schedule import Op, Round, Schedule, recv, send, then
 
@@ -174,6 +172,8 @@ def _skipping(offset: int, size: int) -> Iterable[int]:
     >>> [*_skipping(4, 7)], [*_skipping(3, 7)]
     ([4, 0, 0], [0, 2, 1])
     """
+    from mpicoll.algorithms.circulant_graph import skips
+
     for skip in reversed(skips(size)[:-1]):
         taken = skip * (offset >= skip)
         offset -= taken
@@ -195,6 +195,8 @@ def swing(rank: int, size: int) -> Schedule:
     send(1, (0, 1), (0, 2)) recv(1, (1, 0), (1, 3))
     send(3, (0, 3), (1, 3)) recv(3, (3, 0), (2, 0))
     """
+    from mpicoll.algorithms import bine_trees
+
     held = {target: [0] for target in range(size)}
     for step, targets in enumerate(bine_trees.reach(size)):
         pairs = [(source, target) for target in targets for source in held[target]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mpicoll.algorithms import allgather, bine_trees, circulant_graph, scatter, trees
 from mpicoll.algorithms.registry import algorithm, even, power_of_two
 from mpicoll.algorithms.shapes import (
     flat,
@@ -160,6 +159,8 @@ def fibonacci(rank: int, size: int, root: int, latency: int = 2) -> Schedule:
     send(2, 0)
     send(1, 0)
     """
+    from mpicoll.algorithms import trees
+
     return _along(rank, size, root, trees.postal(size, latency))
 
 
@@ -229,6 +230,8 @@ def pipelined_circulant(rank: int, size: int, root: int, segments: int = 8) -> S
     recv(4, 1)
     send(4, 2) recv(3, 0)
     """
+    from mpicoll.algorithms import circulant_graph
+
     me = (rank - root) % size
     ops = (
         (
@@ -253,6 +256,8 @@ def two_tree(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
     send(3, 1)
     send(2, 0)
     """
+    from mpicoll.algorithms import trees
+
     me = (rank - root) % size
     return around(root, size, trees.down(me, trees.pair_below(size), segments))
 
@@ -271,6 +276,8 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     send(7, 0)
     send(1, 0)
     """
+    from mpicoll.algorithms import bine_trees
+
     return _along(rank, size, root, (edge for edges in bine_trees.tree(size) for edge in edges))
 
 
@@ -289,6 +296,8 @@ def scatter_bine(rank: int, size: int, root: int) -> Schedule:
     send(3, 0) recv(3, 3)
     send(1, 0, 3) recv(1, 1, 2)
     """
+    from mpicoll.algorithms import allgather, scatter
+
     me = (rank - root) % size
     return around(root, size, then(scatter.bine(me, size, 0), allgather.swing(me, size)))
 
@@ -308,6 +317,8 @@ def scatter_circulant(rank: int, size: int, root: int) -> Schedule:
     send(2, 0) recv(1, 1)
     send(1, 0) recv(2, 2)
     """
+    from mpicoll.algorithms import allgather
+
     me = (rank - root) % size
     return around(root, size, then(tree(me, size, 2, range), allgather.circulant(me, size)))
 
@@ -328,6 +339,8 @@ def scatter_recursive_doubling(rank: int, size: int, root: int) -> Schedule:
     send(1, 0) recv(1, 1)
     send(2, 0, 1) recv(2, 2, 3)
     """
+    from mpicoll.algorithms import allgather
+
     me = (rank - root) % size
     return around(
         root,
@@ -353,5 +366,7 @@ def scatter_ring(rank: int, size: int, root: int) -> Schedule:
     send(1, 3) recv(3, 2)
     send(1, 2) recv(3, 1)
     """
+    from mpicoll.algorithms import allgather
+
     me = (rank - root) % size
     return around(root, size, then(tree(me, size, 2, range), allgather.ring(me, size)))

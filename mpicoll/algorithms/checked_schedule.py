@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from operator import index
 from typing import Any
 
-from mpicoll.errors import CollectiveError, ScheduleError, WrongContents
+from mpicoll.errors import CollectiveError, ScheduleError, WrongContents, text_of
 from mpicoll.notation.schedule import Copy, Fold, Receive, Schedule, Send
+
+MOST_OPERATIONS = 1 << 18
+"""Of one rank: beyond, a schedule has no end."""
 
 
 def checked_schedule(
@@ -21,9 +24,14 @@ def checked_schedule(
         WrongContents: an operation has no peer among the other ranks.
     """
     label = f"rank {rank} of {size}"
+    count = 0
     try:
         for step in generator(rank, size, **keywords):
-            for op in step if isinstance(step, tuple) else (step,):
+            ops = step if isinstance(step, tuple) else (step,)
+            count += max(1, len(ops))
+            if count > MOST_OPERATIONS:
+                raise ScheduleError(f"{label} yields more than {MOST_OPERATIONS:,} operations")
+            for op in ops:
                 if not isinstance(op, Send | Receive | Copy | Fold):
                     raise ScheduleError(
                         f"{label} yields {op!r:.200}, which is no operation: yield send(...), "
@@ -40,5 +48,6 @@ def checked_schedule(
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise ScheduleError(
-            f"{label}: {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
+            f"{label}: {type(error).__name__}: {text_of(error)} "
+            f"({frame.filename}, line {frame.lineno})"
         ) from error

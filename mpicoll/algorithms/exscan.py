@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from mpicoll.algorithms import scan
 from mpicoll.algorithms.registry import algorithm
 from mpicoll.algorithms.shapes import staggered
 from mpicoll.notation.schedule import Block, Schedule, Temp, copy, fold, on, recv, reduce, send
@@ -118,6 +117,8 @@ def hillis_steele(rank: int, size: int) -> Schedule:
     reduce_left(2, 0)
     reduce_left(1, 0)
     """
+    from mpicoll.algorithms import scan
+
     return _shifted(rank, size, scan.hillis_steele)
 
 
@@ -134,6 +135,8 @@ def sweep(rank: int, size: int) -> Schedule:
     reduce_left(1, 0)
     send(3, 0)
     """
+    from mpicoll.algorithms import scan
+
     return _shifted(rank, size, scan.sweep)
 
 
@@ -198,6 +201,8 @@ def binary_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     send(3, total[0])
     send(2, 0) copy(0, before[0])
     """
+    from mpicoll.algorithms import scan
+
     return scan.one_tree(rank, size, segments, inclusive=False)
 
 
@@ -216,6 +221,8 @@ def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     copy(0, before[0])
     recv(2, prefix[1]) copy(1, prefix[1])
     """
+    from mpicoll.algorithms import scan
+
     return scan.two_trees(rank, size, segments, inclusive=False)
 
 
@@ -234,4 +241,6 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     copy(0, got[0])
     send(3, total[0]) recv(3, got[0]) fold_right(total[0], got[0])
     """
+    from mpicoll.algorithms import scan
+
     return scan.doubling(rank, size, inclusive=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import scatter
 from mpicoll.algorithms.registry import Rows, algorithm, even
 from mpicoll.notation.schedule import Schedule, reverse
 
@@ -21,6 +20,8 @@ def naive(rank: int, size: int, root: int) -> Schedule:
     recv(2, 2)
     recv(3, 3)
     """
+    from mpicoll.algorithms import scatter
+
     return reverse(scatter.naive(rank, size, root), rank, folds=False)
 
 
@@ -38,6 +39,8 @@ def binomial(rank: int, size: int, root: int) -> Schedule:
     recv(1, 1)
     recv(2, 2, 3)
     """
+    from mpicoll.algorithms import scatter
+
     return reverse(scatter.binomial(rank, size, root), rank, folds=False)
 
 
@@ -53,6 +56,8 @@ def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
     >>> find("gather", "knomial").show(0, 4)
     recv(1, 1) recv(2, 2) recv(3, 3)
     """
+    from mpicoll.algorithms import scatter
+
     return reverse(scatter.knomial(rank, size, root, radix), rank, folds=False)
 
 
@@ -70,6 +75,8 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     recv(1, 1)
     recv(3, 2, 3)
     """
+    from mpicoll.algorithms import scatter
+
     return reverse(scatter.bine(rank, size, root), rank, folds=False)
 
 
@@ -94,6 +101,8 @@ def size_aware(rank: int, size: int, root: int, counts: Rows) -> Schedule:
     3 recv(2, 2)
     3 send(0, 2, 3)
     """
+    from mpicoll.algorithms import scatter
+
     return reverse(scatter.size_aware(rank, size, root, counts), rank, folds=False)
 
 
@@ -111,4 +120,6 @@ def chain(rank: int, size: int, root: int) -> Schedule:
     recv(1, 2)
     recv(1, 3)
     """
+    from mpicoll.algorithms import scatter
+
     return reverse(scatter.chain(rank, size, root), rank, folds=False)

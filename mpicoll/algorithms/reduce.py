@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import broadcast, gather, reduce_scatter
 from mpicoll.algorithms.registry import algorithm, even
 from mpicoll.algorithms.shapes import (
     core_after_swap,
@@ -30,6 +29,8 @@ def naive(rank: int, size: int, root: int) -> Schedule:
     reduce_right(2, 0)
     reduce_right(3, 0)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.naive(rank, size, root), rank, folds=True)
 
 
@@ -62,6 +63,8 @@ def two_shot(rank: int, size: int, root: int) -> Schedule:
     send(1, 1) recv(1, from1[0]) fold_right(0, from1[0])
     recv(1, 1)
     """
+    from mpicoll.algorithms import gather, reduce_scatter
+
     return then(reduce_scatter.direct(rank, size), gather.naive(rank, size, root))
 
 
@@ -78,6 +81,8 @@ def binomial(rank: int, size: int, root: int) -> Schedule:
     reduce_right(1, 0)
     reduce_right(2, 0)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.binomial(rank, size, root), rank, folds=True)
 
 
@@ -93,6 +98,8 @@ def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
     >>> find("reduce", "knomial").show(0, 4)
     reduce_right(1, 0) reduce_right(2, 0) reduce_right(3, 0)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.knomial(rank, size, root, radix), rank, folds=True)
 
 
@@ -111,6 +118,8 @@ def chain(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
     send(0, 1) reduce_right(2, 0)
     send(0, 0)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.chain(rank, size, root, segments), rank, folds=True)
 
 
@@ -129,6 +138,8 @@ def kary(rank: int, size: int, root: int, radix: int = 2, segments: int = 8) -> 
     send(0, 1) reduce_right(3, 0)
     send(0, 0)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.kary(rank, size, root, radix, segments), rank, folds=True)
 
 
@@ -144,6 +155,8 @@ def chains(rank: int, size: int, root: int, count: int = 4, segments: int = 8) -
     reduce_right(1, 1) reduce_right(2, 1)
     reduce_right(1, 0) reduce_right(2, 0)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.chains(rank, size, root, count, segments), rank, folds=True)
 
 
@@ -162,6 +175,8 @@ def fibonacci(rank: int, size: int, root: int, latency: int = 2) -> Schedule:
     reduce_right(2, 0)
     reduce_right(3, 0)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.fibonacci(rank, size, root, latency), rank, folds=True)
 
 
@@ -178,6 +193,8 @@ def split_binary(rank: int, size: int, root: int, segments: int = 4) -> Schedule
     reduce_right(3, 0)
     send(0, 0)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.split_binary(rank, size, root, segments), rank, folds=True)
 
 
@@ -196,6 +213,8 @@ def pipelined_circulant(rank: int, size: int, root: int, segments: int = 8) -> S
     send(4, 1)
     send(0, 2)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.pipelined_circulant(rank, size, root, segments), rank, folds=True)
 
 
@@ -213,6 +232,8 @@ def two_tree(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
     reduce_right(2, 0)
     reduce_right(3, 1)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.two_tree(rank, size, root, segments), rank, folds=True)
 
 
@@ -231,6 +252,8 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     reduce_right(7, 0)
     reduce_right(3, 0)
     """
+    from mpicoll.algorithms import broadcast
+
     return reverse(broadcast.bine(rank, size, root), rank, folds=True)
 
 
@@ -249,6 +272,8 @@ def circulant(rank: int, size: int, root: int) -> Schedule:
     recv(1, 1)
     recv(2, 2)
     """
+    from mpicoll.algorithms import gather, reduce_scatter
+
     return then(reduce_scatter.circulant(rank, size), gather.binomial(rank, size, root))
 
 
@@ -339,4 +364,6 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     recv(1, 1)
     recv(2, 2, 3)
     """
+    from mpicoll.algorithms import gather, reduce_scatter
+
     return then(reduce_scatter.ring(rank, size), gather.binomial(rank, size, root))

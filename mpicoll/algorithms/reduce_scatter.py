@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mpicoll.algorithms import allgather, scatter
+from mpicoll.algorithms import allgather
 from mpicoll.algorithms.registry import algorithm, even
 from mpicoll.algorithms.shapes import (
     Part,
@@ -49,6 +49,8 @@ def naive(rank: int, size: int) -> Schedule:
     send(2, 2)
     send(1, 1)
     """
+    from mpicoll.algorithms import scatter
+
     return then(
         reverse(flat(rank, size, 0, lambda peer: range(size)), rank, folds=True),
         scatter.naive(rank, size, 0),

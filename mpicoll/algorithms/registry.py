@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import pkgutil
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mpicoll.algorithms.checked_schedule import checked_schedule
-from mpicoll.algorithms.user_files import load_files, load_installed
 from mpicoll.errors import ArgumentError, UnknownName, Unsupported, brief
 from mpicoll.notation.contract import COLLECTIVES, Collective, collective
 from mpicoll.notation.schedule import Round, Schedule, rounds
@@ -81,8 +81,9 @@ class Algorithm:
         return f"{self.name}({inner})" if inner else self.name
 
     def _repr_html_(self) -> str:
-        # Whatever draws a schedule stands above the catalogue.
-        text: str = importlib.import_module("mpicoll.explain.notebook").algorithm_html(self)
+        from mpicoll.text import pictures
+
+        text: str = pictures.notebook().algorithm_html(self)
         return text
 
     @property
@@ -131,7 +132,7 @@ class Algorithm:
         >>> find("allreduce", "ring").is_catalogued
         True
         """
-        return self.generator.__module__.startswith("mpicoll.algorithms.")
+        return _is_catalogued(self.generator)
 
     def takes(self, context: str) -> bool:
         """Whether the schedule depends on ``root``, ``nodes`` or ``counts``."""
@@ -193,6 +194,8 @@ class Algorithm:
         keywords = wanted | self.parameters
         if self.is_catalogued:
             return self.generator(rank, size, **keywords)
+        from mpicoll.algorithms.checked_schedule import checked_schedule
+
         return checked_schedule(self.generator, rank, size, keywords)
 
     def show(self, rank: int, size: int, **context: Any) -> None:
@@ -203,6 +206,10 @@ class Algorithm:
         """
         for step in self.rounds(rank, size, **context):
             print(*step)
+
+
+def _is_catalogued(generator: Callable[..., Schedule]) -> bool:
+    return generator.__module__.startswith("mpicoll.algorithms.")
 
 
 _CONTEXT = ("rank", "size", "root", "nodes", "counts")
@@ -259,6 +266,8 @@ def algorithm(
         targets = {
             alias.partition("=")[0]: alias.partition("=")[2] or plain_name for alias in aliases
         }
+        if not _is_catalogued(generator):
+            _load_catalogue()  # whose names are taken
         _check_names(contract.name, generator, plain_name, targets)
         parameters = _defaults(generator)
         is_number = isinstance(blocks, int) and blocks >= 1
@@ -315,16 +324,26 @@ def _defaults(generator: Callable[..., Schedule]) -> dict[str, int | str]:
 
 
 @functools.cache
-def _load() -> None:
-    package = importlib.import_module("mpicoll.algorithms")
-    for module in pkgutil.iter_modules(package.__path__, "mpicoll.algorithms."):
+def _load_catalogue() -> None:
+    from pkgutil import iter_modules
+
+    for module in iter_modules(sys.modules[__package__].__path__, f"{__package__}."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+
+
+@functools.cache
+def _load() -> None:
+    from mpicoll.algorithms.user_files import load_files
+
+    _load_catalogue()
     load_files(lambda: sum(map(len, _REGISTRY.values())))
 
 
 @functools.cache
 def _load_installed() -> None:
+    from mpicoll.algorithms.user_files import load_installed
+
     _load()
     load_installed()
 
@@ -359,14 +378,18 @@ def find(of: str, text: str) -> Algorithm:
         UnknownName: the collective has no such algorithm.
         ArgumentError: a parameter is unknown, or its value is out of range.
     """
-    _load()
     name = collective(of).name
-    try:
-        return _find(name, text)
-    except UnknownName:
-        # Only a name that is not ours costs a look at all installed packages.
-        _load_installed()
-        return _find(name, text)
+    if os.environ.get("MPICOLL_LOAD"):
+        _load()  # an error of a user's file comes first
+    else:
+        importlib.import_module(f"mpicoll.algorithms.{name}")
+    # The file of the collective has most names. Only a name that is not ours costs a look at all
+    # installed packages.
+    for load in (_load, _load_installed):
+        with suppress(UnknownName):
+            return _find(name, text)
+        load()
+    return _find(name, text)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from mpicoll.algorithms.registry import algorithm
 from mpicoll.algorithms.shapes import staggered
-from mpicoll.algorithms.trees import in_order
 from mpicoll.notation.schedule import (
     Block,
     Op,
@@ -279,6 +278,8 @@ class _Seat(NamedTuple):
 
 def _seat(rank: int, size: int, first: int) -> _Seat:
     """Return a rank's place where rank 0 is number `first` of `in_order`: 1, or 0, above all."""
+    from mpicoll.algorithms.trees import in_order
+
     number, last = rank + first, size - 1 + first
     parents = in_order(last + 1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mpicoll.algorithms import bine_trees
 from mpicoll.algorithms.registry import Rows, algorithm, even
 from mpicoll.algorithms.shapes import flat, relayed, tree
 from mpicoll.notation.schedule import Schedule, on, recv, send
@@ -83,6 +82,8 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     send(3, 2, 3)
     send(1, 1)
     """
+    from mpicoll.algorithms import bine_trees
+
     below = bine_trees.subtrees(size)
     rounds = ([(at, child, below[child]) for at, child in edges] for edges in bine_trees.tree(size))
     return _turned(root, size, _handed_on((rank - root) % size, rounds))

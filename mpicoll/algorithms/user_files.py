@@ -16,11 +16,12 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
 
-from mpicoll.errors import ArgumentError, BadFile
+from mpicoll.errors import ArgumentError, BadFile, text_of
 from mpicoll.text.files import content_of
 
 VARIABLE = "MPICOLL_LOAD"
 GROUP = "mpicoll.algorithms"
+_MOST_BYTES = 1 << 24
 
 
 def load_files(count: Callable[[], int]) -> None:
@@ -45,7 +46,7 @@ def load_files(count: Callable[[], int]) -> None:
 def _run(path: Path) -> None:
     name = f"mpicoll_load_{path.stem}"
     try:
-        text = content_of(path)
+        text = content_of(path, _MOST_BYTES)
     except ArgumentError as error:
         raise BadFile(str(error)) from None
     module = module_from_spec(ModuleSpec(name, SourceFileLoader(name, str(path)), origin=str(path)))
@@ -78,7 +79,7 @@ def _failing(source: str) -> Iterator[None]:
     except BaseException as error:
         line = _line_of(error, source)
         kind = "" if isinstance(error, ArgumentError) else f"{type(error).__name__}: "
-        text = error.msg if isinstance(error, SyntaxError) else error
+        text = error.msg if isinstance(error, SyntaxError) else text_of(error)
         raise BadFile(f"{source}{line}: {kind}{text}") from error
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mpicoll.backend import Transport
-from mpicoll.calls.arguments import Arguments
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, brief
+
+if TYPE_CHECKING:
+    from mpicoll.backend import Transport
+    from mpicoll.calls.arguments import Arguments
 
 Checked = TypeVar("Checked")
 
@@ -24,7 +26,7 @@ def reconcile(local: Arguments | CollectiveError, everyone: Sequence[Any]) -> Ar
         Disagreement: another rank's error, or arguments that do not fit together.
     """
     raise_any(local, everyone)
-    assert isinstance(local, Arguments)
+    assert not isinstance(local, CollectiveError)
     agreed_values: dict[str, Any] = {}
     for name in local.signature:
         ranked_values = [

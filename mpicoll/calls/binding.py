@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import CMA, DIRECT, STAGED, Array, Transport
 from mpicoll.calls.allocation import empty_like_input, with_memory
 from mpicoll.calls.arguments import Arguments
@@ -14,12 +14,8 @@ from mpicoll.calls.mean import is_mean
 from mpicoll.calls.routes import Routes
 from mpicoll.calls.tags import TAGS, Tags
 from mpicoll.engine.compiled import Table
-from mpicoll.engine.device_table import DeviceTable
 from mpicoll.engine.plan import Plan, compiled
-from mpicoll.engine.stream_order import StreamTable
 from mpicoll.errors import Unavailable
-from mpicoll.gpu.ipc import GpuMemory
-from mpicoll.gpu.streams import PlanStream
 from mpicoll.lowering.instructions import MESSAGES, Reach, SharedProgram
 from mpicoll.lowering.messages import INPUT, OUTPUT, Buffer
 from mpicoll.lowering.shared_memory import share
@@ -27,6 +23,11 @@ from mpicoll.memory.layout import LaidOut, lay_out
 from mpicoll.memory.notes import GROUP
 from mpicoll.memory.slots import SharedResources
 from mpicoll.notation.schedule import Block, Round
+
+if TYPE_CHECKING:
+    from mpicoll.algorithms.registry import Algorithm
+    from mpicoll.gpu.ipc import GpuMemory
+    from mpicoll.gpu.streams import PlanStream
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,15 @@ class Binder:
     ) -> Table:  # fmt: skip
         """Return the table of a program, with all its rows."""
         arguments = call.arguments
-        make: Callable[..., Table] = DeviceTable if arguments.device == "gpu" else Table
+        make: Callable[..., Table] = Table
         if stream is not None:
+            from mpicoll.engine.stream_order import StreamTable
+
             make = partial(StreamTable, stream=stream)
+        elif arguments.device == "gpu":
+            from mpicoll.engine.device_table import DeviceTable
+
+            make = DeviceTable
         table = make(
             self.transport, program, buffers, resources, call.dtype, arguments.op, call.title,
             tag=tag + TAGS * arguments.tag_block, laid_out=laid_out,
@@ -154,12 +161,17 @@ class Binder:
         self.tags.hold(tag, resources)
         stream = None
         if layout.by_streams:
+            from mpicoll.gpu.streams import PlanStream
+
             stream = PlanStream(transport.arrays, arguments.array, captures=True)
         fill = partial(
             self._filled, call, tag, layout.program, layout.buffers, resources, laid_out, stream
         )
         table = self._with_room(route, fill, resources)
-        if stream is not None and isinstance(table, StreamTable):
+        if stream is not None:
+            from mpicoll.engine.stream_order import StreamTable
+
+            assert isinstance(table, StreamTable)
             stream.watch = table.watch()
         if len(layout.memory.intra_node) < transport.size or (store and store.partial):
             route = f"{route}+{transport.gpu_transport if store else transport.name}"
@@ -215,6 +227,8 @@ class Binder:
         transport, arguments = self.transport, call.arguments
         at_once = transport.matches_by_order and DIRECT in route.split("+")
         if stream is None and arguments.device == "gpu" and arguments.array is not None:
+            from mpicoll.gpu.streams import PlanStream
+
             stream = PlanStream(transport.arrays, arguments.array, captures=at_once)
         # A user's function is called by no thread but the caller's.
         by_itself = transport.serves_threads and not at_once and arguments.op.function is None

@@ -8,11 +8,14 @@ The simulator derives which schedules have it.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from mpicoll.algorithms.registry import Algorithm, algorithms
-from mpicoll.backend import Transport
-from mpicoll.calls.arguments import Arguments
 from mpicoll.errors import Unsupported
+
+if TYPE_CHECKING:
+    from mpicoll.algorithms.registry import Algorithm
+    from mpicoll.backend import Transport
+    from mpicoll.calls.arguments import Arguments
 
 REPRODUCIBLE = "MPICOLL_REPRODUCIBLE"
 
@@ -45,6 +48,8 @@ class FoldOrder:
             need += " demands"
         else:
             return
+        from mpicoll.algorithms.registry import algorithms
+
         serves = self.is_one_by_one if self.is_fixed else self.keeps
         safe = [
             algorithm.name for algorithm in algorithms(collective.name)

@@ -8,6 +8,7 @@
 #include "plan_table.h"
 
 #include "active.h"
+#include "postponing.h"
 #include "tally.h"
 
 #include <structmember.h>
@@ -16,9 +17,6 @@ enum { PLACES = 512, PROBES = 8 };
 
 /* A method of this package calls the table, one frame of Python above the user's. */
 enum { BELOW_LIBRARY = 1 };
-
-/* The places in `Calls.numbers`, as mpicoll/peers/calls.py has them. */
-enum { CALLS_BEGUN, CALL_ENDED, RECENT_PLANS, MOST_RECENT = 16, CALL_NUMBERS = RECENT_PLANS + MOST_RECENT };
 
 Entry *find_plan(const PlanTableObject *self, const CallKey *key)
 {
@@ -66,6 +64,7 @@ static int compare(
         Py_END_ALLOW_THREADS
         if (state == DONE)
             break;
+        postpone();
         PyObject *done = PyObject_CallFunction(self->wait, "LLO", (long long)comparison->peer,
                                                (long long)comparison->number, name);
         if (!done)
@@ -139,12 +138,9 @@ int plan_run(PlanTableObject *self, ProgramObject *program, int64_t digest, PyOb
         compared.is_compared = 1; /* before, or while the ranks wait for each other */
     if (program)
         program_begin(&program->program);
-    while (active_run(&compared.call) != COMPLETE && PyErr_Occurred()) {
-        if (!plan_give_up(self, program ? (PyObject *)program : Py_None))
-            break;
-        if (self->calls.buf)
-            return 0;
-    }
+    if (active_run(&compared.call) != COMPLETE && PyErr_Occurred() &&
+        plan_give_up(self, program ? (PyObject *)program : Py_None))
+        return 0;
     return PyErr_Occurred() ? -1 : !compared.comparison.differs;
 }
 
@@ -153,6 +149,7 @@ static int agree(PlanTableObject *self, int64_t digest, PyObject *name)
 {
     if (self->digests.size)
         return plan_run(self, NULL, digest, name);
+    postpone();
     PyObject *const same = PyObject_CallFunction(self->agree, "LO", (long long)digest, name);
     const int truth = same ? PyObject_IsTrue(same) : -1;
     Py_XDECREF(same);
@@ -167,6 +164,7 @@ static PyObject *call_python(
 {
     int64_t *const active = under_way(self), outer = *active;
     *active = PYTHON_CALL;
+    postpone();
     PyObject *result = PyObject_Vectorcall(function, args, count, NULL);
     *active = outer;
     return result;
@@ -334,13 +332,20 @@ static PyObject *table_call(PyObject *object, PyObject *const *args, size_t flag
     if (*under_way(self) && active_complete(under_way(self)) < 0)
         return NULL;
     const int is_named = names && PyTuple_GET_SIZE(names);
-    return find_and_run(self, args, is_named ? -1 : PyVectorcall_NARGS(flags));
+    const Py_ssize_t count = is_named ? -1 : PyVectorcall_NARGS(flags);
+    if (!self->is_drop_in)
+        return find_and_run(self, args, count);
+    call_open();
+    return call_end_unless_true(find_and_run(self, args, count));
 }
 
 /* within(name, x, out, op, root, counts, algorithm): the same within a call that Python runs. */
 static PyObject *table_within(PlanTableObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    return find_and_run(self, args, count);
+    PyObject *const result = find_and_run(self, args, count);
+    if (result)
+        keep_raised();
+    return result;
 }
 
 /* agree(digest, name): whether all ranks make the same call, which Python runs. */
@@ -358,26 +363,27 @@ static PyObject *table_agree(PlanTableObject *self, PyObject *const *args, Py_ss
     if (numbers[UNDER_WAY] > PYTHON_CALL && active_complete(numbers + UNDER_WAY) < 0)
         return NULL;
     const int same = agree(self, digest, args[1]);
+    if (same >= 0)
+        keep_raised();
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
 /* hold(): begin a call that Python runs, and return what `release` takes. Until then no other call of
-   the group begins, but for those of `within`. */
+   the group begins, but for those of `within`, and handlers of signals are postponed. */
 static PyObject *table_hold(PlanTableObject *self, PyObject *Py_UNUSED(ignored))
 {
     int64_t *const active = under_way(self), outer = *active;
     if (outer && active_complete(active) < 0)
         return NULL;
     *active = PYTHON_CALL;
+    call_open();
     return PyLong_FromLongLong(outer);
 }
 
 static PyObject *table_release(PlanTableObject *self, PyObject *outer)
 {
     *under_way(self) = PyLong_AsLongLong(outer);
-    if (PyErr_Occurred())
-        return NULL;
-    Py_RETURN_NONE;
+    return call_end(PyErr_Occurred() ? NULL : Py_NewRef(Py_None));
 }
 
 /* complete(): complete the calls of the group that are under way, so that another may begin. */
@@ -557,15 +563,15 @@ static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"probe", "exchange", "numbers", "slow", "give_up", "lines",
                             "stride", "rank", "spins", "wait", "keep", "calls", "agree",
-                            "describe", "log", "in_place", "datatype", NULL};
+                            "describe", "log", "in_place", "datatype", "is_drop_in", NULL};
     PyObject *probe, *exchange, *numbers, *slow, *give_up, *lines, *wait = Py_None;
     PyObject *keep = Py_None, *calls = Py_None, *agree = Py_None, *describe = Py_None;
     PyObject *log = Py_None, *in_place = NULL, *datatype = NULL;
     long long stride = 1, rank = 0, spins = 0;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "OOOOO|$OLLLOOOOOOOO", names, &probe, &exchange, &numbers, &slow,
+            args, kwargs, "OOOOO|$OLLLOOOOOOOOp", names, &probe, &exchange, &numbers, &slow,
             &give_up, &lines, &stride, &rank, &spins, &wait, &keep, &calls, &agree, &describe, &log,
-            &in_place, &datatype))
+            &in_place, &datatype, &self->is_drop_in))
         return -1;
     if (self->entries) {
         PyErr_SetString(PyExc_TypeError, "it is made once");

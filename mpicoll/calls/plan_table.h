@@ -7,6 +7,9 @@
 #include "module.h"
 #include "queue.h"
 
+/* The places in `Calls.numbers` of mpicoll/peers/calls.py. */
+enum { CALLS_BEGUN, CALL_ENDED, RECENT_PLANS, MOST_RECENT = 16, CALL_NUMBERS = RECENT_PLANS + MOST_RECENT };
+
 /* What serves the calls of a key: a compiled program, a function of Python's, or the library, whose own
    call the caller makes. */
 enum plan_kind { UNUSED, PROGRAM, FUNCTION, LIBRARY };
@@ -35,6 +38,7 @@ typedef struct {
     Py_buffer numbers;   /* of the group: active.h */
     Py_buffer calls;     /* `Calls.numbers` of mpicoll/peers/calls.py; empty on one node */
     int64_t spins;
+    int is_drop_in;      /* its calls run as a library's would: no handler of a signal runs in them */
     PyObject *slow;      /* serves calls that are not in the table, or differ among the ranks */
     PyObject *wait;      /* wait(rank, number, name): until that rank has published a digest */
     PyObject *give_up;   /* give_up(plan, error): takes a plan that has failed; whether to go on */

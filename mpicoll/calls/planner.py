@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find
-from mpicoll.backend import TRANSPORTS, Transport
+from mpicoll.backend import TRANSPORTS, Nodes, Transport
 from mpicoll.calls.agreement import refusal
 from mpicoll.calls.allocation import with_arrays
 from mpicoll.calls.arguments import Arguments, check_arguments
@@ -21,6 +21,7 @@ from mpicoll.engine.plan import Plan
 from mpicoll.errors import (
     ArgumentError,
     CollectiveError,
+    ScheduleError,
     Unavailable,
     UnknownName,
     Unsupported,
@@ -29,7 +30,8 @@ from mpicoll.errors import (
 from mpicoll.lowering.messages import lower
 from mpicoll.notation.schedule import Round, Schedule
 
-_MOST_SCHEDULES = 64
+_MOST_SCHEDULES, _MOST_PROVED = 64, 1 << 16
+"""Schedules that are kept; operations of a user's algorithm, of all ranks, that are proved."""
 
 
 class Chooser(Protocol):
@@ -152,6 +154,8 @@ class Planner:
             rounds = chosen.rounds(rank, size, root, nodes, counts)
             if not chosen.is_catalogued:
                 lower(rounds, *arguments.blocks(chosen.blocks(size)))  # only for its errors
+                if counts is None and sum(map(len, rounds)) * size <= _MOST_PROVED:
+                    _prove(chosen, size, root, nodes)
             self._schedules[key] = rounds
         return self._schedules[key]
 
@@ -220,3 +224,18 @@ class Planner:
         trial = replace(arguments, algorithm=text)
         self.check(trial)
         return self._build(trial)
+
+
+def _prove(chosen: Algorithm, size: int, root: int, nodes: Nodes) -> None:
+    """Simulate a user's algorithm on all ranks, before any data moves.
+
+    Raises:
+        ScheduleError: its schedule never ends, or is wrong on some rank.
+    """
+    try:
+        from mpicoll.simulator import prove  # importing mpicoll is quicker without
+
+        prove(chosen, size, root, nodes, log=False)
+    except ScheduleError as error:
+        name = f"{chosen.collective.name} algorithm {chosen}"
+        raise type(error)(f"{name} on {size} ranks is wrong: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from mpicoll.backend import (
     CMA,
@@ -17,8 +18,10 @@ from mpicoll.backend import (
 from mpicoll.calls.allocation import own_gpu
 from mpicoll.calls.arguments import Arguments
 from mpicoll.errors import Unavailable, first_error
-from mpicoll.gpu.ipc import GpuMemory, open_gpu_memory
 from mpicoll.tuning import FETCHED_ROW
+
+if TYPE_CHECKING:
+    from mpicoll.gpu.ipc import GpuMemory
 
 NEVER = 1 << 62
 """More bytes than any message has."""
@@ -112,6 +115,8 @@ class Routes:
         transport = self.transport
         gpus = tuple(transport.exchange(transport.arrays.gpu(like), int))
         if gpus not in self._gpus:
+            from mpicoll.gpu.ipc import open_gpu_memory
+
             driver = partial(transport.driver, gpus[transport.rank])
             self._gpus[gpus] = open_gpu_memory(transport.shared, transport.unshared, driver, like)
         memory, why = self._gpus[gpus]

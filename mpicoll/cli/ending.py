@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import StringIO
 from select import PIPE_BUF
 from typing import Any, NoReturn, cast
@@ -26,6 +27,7 @@ import click
 from mpicoll.cli.missing import advice
 from mpicoll.cli.streams import OutputLost, settle_output
 from mpicoll.errors import ArgumentError, CollectiveError, ScheduleError
+from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.launchers import (
     TORCHRUN,
     find_launch,
@@ -160,7 +162,7 @@ def watch_termination() -> None:
     signal.set_wakeup_fd(end, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _terminated)
     os.register_at_fork(after_in_child=_unwatch_in_child)
-    threading.Thread(target=_await_termination, args=(numbers,), daemon=True).start()
+    HiddenThread(partial(_await_termination, numbers), "mpicoll termination")
 
 
 def _terminated(*_signal: object) -> None:

@@ -14,16 +14,15 @@ from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import get_importer
-from reprlib import repr as short
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpicoll.backend import Thunk
-from mpicoll.cli import ending, missing
-from mpicoll.cli.verbosity import Verbosity, set_verbosity
+from mpicoll.cli import missing
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.launchers import end_other_ranks, is_first_of_host, is_first_process
-from mpicoll.text.numbers import whole
+
+if TYPE_CHECKING:
+    from mpicoll.backend import Thunk
 
 _REFUSED, _MOST_ROUNDS = 2, 1000
 _GRACE = 3.0
@@ -68,10 +67,12 @@ def main(
         check(program)
         refuse()
         if options.is_verbose or options.is_quiet:
-            set_verbosity(Verbosity.VERBOSE if options.is_verbose else Verbosity.QUIET)
+            _set_verbosity(is_verbose=options.is_verbose)
         if options.rounds:
             return compare(options.rounds, arguments, program)
     except ArgumentError as error:
+        from mpicoll.cli import ending  # a program starts without
+
         # If the first rank of the host has the error, too, its launcher ends this one meanwhile.
         time.sleep(0 if is_first_of_host() else _GRACE)
         ending.report(error)
@@ -79,9 +80,18 @@ def main(
         return _REFUSED
     prepare()
     if options.is_verbose and is_first_process():
+        from mpicoll.cli import ending
+
         ending.say(notice)
     run(program)
     return 0
+
+
+def _set_verbosity(*, is_verbose: bool) -> None:
+    """Have this program print no progress, or the variables in force."""
+    from mpicoll.cli.verbosity import Verbosity, set_verbosity  # a program starts without
+
+    set_verbosity(Verbosity.VERBOSE if is_verbose else Verbosity.QUIET)
 
 
 def _options(arguments: Sequence[str]) -> tuple[Options, Sequence[str]]:
@@ -92,10 +102,12 @@ def _options(arguments: Sequence[str]) -> tuple[Options, Sequence[str]]:
         name, equals, value = arguments[place].partition("=")
         if name == "--compare":
             text = value if equals else next(iter(arguments[place + 1 : place + 2]), "")
+            from mpicoll.text.numbers import whole  # a program starts without
+
             rounds = whole(text, _MOST_ROUNDS) or 0
             if not rounds:
                 raise ArgumentError(
-                    f"--compare {short(text)}: give the runs of each kind, 1 to {_MOST_ROUNDS}"
+                    f"--compare {text[:40]!r}: give the runs of each kind, 1 to {_MOST_ROUNDS}"
                 )
             place += 1 if equals else 2
             continue

@@ -8,6 +8,7 @@ import threading
 import time
 
 from mpicoll.cli.ending import HUNG, say
+from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.launchers import find_launch
 from mpicoll.machine.waited import Waited
 
@@ -25,7 +26,7 @@ class Watchdog:
         self._step = "start", Waited()
         self._lock, self._is_starting = threading.Lock(), False
         if limit > 0:
-            threading.Thread(target=self._watch, daemon=True).start()
+            HiddenThread(self._watch, "mpicoll watchdog")
 
     def step(self, name: str) -> None:
         """Begin a step; an empty name is watched for nothing."""

@@ -21,6 +21,7 @@ from mpicoll.errors import ScheduleError, Unsupported
 MOST_ROWS = 1 << 24
 """Rows that are simulated at most: about 2 GiB."""
 _CHUNK = 1 << 16
+_UNMATCHED = "some message is sent and not received, or the other way round"
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 """For hashes: 2^64 divided by the golden ratio."""
 
@@ -80,9 +81,10 @@ def classes_of(pattern: Pattern, topology: Topology) -> Classes:
     row = _spread(pattern.start[kind], np.diff(pattern.start)[kind])
     owner = np.repeat(np.arange(len(rank)), np.diff(pattern.start)[kind])
     xor, sends = pattern.xor[kind][owner], pattern.sends[row]
-    peers = groups.rank(
-        groups.at(groups.group[rank[owner]], pattern.distance[row], xor), pattern.place[row]
-    )
+    group = groups.at(groups.group[rank[owner]], pattern.distance[row], xor)
+    if (pattern.place[row] >= groups.widths[group]).any():
+        raise ScheduleError(_UNMATCHED)
+    peers = groups.rank(group, pattern.place[row])
     peer = number[groups.rank(lead[colors[groups.group[peers]]], groups.place[peers])]
     blocks = pattern.blocks[row]
     partner = _partners(pattern, rank[owner], peers, owner, peer, sends, blocks)
@@ -121,11 +123,11 @@ def _colors(pattern: Pattern, topology: Topology) -> Ints:
     kinds = np.zeros((groups.count, int(groups.widths.max())), np.int64) + NONE
     kinds[groups.group, groups.place] = pattern.kind
     colors, lead = _renumbered(np.unique(kinds, axis=0, return_inverse=True)[1].ravel())
-    distances = [_distances(pattern, kinds[group]) for group in lead]
     initial, count = colors, len(lead)
+    if 2 * count > groups.count:
+        return everyone
+    distances = [_distances(pattern, kinds[group]) for group in lead]
     while count > 1:
-        if 2 * count > groups.count:
-            return everyone
         mixed = colors.astype(np.uint64)
         for index, (distance, xor) in enumerate(distances):
             members = np.flatnonzero(initial == index)
@@ -136,6 +138,8 @@ def _colors(pattern: Pattern, topology: Topology) -> Ints:
         if len(lead) == count:
             break
         count = len(lead)
+        if 2 * count > groups.count:
+            return everyone
     return colors
 
 
@@ -188,7 +192,7 @@ def _partners(
             partner = np.empty(len(sends), np.int64)
             partner[outgoing], partner[incoming] = incoming, outgoing
             return partner
-    raise ScheduleError("some message is sent and not received, or the other way round")
+    raise ScheduleError(_UNMATCHED)
 
 
 def _paths(

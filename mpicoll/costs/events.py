@@ -14,11 +14,12 @@ from math import inf
 import numpy as np
 
 from mpicoll.costs.classes import classes_of
-from mpicoll.costs.models import AlphaBeta, Model
-from mpicoll.costs.patterns import Pattern
+from mpicoll.costs.models import AlphaBeta, Hockney, Model
+from mpicoll.costs.patterns import OutOfTime, Pattern
 from mpicoll.costs.topology import Topology
 from mpicoll.engine.extension import _compiled
-from mpicoll.errors import Deadlock, Unsupported
+from mpicoll.errors import Deadlock
+from mpicoll.text.numbers import number
 
 _PER_MESSAGE = 0.4e-6
 """Seconds to simulate one on one core."""
@@ -37,8 +38,8 @@ def simulate(
     Raises:
         Deadlock: ranks wait for each other.
         ScheduleError: some message is not sent and received.
-        Unsupported: there are too many messages, or it would take longer than `seconds`, by
-            estimate or by the clock.
+        Unsupported: there are too many messages.
+        OutOfTime: it would take longer than `seconds`, by estimate or by the clock.
 
     >>> from mpicoll.algorithms import find
     >>> from mpicoll.costs import Hockney, Switch, pattern_of
@@ -46,11 +47,40 @@ def simulate(
     >>> simulate(ring, 400, Hockney(alpha=1.0, beta=0.01), Switch(4))
     12.0
     """
+    return _last_end(pattern, nbytes, model, topology, topology.hop, topology.intra_node, seconds)
+
+
+_PER_ROUND = Hockney(alpha=1.0, beta=0.0, ports=None)
+
+
+def chain_length(pattern: Pattern, topology: Topology) -> int:
+    """Return the rounds of the longest chain in which each round waits for the one before.
+
+    They are the rounds that `mpicoll.simulator` counts: a rank enters a round after the last
+    message of its round before, and a message takes both of its ranks on by one.
+
+    Raises:
+        Deadlock, ScheduleError, Unsupported: as `simulate`.
+
+    >>> from mpicoll.algorithms import find
+    >>> from mpicoll.costs import Switch, pattern_of
+    >>> chain_length(pattern_of(find("allreduce", "ring"), 4), Switch(4))
+    6
+    """
+    within = AlphaBeta(_PER_ROUND.alpha, 0.0)
+    return round(_last_end(pattern, 0.0, _PER_ROUND, topology, 0.0, within, inf))
+
+
+def _last_end(
+    pattern: Pattern, nbytes: float, model: Model, topology: Topology, hop: float,
+    within: AlphaBeta | None, seconds: float,
+) -> float:  # fmt: skip
     classes = classes_of(pattern, topology)
     messages, unit = len(classes.sends) // 2, nbytes / pattern.vector_blocks
-    if messages * _PER_MESSAGE > seconds:
-        raise Unsupported(
-            f"to simulate {messages:,} messages would take about {messages * _PER_MESSAGE:.0f} s"
+    if (estimate := messages * _PER_MESSAGE) > seconds:
+        raise OutOfTime(
+            f"to simulate {messages:,} messages would take about {number(estimate, 2)} s, "
+            f"and {number(seconds, 2)} s remain"
         )
     fold = unit * model.gamma
     columns = (
@@ -58,14 +88,13 @@ def simulate(
         classes.links, classes.folded * fold, classes.blocks * unit, np.ones(len(classes.sends)),
         classes.sends, classes.intra_node,
     )  # fmt: skip
-    memory = topology.intra_node or AlphaBeta(0.0, 0.0)
     price, stuck, started, is_late = _compiled.simulate_messages(
         columns, classes.head * fold, classes.link_count, min(model.servers, pattern.degree),
-        model.latency, model.hold, model.beta, *memory, topology.hop, model.has_port_limit,
-        min(time.process_time() + seconds, 1e300),
+        model.latency, model.hold, model.beta, *(within or AlphaBeta(0.0, 0.0)), hop,
+        model.has_port_limit, min(time.process_time() + seconds, 1e300),
     )  # fmt: skip
     if is_late:
-        raise Unsupported(f"its simulation ran out of time after {started / messages:.0%}")
+        raise OutOfTime(f"its simulation ran out of time after {started / messages:.0%}")
     if stuck >= 0:
         raise Deadlock(f"rank {classes.rank[stuck]} waits for ever")
     return float(price)

@@ -2,7 +2,8 @@
 
 For each division of the ranks into groups, some ranks of each place are compared. The first
 division whose compared ranks have equal schedules at each place gives the kinds. If no division has
-that, every rank of a place with different schedules is generated.
+that, every rank of a place with different schedules is generated. If a message of these kinds is
+sent and not received, ranks that were not compared differ: then all ranks are compared.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ import numpy as np
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes
+from mpicoll.costs.classes import classes_of
 from mpicoll.costs.groups import Groups, divisions
-from mpicoll.costs.patterns import Ints, Pattern
-from mpicoll.costs.topology import in_order
-from mpicoll.errors import Unsupported
+from mpicoll.costs.patterns import Ints, OutOfTime, Pattern
+from mpicoll.costs.topology import Topology, in_order
+from mpicoll.errors import ScheduleError, Unsupported
 from mpicoll.notation.schedule import Fold, Op, Receive, Round, Send
+from mpicoll.text.numbers import number
 
 _MOST_BLOCKS = 50_000_000
 _ALL = 64
 """Up to so many ranks all are compared, and a sample beyond."""
-_SAMPLE = 3
-"""Ranks of the first place that are compared at random, and one of each other place."""
+_SAMPLE, _MOST_COMPARED, _PER_RANK = 8, 1 << 17, 50
+"""Ranks of each place that are compared at random, unless all ranks have fewer blocks and messages
+than the second number. Each rank counts for so many more."""
 _COMPARED = 20_000
 """Messages of a rank that are compared with those expected of it."""
 _UNTIMED = 64
@@ -89,8 +93,8 @@ def pattern_of(
         seconds: of the processor, how many it may take.
 
     Raises:
-        Unsupported: the algorithm cannot serve this size, or it takes longer, by estimate or by
-            the clock.
+        Unsupported: the algorithm cannot serve this size.
+        OutOfTime: it takes longer, by estimate or by the clock.
 
     >>> from mpicoll.algorithms import find
     >>> [len(pattern_of(find("allreduce", name), 4).xor) for name in ("ring", "reduce+broadcast")]
@@ -124,14 +128,24 @@ class _Builder:
         self.vector_blocks = max(1, algorithm.blocks(size))
         self.listings: dict[int, Listing] = {}
         self.durations: list[float] = []
+        self.is_sampled = size > _ALL
 
     def run(self) -> Pattern:
         estimate = self.vector_blocks * _PER_SEGMENT
         if self.vector_blocks > self.size and estimate > self.seconds:
-            raise Unsupported(
+            raise OutOfTime(
                 f"to generate a schedule of {self.vector_blocks:,} segments would take about "
-                f"{estimate:.0f} s"
+                f"{number(estimate, 2)} s"
             )
+        pattern = self._classified()
+        if self.is_sampled and not _is_matched(pattern):
+            self.is_sampled = False
+            self._check_estimate(self.size - len(self.listings))
+            pattern = self._classified()
+        return pattern
+
+    def _classified(self) -> Pattern:
+        """Return the pattern of the first division whose compared ranks are alike."""
         nodes = self.nodes or self.groups_of_one
         for groups in divisions(self.algorithm, self.size, nodes):
             if (kinds := self._kinds(groups)) is not None:
@@ -167,31 +181,35 @@ class _Builder:
                 differing.append((place, members))
             else:
                 yield kind
-        remaining = sum(len(members) for _, members in differing)
-        # The median: some ranks, such as the root, list many more messages than most.
-        seconds = median(self.durations) * remaining
-        if seconds > self.seconds:
-            raise Unsupported(
-                f"its ranks differ, and to generate the schedules of {remaining:,} of them would "
-                f"take about {seconds:.0f} s"
-            )
+        self._check_estimate(sum(len(members) for _, members in differing))
         for place, members in differing:
             for group in members:
                 rank = int(groups.rank(group, place))
                 yield _Kind(rank, place, np.array([group]), xor=False)
 
+    def _check_estimate(self, count: int) -> None:
+        """Refuse to generate the schedules of so many ranks where that takes too long."""
+        # The median: some ranks, such as the root, list many more messages than most.
+        seconds = median(self.durations) * count
+        if seconds > self.seconds:
+            raise OutOfTime(
+                f"its ranks differ, and to generate the schedules of {count:,} of them would take "
+                f"about {number(seconds, 2)} s"
+            )
+
     def _sample(self, ranks: Ints) -> Iterable[int]:
         """Return the ranks to compare with the first."""
         rest: list[int] = ranks[1:].tolist()
-        if self.size <= _ALL or len(rest) <= _SAMPLE:
+        blocks = self._listing(int(ranks[0])).blocks
+        effort = (sum(blocks) + len(blocks) + _PER_RANK) * self.size
+        if not self.is_sampled or effort <= _MOST_COMPARED or len(rest) <= _SAMPLE:
             return rest
-        some = random.Random(int(ranks[0])).sample(rest, _SAMPLE if ranks[0] == 0 else 1)
-        ends = [rest[0], rest[-1]] if ranks[0] == 0 else []
-        return dict.fromkeys([*ends, *({self.root} & {*rest}), *some])
+        some = random.Random(int(ranks[0])).sample(rest, _SAMPLE)
+        return dict.fromkeys([rest[0], rest[-1], *({self.root} & {*rest}), *some])
 
     def _is_alike(self, groups: Groups, kind: _Kind, rank: int) -> bool:
         """Whether a rank does the same as that of a kind, with its peers moved."""
-        listing, reference = self._listing(rank, short=True), self._listing(kind.rank)
+        listing, reference = self._listing(rank, short=self.is_sampled), self._listing(kind.rank)
         count, rounds = len(listing.blocks), len(listing.folded)
         if listing.is_whole and rounds != len(reference.folded):
             return False
@@ -214,14 +232,14 @@ class _Builder:
             return self.listings[rank]
         began, listing, blocks = time.process_time(), Listing(), 0
         steps = iter(self.algorithm.schedule(rank, self.size, self.root, self.nodes))
-        for number, step in enumerate(steps, 1):
+        for count, step in enumerate(steps, 1):
             blocks += listing.read(step)
             if short and len(listing.blocks) > _COMPARED:
                 listing.is_whole = False
                 break
             if blocks > _MOST_BLOCKS:
                 raise Unsupported(f"one rank names more than {_MOST_BLOCKS:,} blocks")
-            if number % _UNTIMED == 0:
+            if count % _UNTIMED == 0:
                 self._check_time()
         self._check_time()
         self.durations.append(time.process_time() - began)
@@ -231,7 +249,7 @@ class _Builder:
 
     def _check_time(self) -> None:
         if time.process_time() - self.began > self.seconds:
-            raise Unsupported(f"to generate its schedules takes more than {self.seconds:g} s")
+            raise OutOfTime(f"to generate its schedules takes more than {self.seconds:g} s")
 
     def _pattern(self, groups: Groups, kinds: list[_Kind]) -> Pattern:
         """Join the listings of all kinds."""
@@ -242,8 +260,8 @@ class _Builder:
         ]
         distance, place = np.concatenate(peers, axis=1)
         numbers = np.empty(self.size, np.int64)
-        for number, kind in enumerate(kinds):
-            numbers[groups.rank(kind.members, kind.place)] = number
+        for index, kind in enumerate(kinds):
+            numbers[groups.rank(kind.members, kind.place)] = index
         first = np.concatenate([[0], *(np.diff(np.array(listing.first)) for listing in listings)])
         return Pattern(
             groups, self.vector_blocks, numbers,
@@ -256,6 +274,15 @@ class _Builder:
             blocks=_joined(listing.blocks for listing in listings),
             sends=_joined(listing.sends for listing in listings).astype(bool),
         )  # fmt: skip
+
+
+def _is_matched(pattern: Pattern) -> bool:
+    """Whether every message is sent and received."""
+    try:
+        classes_of(pattern, Topology(pattern.size))
+    except ScheduleError:
+        return False
+    return True
 
 
 def _places(groups: Groups) -> Iterator[tuple[int, Ints]]:

@@ -13,9 +13,14 @@ from functools import cached_property
 import numpy as np
 
 from mpicoll.costs.groups import Groups
+from mpicoll.errors import Unsupported
 
 Ints = np.ndarray
 Flags = np.ndarray
+
+
+class OutOfTime(Unsupported):
+    """A schedule takes longer to generate, or to simulate, than it may."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +30,8 @@ class Pattern:
     >>> from mpicoll.algorithms import find
     >>> from mpicoll.costs import pattern_of
     >>> pattern = pattern_of(find("allreduce", "ring"), 4)
-    >>> pattern.size, pattern.rounds, pattern.sent, pattern.degree, pattern.messages
-    (4, 6, 1.5, 6, 24)
+    >>> pattern.size, pattern.sent, pattern.degree, pattern.messages
+    (4, 1.5, 6, 24)
     >>> len(pattern.start) - 1  # kinds of ranks
     1
 
@@ -72,11 +77,6 @@ class Pattern:
         """How many messages all ranks send."""
         ranks = np.bincount(self.kind, minlength=len(self.xor))
         return int(self._totals(self.sends) @ ranks)
-
-    @property
-    def rounds(self) -> int:
-        """The most rounds that a rank has messages in."""
-        return int(np.diff(self.base).max())
 
     @property
     def sent(self) -> float:

@@ -17,9 +17,10 @@ import numpy as np
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find, parse
 from mpicoll.costs.classes import classes_of
-from mpicoll.costs.events import simulate
+from mpicoll.costs.events import chain_length, simulate
 from mpicoll.costs.listings import pattern_of
 from mpicoll.costs.models import Model
+from mpicoll.costs.patterns import OutOfTime
 from mpicoll.costs.topology import Topology
 from mpicoll.defaults import NAMES as LIBRARIES
 from mpicoll.errors import ArgumentError, CollectiveError
@@ -60,7 +61,7 @@ class Curve:
     """The price of an algorithm over sizes: straight lines between those that were priced.
 
     Attributes:
-        rounds: the most rounds of a rank; sent: the most vectors that one sends.
+        rounds: of the longest chain; sent: the most vectors that one rank sends.
         classes: how many ranks were simulated, as all others do the same as one of them.
         points: sizes in bytes, ascending, and seconds.
         smooth: the lines between them are within 2 %; else time ran out.
@@ -80,10 +81,11 @@ class Curve:
 
 
 class Unpriced(NamedTuple):
-    """An algorithm without a price, and why."""
+    """An algorithm without a price, and why; `is_late` where more time would help."""
 
     algorithm: Algorithm
     reason: str
+    is_late: bool = False
 
 
 class Range(NamedTuple):
@@ -184,7 +186,8 @@ def curve(
     count = len(classes_of(pattern, topology).rank)
     smooth = _refine(points, priced, lambda: time.process_time() < deadline)
     placed = tuple(sorted(points.items()))
-    return Curve(algorithm, pattern.rounds, pattern.sent, count, placed, smooth)
+    rounds = chain_length(pattern, topology)
+    return Curve(algorithm, rounds, pattern.sent, count, placed, smooth)
 
 
 def _refine(
@@ -286,7 +289,8 @@ def _priced(
         try:
             curves.append(curve(algorithm, ranking.scenario, sizes, report))
         except CollectiveError as reason:
-            ranking.unpriced.append(Unpriced(algorithm, str(reason)))
+            is_late = isinstance(reason, OutOfTime)
+            ranking.unpriced.append(Unpriced(algorithm, str(reason), is_late))
             return
         yield curves[-1]
         if not any(_is_best(curves, size) for size in sizes):

@@ -77,6 +77,9 @@ def notes(ranking: Ranking) -> Iterator[str]:
     rough = [str(curve.algorithm) for curve in ranking.curves if not curve.smooth]
     if rough:
         yield f"rough between the sizes shown, as time ran out: {', '.join(rough)}"
+    limit = ranking.scenario.time_limit
+    if rough or any(entry.is_late for entry in ranking.unpriced):
+        yield f"an algorithm had {number(limit)} s of the processor: --patience gives it more"
 
 
 def _grouped(ranking: Ranking) -> dict[str, list[str]]:

@@ -10,7 +10,6 @@ import fcntl
 import os
 import pwd
 import signal
-import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 from mpicoll.machine.memory import SHM
 from mpicoll.memory.files import PREFIX
+from mpicoll.text.files import open_by_name
 from mpicoll.text.sizes import rounded_size_text
 
 PATTERNS = ("mpich_shm_*", f"{PREFIX}*")
@@ -82,8 +82,7 @@ def _candidates() -> list[Path]:
 def _unused(path: Path) -> Iterator[os.stat_result | None]:
     """Hold a file that no other process has open or maps; give None where that is not so."""
     try:
-        # Neither a link nor a pipe of somebody else's is followed or waited for.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = open_by_name(path, any_owner=True)
     except OSError:
         yield None
         return
@@ -91,7 +90,7 @@ def _unused(path: Path) -> Iterator[os.stat_result | None]:
     handler = signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
         held = os.fstat(handle)
-        yield held if stat.S_ISREG(held.st_mode) and _is_leased(handle) else None
+        yield held if _is_leased(handle) else None
     finally:
         os.close(handle)
         signal.signal(signal.SIGIO, handler)

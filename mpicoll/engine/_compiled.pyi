@@ -9,8 +9,53 @@ from typing import Any
 
 from typing_extensions import Buffer
 
+# The numbers that Python and C share; the comments in the headers describe them.
 COLUMNS: int
 """How many 64-bit integers make a row of a program's table: `Instruction` in ``program.h``."""
+OPERANDS: int
+COPY: int
+FOLD: int
+DIVIDE: int
+RAISE: int
+AWAIT: int
+FETCH: int
+VERIFY: int
+CALL: int
+POLL: int
+CACHED: int
+STREAMED: int
+ADAPTIVE: int
+INPUT: int
+OUTPUT: int
+WITHDRAWN: int
+LAST_STATED: int
+HAS_ENDED: int
+UNDER_WAY: int
+GROUP_NUMBERS: int
+NO_CALL: int
+PYTHON_CALL: int
+PYTHON_ROUND: int
+LINE_LENGTH: int
+LINE_DIGEST: int
+FLAT: int
+INPUT_ROWS: int
+OUTPUT_ROWS: int
+ROWS: int
+CALLS_BEGUN: int
+CALL_ENDED: int
+RECENT_PLANS: int
+MOST_RECENT: int
+CALL_NUMBERS: int
+TALLY_CALLS: int
+TALLY_TIMED: int
+TALLY_TICKS: int
+TALLY_LEAST: int
+TALLY_MOST: int
+TALLY_ENDED: int
+TALLY_BUCKETS: int
+TALLY_LENGTH: int
+PICKLE: int
+MESSAGE_HEAD: str
 
 class Program:
     """A table of instructions over registers, and the loop that runs it: ``program.c``.
@@ -117,6 +162,21 @@ class Log:
     ) -> Callable[..., Any]:
         """Return a function whose calls are recorded; with `is_issued` their beginnings alone."""
 
+def uninterrupted(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+    """Return what a function returns. Handlers of signals wait for its end, from its first wait on.
+
+    Calls may be nested: the handlers run, and may raise, at the end of the outermost one.
+    """
+
+def begin_uninterrupted(function: Callable[..., Any], /, *arguments: Any) -> Any:
+    """Do the same, but where the function returns True, the call ends by `end_uninterrupted`."""
+
+def end_uninterrupted(function: Callable[..., Any], /, *arguments: Any) -> Any:
+    """Return what a function returns, and end the call that `begin_uninterrupted` has begun."""
+
+def postpone_handlers() -> None:
+    """Have handlers of signals wait from here on for the end of the call that is open, if any."""
+
 def write_objects(
     room: bytearray, stride: int, items: tuple[Any, ...],
     stock: tuple[Any, Any, Any, frozenset[type]], left: list[bytes], /
@@ -218,6 +278,8 @@ class PlanTable:
         agree: ``agree(digest, name)`` compares calls among ranks that share no memory.
         describe: `mpicoll.backend.Arrays.describe`, for other arrays.
         log: of the flight recorder; without one nothing is recorded.
+        is_drop_in: handlers of signals run at the end of its calls, as with a library's own. Where
+            a call returns True, it ends by `end_uninterrupted`.
         in_place, datatype: with these an array may stand in a list or tuple, beside counts and
             objects of the type `datatype`, and `in_place` instead of an input.
 
@@ -233,6 +295,7 @@ class PlanTable:
         calls: Buffer | None = ..., agree: Callable[[int, str | None], bool] | None = ...,
         describe: Callable[[Any], tuple[int, int, int, tuple[int, ...]] | None] | None = ...,
         log: Log | None = ..., in_place: object = ..., datatype: object = ...,
+        is_drop_in: bool = ...,
     ) -> None: ...  # fmt: skip
     def __call__(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /

@@ -9,8 +9,8 @@
 
 #include "module.h"
 
-/* The numbers of a group that Python and C share: `Mailbox.number` in mpicoll/memory/mailbox.py.
-   The last call that was stated; whether the group has ended; the call that is under way. */
+/* The numbers of a group: `Mailbox.number` in mpicoll/memory/mailbox.py. The last call
+   that was stated; whether the group has ended; the call that is under way. */
 enum { LAST_STATED, HAS_ENDED, UNDER_WAY, GROUP_NUMBERS };
 
 /* Values of UNDER_WAY: nothing, a call that Python runs, a round of the mailbox. Any other value is

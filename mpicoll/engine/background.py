@@ -13,6 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from time import sleep
 
+from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.tuning import FIRST_NAP, LAST_NAP, YIELD_SECONDS
 
 _END = 1.0
@@ -85,16 +86,16 @@ class Background(ABC):
                 continue
 
 
-class _Thread(threading.Thread):
+class _Thread:
     """Looks at what it is given, in turn."""
 
     def __init__(self) -> None:
-        super().__init__(name="mpicoll progress", daemon=True)
         self.tasks: list[Background] = []
         self.wake, self.awake, self.ends = threading.Event(), True, False
         atexit.register(self.end)  # before MPI is finalized, inside of which it may be
+        self._thread = HiddenThread(self._run, "mpicoll progress")
 
-    def run(self) -> None:
+    def _run(self) -> None:
         while not self.ends:
             self._look()
             self.awake = False
@@ -117,7 +118,7 @@ class _Thread(threading.Thread):
         """End the thread."""
         self.ends = True
         self.wake.set()
-        self.join(_END)
+        self._thread.join(_END)
 
 
 _threads: list[_Thread] = []
@@ -132,5 +133,4 @@ def _started() -> _Thread:
     with _starts:
         if not _threads:
             _threads.append(_Thread())
-            _threads[0].start()
     return _threads[0]

@@ -26,6 +26,7 @@ from mpicoll.backend import (
     Transport,
     WaitContext,
 )
+from mpicoll.c_extension import _compiled
 from mpicoll.engine import extension
 from mpicoll.engine.row_waits import AwaitedWord, Operand, PolledMessages, RowWaits
 from mpicoll.errors import RankLost
@@ -50,13 +51,16 @@ from mpicoll.notation.elements import ReduceOp, itemsize
 if TYPE_CHECKING:
     from mpicoll.engine._compiled import Program
 
-COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH, VERIFY, CALL, POLL = range(9)
-CACHED, STREAMED, ADAPTIVE = range(3)
-INPUT, OUTPUT = range(2)
-
-
+COPY, FOLD, DIVIDE = _compiled.COPY, _compiled.FOLD, _compiled.DIVIDE
+RAISE, AWAIT, FETCH = _compiled.RAISE, _compiled.AWAIT, _compiled.FETCH
+VERIFY, CALL, POLL = _compiled.VERIFY, _compiled.CALL, _compiled.POLL
+CACHED: int = _compiled.CACHED
+STREAMED: int = _compiled.STREAMED
+ADAPTIVE: int = _compiled.ADAPTIVE
+INPUT, OUTPUT = _compiled.INPUT, _compiled.OUTPUT
 NOWHERE = Operand(INPUT, 0)
-_COLUMNS, _EXTRA = 3 + 3 * len(NOWHERE), 2
+_COLUMNS: int = _compiled.COLUMNS
+_EXTRA = 2
 _MOST_JOINED = 32
 """Folds that one row does at most: fewer than a program of C takes."""
 
@@ -261,7 +265,7 @@ class Table:
 
     def call(self, callback: Callable[..., object], *operands: Operand) -> None:
         """Call a function, with the addresses of operands."""
-        places = *operands, *[NOWHERE] * (3 - len(operands))
+        places = *operands, *[NOWHERE] * (_compiled.OPERANDS - len(operands))
         self._row(CALL, *places, count=len(self.callbacks), extra=len(operands))
         self.callbacks.append(callback)
 

@@ -9,7 +9,7 @@
 
 #include "program.h"
 
-enum { NUMBER, LENGTH, DIGEST };
+enum { LINE_NUMBER, LINE_LENGTH, LINE_DIGEST };
 
 typedef struct {
     int64_t **lines; /* for each rank */
@@ -36,9 +36,9 @@ static inline Comparison digest_publish(const Digests *all, int64_t digest)
 {
     const Comparison comparison = {.number = ++*all->number, .digest = digest};
     int64_t *const line = digest_line(all, all->rank, comparison.number);
-    line[LENGTH] = 0;
-    line[DIGEST] = digest;
-    word_raise(line + NUMBER, comparison.number, NULL);
+    line[LINE_LENGTH] = 0;
+    line[LINE_DIGEST] = digest;
+    word_raise(line + LINE_NUMBER, comparison.number, NULL);
     return comparison;
 }
 
@@ -50,9 +50,9 @@ static inline enum state digest_compare(
         if (comparison->peer == all->rank)
             continue;
         const int64_t *const line = digest_line(all, comparison->peer, comparison->number);
-        if (!word_comes(line + NUMBER, comparison->number, spins, wait_ns, NULL))
+        if (!word_comes(line + LINE_NUMBER, comparison->number, spins, wait_ns, NULL))
             return WAITING;
-        comparison->differs |= line[DIGEST] != comparison->digest;
+        comparison->differs |= line[LINE_DIGEST] != comparison->digest;
     }
     return DONE;
 }

@@ -1,4 +1,4 @@
-"""The extension module, and its objects for calls."""
+"""The extension module's objects for calls."""
 
 from __future__ import annotations
 
@@ -8,24 +8,10 @@ from typing import Any
 
 from mpicoll import tuning
 from mpicoll.backend import Array, SharedMemory, Transport
+from mpicoll.c_extension import _compiled as _compiled
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.mailbox import CAPACITY
 from mpicoll.memory.waiting import set_call
-
-
-def _load() -> Any:
-    try:
-        from mpicoll.engine import _compiled
-    except ImportError as error:
-        raise ImportError(
-            f"mpicoll's C extension cannot be loaded ({error}): install a C compiler and the "
-            "headers of this Python, then run pip install mpicoll, or in a source tree "
-            "python -c 'from setuptools import setup; setup()' build_ext --inplace"
-        ) from error
-    return _compiled
-
-
-_compiled = _load()
 
 
 def executor() -> str:
@@ -42,7 +28,7 @@ def plan_table(
         slow: runs the calls that the table does not know.
         give_up: takes a plan that has failed in the middle of a run.
         log: of the flight recorder; None where nothing is recorded.
-        options: `in_place` and `datatype`, as `_compiled.PlanTable` takes them.
+        options: `in_place`, `datatype` and `is_drop_in`, as `_compiled.PlanTable` takes them.
     """
     arrays, shared = transport.arrays, transport.shared
     layout = arrays.layout() or (None, None)
@@ -50,7 +36,8 @@ def plan_table(
     options |= {"describe": arrays.describe, "log": log}
     if shared is None or mailbox is None:
         return _compiled.PlanTable(
-            *layout, array("q", [0, 0, 0]), slow, give_up, lines=(), calls=_numbers(transport),
+            *layout, array("q", [0] * _compiled.GROUP_NUMBERS), slow, give_up, lines=(),
+            calls=_numbers(transport),
             agree=partial(_agree, transport), **options,
         )  # fmt: skip
     segments = [shared.address(rank, 0) for rank in shared.intra_node]

@@ -1,11 +1,13 @@
 /* mpicoll.engine._compiled: what runs programs over host memory, as a module of Python. */
 
-#include "call_key.h"
+#include "active.h"
 #include "counters.h"
 #include "events.h"
 #include "items.h"
 #include "kernels_module.h"
 #include "module.h"
+#include "plan_table.h"
+#include "postponing.h"
 #include "signals.h"
 #include "tally.h"
 
@@ -32,19 +34,54 @@ static int stop_at_exit(void)
     return done ? 0 : -1;
 }
 
+#define NUMBER(name) {#name, name}
+
+/* What Python and C share: Python reads these numbers, and has no copy of them. */
+static const struct {
+    const char *name;
+    long value;
+} numbers[] = {
+    /* rows of a program */
+    {"COLUMNS", sizeof(Instruction) / sizeof(int64_t)}, NUMBER(OPERANDS),
+    NUMBER(COPY), NUMBER(FOLD), NUMBER(DIVIDE), NUMBER(RAISE), NUMBER(AWAIT), NUMBER(FETCH),
+    NUMBER(VERIFY), NUMBER(CALL), NUMBER(POLL), NUMBER(CACHED), NUMBER(STREAMED), NUMBER(ADAPTIVE),
+    NUMBER(INPUT), NUMBER(OUTPUT), NUMBER(WITHDRAWN),
+    /* a group and its mailbox */
+    NUMBER(LAST_STATED), NUMBER(HAS_ENDED), NUMBER(UNDER_WAY), NUMBER(GROUP_NUMBERS), NUMBER(NO_CALL),
+    NUMBER(PYTHON_CALL), NUMBER(PYTHON_ROUND), NUMBER(LINE_LENGTH), NUMBER(LINE_DIGEST),
+    NUMBER(FLAT), NUMBER(INPUT_ROWS), NUMBER(OUTPUT_ROWS), NUMBER(ROWS),
+    /* calls between nodes */
+    NUMBER(CALLS_BEGUN), NUMBER(CALL_ENDED), NUMBER(RECENT_PLANS), NUMBER(MOST_RECENT),
+    NUMBER(CALL_NUMBERS),
+    /* tallies, and messages of objects */
+    NUMBER(TALLY_CALLS), NUMBER(TALLY_TIMED), NUMBER(TALLY_TICKS), NUMBER(TALLY_LEAST),
+    NUMBER(TALLY_MOST), NUMBER(TALLY_ENDED), NUMBER(TALLY_BUCKETS), NUMBER(TALLY_LENGTH),
+    NUMBER(PICKLE),
+};
+
+static int add_numbers(PyObject *module)
+{
+    for (size_t place = 0; place < sizeof numbers / sizeof *numbers; place++)
+        if (PyModule_AddIntConstant(module, numbers[place].name, numbers[place].value) < 0)
+            return -1;
+    return PyModule_AddStringConstant(module, "MESSAGE_HEAD", MESSAGE_HEAD);
+}
+
 static int execute(PyObject *module)
 {
     count_forks();
-    if (call_key_import() < 0 || objects_import() < 0 || flight_import() < 0 || stop_at_exit() < 0 ||
+    if (call_key_import() < 0 || objects_import() < 0 || flight_import() < 0 || postponing_import() < 0 ||
+        stop_at_exit() < 0 ||
         PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &PlanTableType) < 0 ||
         PyModule_AddType(module, &QueueType) < 0 || PyModule_AddType(module, &RingType) < 0 ||
         PyModule_AddType(module, &LogType) < 0 || PyModule_AddType(module, &CountedType) < 0 ||
-        PyModule_AddIntConstant(module, "COLUMNS", sizeof(Instruction) / sizeof(int64_t)) < 0)
+        add_numbers(module) < 0)
         return -1;
     if (PyModule_AddFunctions(module, tally_methods) < 0 ||
         PyModule_AddFunctions(module, object_methods) < 0 ||
         PyModule_AddFunctions(module, item_methods) < 0 ||
         PyModule_AddFunctions(module, signal_methods) < 0 ||
+        PyModule_AddFunctions(module, postponing_methods) < 0 ||
         PyModule_AddFunctions(module, counter_methods) < 0 ||
         PyModule_AddFunctions(module, finalizing_methods) < 0 ||
         PyModule_AddFunctions(module, event_methods) < 0)

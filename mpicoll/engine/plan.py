@@ -26,7 +26,6 @@ from mpicoll.engine.runs import (
 )
 from mpicoll.flight.rows import Log
 from mpicoll.memory.waiting import advance_others, started_here
-from mpicoll.text.html import facts_table
 
 if TYPE_CHECKING:
     from mpicoll.engine._compiled import Program
@@ -95,6 +94,8 @@ class Plan:
             "algorithm": self.algorithm, "transport": self.transport, "executor": self.executor,
             "note": self.note, "result": out,
         }  # fmt: skip
+        from mpicoll.text.html import facts_table
+
         return facts_table("plan", facts)
 
     def start(self) -> Request:

@@ -23,8 +23,6 @@
 
 /* Linux moves at most 2 GiB less a page in one call. */
 #define MOST ((size_t)1 << 30)
-/* The words of a flag. The last two are those of memory that others read in place. */
-enum { FLAG, ADDRESS, WITHDRAWN };
 
 static uint32_t *low_half(const int64_t *word)
 {

@@ -40,6 +40,9 @@ enum { OPERANDS = 3 };
    lines of the target, of which its cache holds every one since it read the last message there. */
 enum how { CACHED, STREAMED, ADAPTIVE };
 
+/* The words of a flag. The last two are those of memory that others read in place. */
+enum { FLAG, ADDRESS, WITHDRAWN };
+
 /* Of one chain of folds. */
 enum { MOST_OPERANDS = 64 };
 

@@ -1,6 +1,7 @@
 /* The type Program: a table of instructions that Python makes, run without it. */
 
 #include "active.h"
+#include "postponing.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -173,6 +174,7 @@ void program_leave(ProgramObject *self)
 
 PyObject *program_wait_in_python(ProgramObject *self, int error)
 {
+    postpone();
     return PyObject_CallFunction(self->wait, "OLi", self, (long long)self->program.position, error);
 }
 
@@ -227,6 +229,9 @@ static int call_back(ProgramObject *self)
         PyErr_SetString(PyExc_RuntimeError, "a callback of this program cannot go on with it");
         return -1;
     }
+    const PyObject *const callback = PyTuple_GET_ITEM(self->callbacks, row->count);
+    if (PyFunction_Check(callback) || PyMethod_Check(callback))
+        postpone();
     self->calling = 1;
     PyObject *const result =
         row->code == CALL ? call_with_addresses(self, row)
@@ -254,7 +259,7 @@ static int poll(const ActiveCall *call)
             Py_BEGIN_ALLOW_THREADS
             sched_yield();
             Py_END_ALLOW_THREADS
-            if (PyErr_CheckSignals() < 0) {
+            if (check_signals() < 0) {
                 fail(self);
                 return -1;
             }

@@ -33,6 +33,9 @@ typedef struct {
     size_t nbytes;
 } Room;
 
+/* Which arrays of a call are rows, one for each rank. */
+enum { FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS };
+
 enum phase { BEFORE, FIRST_ROWS, AGREEMENT, LAST_ROWS, REFUSED };
 
 typedef struct {

@@ -5,6 +5,7 @@
 
 #include "active.h"
 #include "plan_table.h"
+#include "postponing.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -27,9 +28,6 @@ static void release_owner(void *owner)
 }
 
 /* -- what is given ----------------------------------------------------------------------------- */
-
-/* Which arrays are rows, one for each rank. */
-enum { INPUT_ROWS = 1, OUTPUT_ROWS = 2 };
 
 /* An array or equal arrays, one for each rank, that may lie apart. */
 typedef struct {
@@ -233,6 +231,7 @@ static int wait_for(QueueObject *self, enum state state)
     Queue *const queue = &self->queue;
     PyObject *const program = Py_NewRef((PyObject *)queue_head(queue)->owner);
     const int64_t completed = queue_completed(queue);
+    postpone();
     PyObject *const done =
         queue->phase == AGREEMENT
             ? PyObject_CallFunction(self->table->wait, "LLO", (long long)queue->comparison.peer,

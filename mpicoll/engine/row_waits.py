@@ -70,19 +70,14 @@ class RowWaits:
         Args:
             error: the ``errno`` of a row that has failed; 0 where it waits.
         """
-        sequence, is_open = program.sequence, True
-        while is_open:
-            try:
-                self._complete(program, position, error)
-                return
-            except BaseException as raised:
-                # Code that ran in the wait may have completed this run, and begun another one.
-                is_open = program.sequence == sequence and program.position < program.length
-                if self.policy is not None and self.policy.defer(raised):
-                    continue
-                if is_open:
-                    self.fail(program, position, raised)
-                raise
+        sequence = program.sequence
+        try:
+            self._complete(program, position, error)
+        except BaseException as raised:
+            # Code that ran in the wait may have completed this run, and begun another one.
+            if program.sequence == sequence and program.position < program.length:
+                self.fail(program, position, raised)
+            raise
 
     def _complete(self, program: Program, position: int, error: int) -> None:
         if error:

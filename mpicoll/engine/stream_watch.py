@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from mpicoll.backend import Memory, SharedMemory, Stream, WaitContext
 from mpicoll.errors import RankLost
+from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.living import has_ended
 from mpicoll.machine.waited import Waited
 from mpicoll.memory.slots import SharedResources
@@ -116,7 +117,7 @@ def _has_arrived(word: Awaited) -> bool:
 
 _lock = threading.Lock()
 _watches: weakref.WeakSet[StreamWatch] = weakref.WeakSet()
-_thread: threading.Thread | None = None
+_thread: HiddenThread | None = None
 
 
 def _watch(watch: StreamWatch) -> None:
@@ -127,8 +128,7 @@ def _watch(watch: StreamWatch) -> None:
     with _lock:
         _watches.add(watch)
         if _thread is None:
-            _thread = threading.Thread(target=_look, name="mpicoll stream watch", daemon=True)
-            _thread.start()
+            _thread = HiddenThread(_look, "mpicoll stream watch")
 
 
 def _look() -> None:

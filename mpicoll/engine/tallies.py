@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from mpicoll.engine.extension import _compiled
 
-LENGTH = 256
-_CALLS, _TIMED, _TICKS, _MIN_TICKS, _MAX_TICKS, _, _ENDED, _BUCKETS = range(8)
+LENGTH = _compiled.TALLY_LENGTH
 
 
 class Times(NamedTuple):
@@ -44,11 +43,16 @@ def new() -> array[int]:
 
 def read(tally: Sequence[int] | memoryview, tick: float) -> Times:
     """Return the times of a tally; `tick` is how long one takes."""
-    timed = tally[_TIMED]
+    timed = tally[_compiled.TALLY_TIMED]
     return Times(
-        tally[_CALLS], timed, tally[_TICKS] * tick / max(timed, 1), tally[_MIN_TICKS] * tick,
-        tally[_MAX_TICKS] * tick, tally[_ENDED],
-        [(_begin(bucket) * tick, calls) for bucket, calls in enumerate(tally[_BUCKETS:]) if calls],
+        tally[_compiled.TALLY_CALLS], timed,
+        tally[_compiled.TALLY_TICKS] * tick / max(timed, 1),
+        tally[_compiled.TALLY_LEAST] * tick, tally[_compiled.TALLY_MOST] * tick,
+        tally[_compiled.TALLY_ENDED],
+        [
+            (_begin(bucket) * tick, calls)
+            for bucket, calls in enumerate(tally[_compiled.TALLY_BUCKETS :]) if calls
+        ],
     )  # fmt: skip
 
 

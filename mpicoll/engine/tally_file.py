@@ -22,6 +22,7 @@ from zlib import crc32
 
 from mpicoll.engine import tallies
 from mpicoll.errors import ArgumentError
+from mpicoll.text.files import open_by_name
 
 MARK = b"MPTR"
 _HEADER = struct.Struct("<4sIII")
@@ -105,7 +106,7 @@ def remove(path: Path) -> None:
         ArgumentError: it is a file of another kind.
     """
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_by_name(path)
     except FileNotFoundError:
         return
     with os.fdopen(file, "rb") as stream:

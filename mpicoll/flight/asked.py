@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mpicoll.cli.tables import console
 from mpicoll.errors import CollectiveError
 from mpicoll.flight import stacks
-from mpicoll.flight.job import look
-from mpicoll.flight.summary import show
+from mpicoll.machine.hidden_threads import HiddenThread, forget_current_thread
 
 _WIDTH = 120
 _open: list[tuple[Any, int]] = []
@@ -40,9 +38,7 @@ def watch(writers: Any, ending: memoryview, stacks_path: Path) -> None:
     _open.append((writers, descriptor))
     writers.watch_signals(ending, descriptor)
     if descriptor >= 0:
-        threading.Thread(
-            target=_print, args=(descriptor, stacks_path.parent), name="mpicoll asked", daemon=True
-        ).start()
+        HiddenThread(partial(_print, descriptor, stacks_path.parent), "mpicoll asked")
 
 
 def _event_descriptor() -> int:
@@ -64,6 +60,12 @@ def unwatch() -> None:
 def _print(descriptor: int, directory: Path) -> None:
     while True:
         os.read(descriptor, 8)  # again after a signal, as `os.eventfd_read` is not
+        # A program starts quickly without these.
+        from mpicoll.cli.tables import console
+        from mpicoll.flight.job import look
+        from mpicoll.flight.summary import show
+
         with suppress(CollectiveError, OSError, ValueError):
             diagnosis, _, faults = look(directory)
             show(console(_WIDTH, file=sys.stderr), directory, diagnosis, faults)
+        forget_current_thread()  # the stream, or a logger, may be the program's

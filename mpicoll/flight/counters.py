@@ -90,6 +90,7 @@ class Link(NamedTuple):
 def samples(data: bytes, time: Clock, faults: list[str]) -> list[Sample]:
     """Return the samples that are whole, in order."""
     rows = [SampleRow(*fields) for fields in _whole(data, SAMPLES_AT, SAMPLES, SAMPLE, faults)]
+    rows.sort(key=lambda row: row.at)  # as the threads of a rank take them, in whatever order
     return [
         Sample(
             time(row.at), row.thread, row.running, row.queued, row.preempted, row.faults,

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from mpicoll.flight.layout import Outcome, State
 from mpicoll.flight.reader import Dump, Entry
-from mpicoll.flight.records import Call, Group, ranks_of
+from mpicoll.flight.records import Call, Group, members_of
 from mpicoll.flight.stack_text import Frame, fatal_error, last_stacks, place
 
+NO_FILE = "has left no file"
 _LOST = "RankLost"
 _NANO = 1e9
-_MOST_LISTED = 1 << 20
 
 
 class Rank(NamedTuple):
@@ -90,17 +90,22 @@ def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnos
         now = max(chain((dump.ended for dump in dumps), rows), default=now)
     ranks = {dump.rank: _rank(dump) for dump in dumps}
     groups: dict[str, Group] = {}
-    members: dict[str, dict[int, Dump]] = {}
+    entries: dict[str, dict[int, list[Entry]]] = {}
     for dump in dumps:
         for group in dump.groups:
             groups.setdefault(group.id, group)
-            members.setdefault(group.id, {})[dump.rank] = dump
-    groups = _listed(groups)
-    for group in groups.values():
-        for number in {*ranks_of(group.ranks)} - ranks.keys():
-            ranks[number] = Rank(number, None, "has left no file", False, [], None)
-    alike = (key for key in groups if not groups[key].messages)
-    calls = (_stuck(groups[key], members[key], now, threshold if alive else 0.0) for key in alike)
+            entries.setdefault(group.id, {})[dump.rank] = []
+        for entry in dump.entries:
+            if entry.group is not None and entry.group.id in groups:
+                entries[entry.group.id].setdefault(dump.rank, []).append(entry)
+    members = members_of(groups)
+    for number in {*chain.from_iterable(members.values())} - ranks.keys():
+        ranks[number] = Rank(number, None, NO_FILE, False, [], None)
+    least = threshold if alive else 0.0
+    calls = (
+        _stuck(groups[key], members[key], entries[key], now, least)
+        for key in members if not groups[key].messages
+    )  # fmt: skip
     stuck = sorted(filter(None, calls), key=lambda call: call.since)
     waiting = {number for call in stuck for number in call.came}
     missing = {number for call in stuck for number in call.absent} - waiting
@@ -111,18 +116,7 @@ def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnos
         }  # fmt: skip
         missing |= dead if dead < call.came.keys() else set()
     ranks = dict(sorted(ranks.items()))
-    return Diagnosis(ranks, stuck, sorted(missing), alive, now, threshold if alive else 0.0)
-
-
-def _listed(groups: dict[str, Group]) -> dict[str, Group]:
-    """Return the groups, but the first ones where they list more ranks than any job's do."""
-    remaining, listed = _MOST_LISTED, {}
-    for name, group in groups.items():
-        remaining -= len(ranks_of(group.ranks))
-        if remaining < 0:
-            break
-        listed[name] = group
-    return listed
+    return Diagnosis(ranks, stuck, sorted(missing), alive, now, least)
 
 
 def _rank(dump: Dump) -> Rank:
@@ -184,12 +178,15 @@ def last_waiting(entries: Iterable[Entry]) -> Entry | None:
     )
 
 
-def _stuck(group: Group, members: dict[int, Dump], now: int, threshold: float) -> Stuck | None:
-    """Return the first call of a group that does not go on; None where there is none."""
-    calls = {
-        number: [entry for entry in dump.entries if entry.group and entry.group.id == group.id]
-        for number, dump in members.items()
-    }
+def _stuck(
+    group: Group, members: list[int], calls: dict[int, list[Entry]], now: int, threshold: float
+) -> Stuck | None:
+    """Return the first call of a group that does not go on; None where there is none.
+
+    Args:
+        calls: of the group, by rank, of the ranks that have left a file.
+    """
+    calls = {number: calls[number] for number in members if number in calls}
     waiting = [entry for entry in map(last_waiting, calls.values()) if entry]
     waiting = waiting or _issued(calls.values())
     if not waiting:
@@ -198,7 +195,7 @@ def _stuck(group: Group, members: dict[int, Dump], now: int, threshold: float) -
     if now - first.start < threshold * _NANO:
         return None
     came, passed, absent = {}, [], []
-    for number in ranks_of(group.ranks):
+    for number in members:
         entries = calls.get(number, [])
         at = next((entry for entry in entries if entry.sequence == first.sequence), None)
         if at is not None and at.outcome is not Outcome.COMPLETED:

@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
+import re
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
-from secrets import token_hex
 
 from mpicoll.flight.layout import STACKS, STATE, STATE_AT, SUFFIX, State
+from mpicoll.text.files import open_by_name
 
 DIRECTORY = "MPICOLL_FLIGHT_DIR"
 SWITCH = "MPICOLL_FLIGHT"
 """``0`` in this variable turns the recorder off."""
 MAX_JOBS = 32
 """Directories of ended jobs that are kept for a user."""
+NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")
+"""The name of a rank's file: its rank, its job, and the number of its process."""
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
 
 
@@ -52,7 +55,7 @@ def new_name() -> str:
     )
     plain = "".join(character for character in job if character.isalnum() or character in "-_")[:40]
     when = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return f"{plain or 'job'}-{when}-{token_hex(4)}"
+    return f"{plain or 'job'}-{when}-{os.urandom(4).hex()}"
 
 
 def opened(name: str) -> Path:
@@ -91,6 +94,8 @@ def _make_room(base: Path) -> None:
                     ages.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
     for _, path in sorted(ages)[: max(0, len(ages) - MAX_JOBS)]:
         if not any(is_held(file) for file in files(Path(path))):
+            import shutil  # a program starts quickly without
+
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -103,7 +108,7 @@ def files(path: Path) -> Iterator[Path]:
 def is_held(path: Path) -> bool:
     """Whether the process that writes a file lives: it holds a lock as long."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = open_by_name(path)
     except OSError:
         return False
     try:
@@ -117,7 +122,8 @@ def is_held(path: Path) -> bool:
 
 def of_job(path: Path, job: str) -> list[Path]:
     """Return the files of one job in a directory."""
-    return [file for file in files(path) if file.name.split(".")[1:2] == [job]]
+    names = ((file, NAME.fullmatch(file.name)) for file in files(path))
+    return [file for file, match in names if match and match[2] == job]
 
 
 def remove_ended(path: Path, job: str) -> None:
@@ -137,10 +143,10 @@ def remove_ended(path: Path, job: str) -> None:
 
 def _has_ended_well(path: Path) -> bool:
     try:
-        with open(path, "rb") as file:
+        with FileIO(open_by_name(path)) as file:
             data = file.read(STATE_AT + STATE.size)
     except OSError:
-        return True  # another rank removes it
+        return True  # another rank removes it, or it is none of a rank of this user
     if len(data) < STATE_AT + STATE.size:
         return False
     return bool(STATE.unpack_from(data, STATE_AT)[0] == State.ENDED)

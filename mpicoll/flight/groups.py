@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from secrets import token_hex
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -91,7 +90,7 @@ def join(
     process = os.uname().nodename, os.getpid()
     member = _Member(
         is_on(), recorder is not None, recorder.job if recorder else new_name(),
-        recorder.place[0] if recorder else place[0], token_hex(8), process,
+        recorder.place[0] if recorder else place[0], os.urandom(8).hex(), process,
     )  # fmt: skip
     everyone: Sequence[_Member] = exchange(member, _Member)
     if not member.on:

@@ -7,15 +7,17 @@ import shutil
 import stat
 import subprocess
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from time import monotonic, sleep, time_ns
 
 from mpicoll.errors import ArgumentError
 from mpicoll.flight.diagnosis import Diagnosis, diagnose
 from mpicoll.flight.layout import STACKS, State
-from mpicoll.flight.reader import Dump
+from mpicoll.flight.reader import MOST_STACKS, Dump
 from mpicoll.flight.stacks import ask
 from mpicoll.flight.torch_dumps import read_all
+from mpicoll.text.files import open_by_name
 
 _SECONDS = 2.0
 """How long to wait for stacks that were asked for: on a busy machine a rank may get no core."""
@@ -85,9 +87,9 @@ def new_stacks(dump: Dump) -> str:
     if size is None:
         return ""
     _ask([dump])
-    with suppress(OSError), open(path, "rb") as file:
+    with suppress(OSError), FileIO(open_by_name(path)) as file:
         file.seek(size)
-        return file.read().decode(errors="replace")
+        return (file.read(MOST_STACKS) or b"").decode(errors="replace")
     return ""
 
 

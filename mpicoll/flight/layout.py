@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAGIC, VERSION = b"mpicollF", 3
 SUFFIX, STACKS = ".flight", ".stacks"

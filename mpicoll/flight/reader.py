@@ -6,10 +6,8 @@ written meanwhile.
 
 from __future__ import annotations
 
-import os
-import re
-import stat
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zlib import crc32
@@ -19,7 +17,7 @@ from mpicoll.flight import counters, records
 from mpicoll.flight.counters import Clock
 from mpicoll.flight.counters import Link as Link
 from mpicoll.flight.counters import Sample as Sample
-from mpicoll.flight.directory import files, is_held
+from mpicoll.flight.directory import NAME, files, is_held
 from mpicoll.flight.layout import (
     CLOCK,
     CLOCK_AT,
@@ -47,12 +45,12 @@ from mpicoll.flight.layout import (
     head,
 )
 from mpicoll.flight.records import Call, Group, Location, Process, Record, Text
+from mpicoll.text.files import open_by_name
 
 MOST_FILES = 1 << 14
-_MOST_STACKS = 1 << 20
+MOST_STACKS = 1 << 20
 _MOST_SIGNALS = 65
 _LEAST_RATE = 1e-3
-_NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")
 R = TypeVar("R", bound=Record)
 
 
@@ -149,7 +147,17 @@ def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
             faults.append(str(error))
     if not dumps:
         raise ArgumentError("; ".join(faults))
-    return sorted(dumps, key=lambda dump: (dump.rank, dump.path.name)), faults
+    return _one_for_each_rank(dumps, faults), faults
+
+
+def _one_for_each_rank(dumps: list[Dump], faults: list[str]) -> list[Dump]:
+    """Return one file for each rank: of a process that runs, or else of the one that began last."""
+    by_rank: dict[int, Dump] = {}
+    for dump in sorted(dumps, key=lambda dump: (dump.is_alive, dump.process.realtime)):
+        if earlier := by_rank.get(dump.rank):
+            faults.append(f"{earlier.path.name}: another file of rank {dump.rank}, and left out")
+        by_rank[dump.rank] = dump
+    return [by_rank[rank] for rank in sorted(by_rank)]
 
 
 def newest_files(directory: Path) -> tuple[list[Path], list[str]]:
@@ -163,7 +171,7 @@ def newest_files(directory: Path) -> tuple[list[Path], list[str]]:
     jobs: dict[str, list[Path]] = {}
     faults = []
     for path in files(directory):
-        if match := _NAME.fullmatch(path.name):
+        if match := NAME.fullmatch(path.name):
             jobs.setdefault(match[2], []).append(path)
         else:
             faults.append(f"{path.name}: no name of a flight file")
@@ -199,7 +207,7 @@ def read(path: Path, shifts: dict[str, int] | None = None) -> Dump:
     table = dict(_table(data, faults))
     process = next((record for record in table.values() if isinstance(record, Process)), None)
     if process is None:
-        name = _NAME.fullmatch(path.name)
+        name = NAME.fullmatch(path.name)
         if name is None or not table:
             raise DamagedFile(f"{path}: nothing in it says which rank wrote it")
         faults.append("the record of the process is lost: its rank is that of the file's name")
@@ -222,15 +230,12 @@ def read(path: Path, shifts: dict[str, int] | None = None) -> Dump:
 
 
 def _bytes(path: Path, limit: int) -> bytes:
-    """Return the first bytes of a file; neither a link nor a pipe is followed or waited for."""
+    """Return the first bytes of a file."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with FileIO(open_by_name(path)) as file:
+            return file.read(limit) or b""
     except OSError as error:
         raise DamagedFile(f"{path}: {error.strerror}") from None
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise DamagedFile(f"{path}: no regular file")
-        return file.read(limit)
 
 
 def _check_head(path: Path, data: bytes, faults: list[str]) -> None:
@@ -346,7 +351,7 @@ def _ending(data: bytes) -> Ending:
 def _stacks(path: Path) -> str:
     """Return the last stacks that a rank has written."""
     try:
-        data = _bytes(path.with_suffix(STACKS), _MOST_STACKS)
+        data = _bytes(path.with_suffix(STACKS), MOST_STACKS)
     except DamagedFile:
         return ""
     return data.decode(errors="replace")

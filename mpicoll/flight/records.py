@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -10,6 +10,10 @@ import msgspec
 from mpicoll.flight.layout import Kind
 
 MOST_ADDRESSES = 64
+MOST_RANKS = 1 << 16
+"""Of a group."""
+_MOST_LISTED = 1 << 20
+"""Ranks of all groups together."""
 _Text = Annotated[str, msgspec.Meta(max_length=8192)]
 _Address = Annotated[str, msgspec.Meta(max_length=64)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
@@ -110,11 +114,11 @@ def decode(kind: int, data: bytes) -> Record | None:
         return None
 
 
-def ranks_of(text: str, limit: int = 1 << 16) -> list[int]:
-    """Return the ranks that `ranges` wrote; at most so many, and none where it is another text.
+def ranks_of(text: str, limit: int = MOST_RANKS) -> list[int]:
+    """Return the ranks that `ranges` wrote; none where they are more, or it is another text.
 
-    >>> ranks_of("0-2,5,4"), ranks_of("1-x")
-    ([0, 1, 2, 5, 4], [])
+    >>> ranks_of("0-2,5,4"), ranks_of("1-x"), ranks_of("0,0")
+    ([0, 1, 2, 5, 4], [], [])
     """
     ranks: list[int] = []
     for part in text.split(","):
@@ -126,4 +130,19 @@ def ranks_of(text: str, limit: int = 1 << 16) -> list[int]:
         ranks += range(int(first), min(int(last or first), int(first) + limit) + 1)
         if len(ranks) > limit:
             return []
-    return ranks
+    return ranks if len({*ranks}) == len(ranks) else []
+
+
+def members_of(groups: Mapping[str, Group]) -> dict[str, list[int]]:
+    """Return the ranks of each group, by its identity.
+
+    The first groups are left out that list more ranks together than those of any job do.
+    """
+    remaining, members = _MOST_LISTED, {}
+    for name, group in groups.items():
+        ranks = ranks_of(group.ranks)
+        remaining -= len(ranks)
+        if remaining < 0:
+            break
+        members[name] = ranks
+    return members

@@ -33,7 +33,7 @@ def show(
     out.print(_table(diagnosis))
     if len(diagnosis.ranks) > _MOST_RANKS:
         out.print(
-            Text(f"and {len(diagnosis.ranks) - _MOST_RANKS} more ranks: the page has them all")
+            Text(f"and {len(diagnosis.ranks) - _MOST_RANKS} more ranks: the page has their files")
         )
     for rank in diagnosis.ranks.values() if stacks else ():
         for name, frames in words.threads(rank):
@@ -65,9 +65,8 @@ def _table(diagnosis: Diagnosis) -> Table:
 def _shown(diagnosis: Diagnosis) -> list[Rank]:
     """Return the ranks that others wait for, then the others, but not too many."""
     first = [diagnosis.ranks[number] for number in diagnosis.waits_for]
-    others_of = [
-        rank for rank in diagnosis.ranks.values() if rank.number not in diagnosis.waits_for
-    ]
+    blamed = {*diagnosis.waits_for}
+    others_of = [rank for rank in diagnosis.ranks.values() if rank.number not in blamed]
     shown = [*first, *others_of][:_MOST_RANKS]
     return sorted(shown, key=lambda rank: rank.number)
 

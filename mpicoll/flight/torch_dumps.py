@@ -39,7 +39,7 @@ _DTYPES = {
     "Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8",
     "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
 }  # fmt: skip
-_MOST_FRAMES = 256
+_MOST_FRAMES, _MOST_BYTES = 256, 1 << 28
 _Text = Annotated[str, msgspec.Meta(max_length=8192)]
 _Time = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] | None
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
@@ -106,7 +106,7 @@ def _contents(directory: Path) -> tuple[dict[int, tuple[Path, _File]], list[str]
 
 
 def _content(path: Path) -> _File:
-    data = content_of(path)
+    data = content_of(path, _MOST_BYTES, is_of_user=False)
     if data.lstrip()[:1] == b"{":
         return msgspec.json.decode(data, type=_File)
     return msgspec.convert(plain_value(data), _File)

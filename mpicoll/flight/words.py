@@ -12,6 +12,8 @@ from mpicoll.flight.stack_text import Frame
 from mpicoll.text.numbers import ranges
 
 _NANO = 1e9
+_MOST_SENTENCES = 32
+"""Of one kind, one for each rank."""
 ENDED_WELL = "All ranks have ended well, as far as their files say."
 NO_CALL_WAITS = "No call waits."
 
@@ -24,16 +26,23 @@ def sentences(diagnosis: Diagnosis) -> Iterator[str]:
     yield from _causes(diagnosis)
     for call in diagnosis.stuck:
         yield from _call(diagnosis, call)
-    yield from _messages(diagnosis)
+    yield from _few(list(_messages(diagnosis)))
+
+
+def _few(sentences: list[str]) -> list[str]:
+    """Return the first sentences, one for each rank, and how many ranks they leave out."""
+    more = len(sentences) - _MOST_SENTENCES
+    if more <= 1:
+        return sentences
+    return [*sentences[:_MOST_SENTENCES], f"The page of -o has the {more} other ranks."]
 
 
 def _nothing(diagnosis: Diagnosis) -> Iterator[str]:
     bad = [
         rank for rank in diagnosis.ranks.values() if "error" in rank.standing or _is_killed(rank)
     ]
-    for rank in bad:
-        yield f"Rank {rank.number} {rank.standing}."
-    waiting = list(_messages(diagnosis))
+    yield from _few([f"Rank {rank.number} {rank.standing}." for rank in bad])
+    waiting = _few(list(_messages(diagnosis)))
     yield from waiting
     if waiting:
         return
@@ -100,14 +109,18 @@ def _call(diagnosis: Diagnosis, stuck: Stuck) -> Iterator[str]:
     if stuck.passed:
         have = "has" if len(stuck.passed) == 1 else "have"
         yield f"{named(stuck.passed)} {have} completed it."
-    for number in stuck.absent:
-        yield f"Rank {number} has not come: it {instead(diagnosis, diagnosis.ranks[number])}."
-    for number, entry in stuck.came.items():
-        rank = diagnosis.ranks[number]
-        if entry.error:
-            yield f"Rank {number} has left it: {entry.error}."
-        if _is_killed(rank):
-            yield f"Rank {number} {rank.standing}."
+    absent = [diagnosis.ranks[number] for number in stuck.absent]
+    nothing = [rank.number for rank in absent if rank.dump is None]
+    if len(nothing) > 1:
+        yield f"{named(nothing)} have not come: they have left no file in this directory."
+        absent = [rank for rank in absent if rank.dump is not None]
+    yield from _few(
+        [f"Rank {rank.number} has not come: it {instead(diagnosis, rank)}." for rank in absent]
+    )
+    errors = [(number, entry.error) for number, entry in stuck.came.items() if entry.error]
+    yield from _few([f"Rank {number} has left it: {error}." for number, error in errors])
+    killed = [rank for rank in map(diagnosis.ranks.__getitem__, stuck.came) if _is_killed(rank)]
+    yield from _few([f"Rank {rank.number} {rank.standing}." for rank in killed])
 
 
 def _since(diagnosis: Diagnosis, stuck: Stuck) -> str:

@@ -33,10 +33,12 @@ from mpicoll.lowering.messages import SCRATCH, Buffer
 from mpicoll.memory.allocator import LINE, FirstFit
 from mpicoll.memory.segments import FIRST
 from mpicoll.notation.elements import itemsize
+from mpicoll.text.numbers import whole
 from mpicoll.tuning import GPU_TILE, ZERO_COPY
 
 SWITCH, ORDER, TILE = "MPICOLL_IPC", "MPICOLL_STREAM_ORDER", "MPICOLL_IPC_TILE"
 _OFF = ("0", "off", "no", "false")
+_MOST_TILE = 1 << 40
 _PATTERN = 0x5A
 _TEST_VALUE = 0x5A5A
 
@@ -322,9 +324,10 @@ def asked_tile() -> int | None:
         Unavailable: it asks for something else.
     """
     text = os.environ.get(TILE)
-    if text is not None and not text.isdecimal():
-        raise Unavailable(f"{TILE}={brief(text)} is no number of bytes")
-    return None if text is None else int(text)
+    tile = None if text is None else whole(text, _MOST_TILE)
+    if text is not None and tile is None:
+        raise Unavailable(f"{TILE}={brief(text)} is no number of bytes up to {_MOST_TILE}")
+    return tile
 
 
 def _mark(rank: int) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from threading import Thread
 from typing import Any, TypeVar
 
+from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.waited import Waited
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ def background(call: Callable[[], T], name: str) -> Future[T]:
         except BaseException as error:
             future.set_exception(error)
 
-    Thread(target=run, daemon=True, name=name).start()
+    HiddenThread(run, name)
     return future
 
 

@@ -32,9 +32,15 @@ def load() -> None:
     file = path()
     if file in ("", os.devnull) or (not os.path.exists(file) and VARIABLE not in os.environ):
         return
+    from mpicoll.errors import BadFile
     from mpicoll.machine.variables import configured_values
+    from mpicoll.text.printable import printable
 
-    for name, value in configured_values(file).items():
+    try:
+        values = configured_values(file)
+    except BadFile as error:  # which Python prints, in a program
+        raise BadFile(printable(str(error))) from None
+    for name, value in values.items():
         if name not in os.environ:
             os.environ[name] = _values[name] = value
 

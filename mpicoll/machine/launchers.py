@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 import sys
 import time
@@ -14,6 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from mpicoll.text.files import content_of
 from mpicoll.text.numbers import whole
 
 
@@ -117,7 +117,7 @@ def planned_ranks(variables: Mapping[str, str] = os.environ) -> list[int]:
     [4, 4, 1]
     """
     if (path := variables.get("HYDRA_HOST_FILE")) and Path(path).is_file():
-        lines = Path(path).read_text().split()
+        lines = content_of(Path(path)).decode(errors="replace").split()
         return [whole(line.partition(":")[2], 1 << 20) or 1 for line in lines]
     tasks = variables.get("SLURM_TASKS_PER_NODE", "")
     groups = re.findall(r"(\d{1,7})(?:\(x(\d{1,7})\))?(?:,|$)", tasks)
@@ -309,7 +309,9 @@ def mismatch(vendor: str, variables: Mapping[str, str] = os.environ) -> str | No
 
 def mpirun(python: str = sys.executable) -> str | None:
     """Return the mpirun beside an interpreter, else the one on PATH; None where there is none."""
-    return _mpirun_beside(python) or shutil.which("mpirun")
+    from shutil import which  # a program starts quickly without
+
+    return _mpirun_beside(python) or which("mpirun")
 
 
 def _mpirun_beside(python: str) -> str | None:

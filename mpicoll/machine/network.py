@@ -6,8 +6,6 @@ import os
 import socket
 from pathlib import Path
 
-import psutil
-
 from mpicoll.errors import LaunchError
 
 LOOPBACK = "127.0.0.1"
@@ -24,6 +22,8 @@ def host_identity() -> str:
 
 def interfaces() -> dict[str, str | None]:
     """Return the IPv4 address of every interface, None for one that has none."""
+    import psutil  # a program starts quickly without
+
     return {
         name: next((entry.address for entry in addresses if entry.family == socket.AF_INET), None)
         for name, addresses in psutil.net_if_addrs().items()

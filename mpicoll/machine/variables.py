@@ -28,6 +28,8 @@ _LIBRARY_VARIABLES = re.compile(
     "|SLURM_(NNODES|NTASKS|NPROCS|CPUS|CPU_BIND|MEM_BIND|GPUS|GPU_BIND|TASKS_PER_NODE|DISTRIBUTION"
     "|HINT|MPI_TYPE|JOB_ID$|JOB_NUM_NODES|JOB_PARTITION|STEP_NUM_)"
 )
+_MOST_BYTES = 1 << 20
+"""Of a configuration file."""
 VARIABLES = frozenset({
     "MPICOLL_ALGORITHM", "MPICOLL_COMM_AFTER", "MPICOLL_CORES", "MPICOLL_DEADLINE",
     "MPICOLL_FENCES", "MPICOLL_FLIGHT", "MPICOLL_FLIGHT_DIR", "MPICOLL_GPU_AWARE", "MPICOLL_IPC",
@@ -83,7 +85,7 @@ def configured_values(file: str) -> dict[str, str]:
     from difflib import get_close_matches
 
     try:
-        values = tomllib.loads(content_of(Path(file)).decode("utf-8-sig"))
+        values = tomllib.loads(content_of(Path(file), _MOST_BYTES).decode("utf-8-sig"))
     except ArgumentError as error:
         raise BadFile(str(error)) from None
     except (ValueError, RecursionError) as error:

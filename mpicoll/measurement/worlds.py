@@ -11,6 +11,7 @@ from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 from mpicoll.machine.launchers import singletons
+from mpicoll.selection.forced import check_variables
 from mpicoll.text.names import split_names, with_all
 
 Worlds = Mapping[str, Callable[[str | None], Collectives]]
@@ -73,8 +74,10 @@ def form_worlds(
     """Return the group of each backend that every rank has, and remarks on those left out.
 
     Raises:
-        ArgumentError: there is none, or the launcher is not that of the MPI library.
+        ArgumentError: there is none, a variable is wrong, or the launcher is not that of the MPI
+            library.
     """
+    check_variables()
     worlds: dict[str, Collectives] = {}
     remarks: list[str] = []
     for name in names:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from mpicoll.errors import Unavailable, first_error
 from mpicoll.machine.memory import SHM, available_memory, enlarging
+from mpicoll.text.files import open_by_name
 from mpicoll.text.sizes import rounded_size_text
 
 PREFIX = "mpicoll-"
@@ -143,7 +144,8 @@ class Files:
 
     def _opened(self, file: _File, nbytes: int, *, named: bool) -> Segment:
         path, size = file.path(named=named), nbytes * len(self.node)
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW * named)
+        # A file without a name is opened by a link of the kernel's.
+        handle = open_by_name(path, os.O_RDWR, is_of_user=not named)
         try:
             status = os.fstat(handle)
             if (status.st_uid, status.st_size) != (os.geteuid(), size) or (

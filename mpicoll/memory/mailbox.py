@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from mpicoll.backend import SharedMemory, WaitContext
+from mpicoll.c_extension import _compiled
 from mpicoll.errors import FREED, CollectiveError, Disagreement, RankLost
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.notes import GROUP, described
@@ -23,11 +24,13 @@ CAPACITY = 16 * 1024
 """Bytes that a rank can give in one round."""
 DEPTH = 2
 """Buffers of each rank: it writes one while the others still read the other."""
-_LENGTH, _DIGEST = 1, 2
-LAST_STATED, HAS_ENDED, UNDER_WAY = range(3)
+_LENGTH, _DIGEST = _compiled.LINE_LENGTH, _compiled.LINE_DIGEST
+LAST_STATED: int = _compiled.LAST_STATED
+HAS_ENDED, UNDER_WAY = _compiled.HAS_ENDED, _compiled.UNDER_WAY
 """The numbers of a group that the compiled executor shares: the last round, whether the group has
 ended, and the call that is under way: nothing, one that Python runs, a round here, or another."""
-NO_CALL, PYTHON_CALL, PYTHON_ROUND = range(3)
+NO_CALL, PYTHON_CALL = _compiled.NO_CALL, _compiled.PYTHON_CALL
+PYTHON_ROUND = _compiled.PYTHON_ROUND
 _SIZE, _NAME = 8, 32
 _HEAD = _SIZE + _NAME
 """Bytes of an item's length, and of the name of its type."""
@@ -48,7 +51,8 @@ class Mailbox:
         assert area is not None, "it is the first"
         self.start: int = area.start
         # The compiled executor counts on in the same place, and leaves a group that has ended.
-        self.number = array("q", [0, 0, NO_CALL])
+        self.number = array("q", [0] * _compiled.GROUP_NUMBERS)
+        self.number[UNDER_WAY] = NO_CALL
         self.complete: Callable[[], object] = _refuse
         self.ended = ""
         mine = memory.view(memory.rank, 0, self.start, area.length)

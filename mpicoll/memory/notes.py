@@ -21,6 +21,8 @@ GROUP = -1
 _COUNT, _AWAITED_RANK, _EXITED, _SLEEPERS = 0, 1, 2, 3
 _OPERATION, _LENGTH, _ROOT, _TEXT = 0, 1, 2, 3
 LEFT = "which has left it: "
+ENDED = "which has ended"
+SILENT = "whose process does not answer: it is stopped, or its node is gone"
 _QUOTED = f"{LEFT}{RankLost.__name__}: "
 """Before the text of another rank's error, which may quote that of a third one."""
 _NOBODY = 0

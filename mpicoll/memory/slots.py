@@ -29,6 +29,7 @@ from mpicoll.backend import (
     Store,
     Thunk,
 )
+from mpicoll.c_extension import _compiled
 from mpicoll.errors import ScheduleError, Unavailable
 from mpicoll.lowering.instructions import Post, Publication, SharedProgram
 from mpicoll.lowering.messages import Buffer, view
@@ -38,7 +39,7 @@ from mpicoll.tuning import FEW_SLOTS, RING_BYTES, RING_MESSAGE
 
 _SMALL_DATA = 16
 _SMALL = LINE - _SMALL_DATA
-_WITHDRAWN = 2
+_WITHDRAWN: int = _compiled.WITHDRAWN
 """Which word of a flag's line says so, behind the flag and the address of a private array."""
 UNBOUND = 0
 """Instead of the address of a private array, which a run states beside the flag of the array."""

@@ -42,8 +42,6 @@ class SpinYieldSleep:
             knows more of the other ranks may take its place.
         tell: takes the rank that this one has waited for long, None once it no longer does.
         check: takes such ranks now and then, and raises where the wait is to end.
-        defer: takes an error of other code in a wait; whether the wait goes on, as that error is
-            raised after the call.
     """
 
     def __init__(
@@ -61,7 +59,6 @@ class SpinYieldSleep:
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
         self.tell: Callable[[int | None], None] = _to_nobody
         self.check: Callable[[Sequence[int]], None] = _to_nobody
-        self.defer: Callable[[BaseException], bool] = _never
 
     def wait(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
         for _ in range(self.spins + 1):
@@ -125,10 +122,6 @@ class SpinYieldSleep:
 
 
 def _to_nobody(_rank: object) -> None: ...
-
-
-def _never(_error: BaseException) -> bool:
-    return False
 
 
 class StartedRun(Protocol):

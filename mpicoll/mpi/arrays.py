@@ -10,16 +10,17 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mpicoll.backend import Array, Stopwatch, Stream, Thunk
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
-from mpicoll.gpu.current import uses_gpu
-from mpicoll.lowering.fusing import Steps, formula
 from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp
+
+if TYPE_CHECKING:
+    from mpicoll.lowering.fusing import Steps
 
 _NOT_FUSED = ("bool", "bfloat16")
 """Their C types do not fold as the library's own calls do."""
@@ -159,6 +160,8 @@ class MpiArrays(NumpyArrays):
             raise Unavailable(f"no CuPy ({error}): pip install 'mpicoll[cuda13]'") from None
         except Exception as error:  # CuPy's own error class cannot be named without CuPy
             raise Unavailable(f"CuPy finds no GPU: {error}") from None
+        from mpicoll.gpu.current import uses_gpu
+
         if not uses_gpu():
             cupy.cuda.Device(turn % count).use()
         return cupy.empty(0, "uint8")
@@ -180,6 +183,8 @@ class MpiArrays(NumpyArrays):
 @cache
 def _kernel(op: str, count: int, steps: Steps) -> Any:
     """Return a kernel for any dtype, compiled when it first runs; None for another operator."""
+    from mpicoll.lowering.fusing import formula
+
     code = formula(op, count, steps)
     if code is None:
         return None

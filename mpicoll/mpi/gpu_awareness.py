@@ -10,8 +10,6 @@ from typing import Any, Self
 
 from mpi4py import MPI
 
-from mpicoll.mpi.gpu_trial import obstacle
-
 OVERRIDE = "MPICOLL_GPU_AWARE"
 _OPEN_MPI = "MPIX_Query_cuda_support"
 _MPIX_GPU_SUPPORT_CUDA = 0  # mpi.h of MPICH
@@ -58,6 +56,8 @@ class GpuAwareness:
 
     def try_on(self, gpu: int) -> Self:
         """Return the finding of a child process that hands memory of this GPU to MPI."""
+        from mpicoll.mpi.gpu_trial import obstacle  # a program starts quickly without
+
         why = obstacle(gpu)
         if why:
             return type(self)(False, f"{self.reason}, but a child process that tried: {why}")

@@ -6,31 +6,22 @@ Its counterpart is `torchcoll.messages`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
 
 from mpicoll.backend import Array, Message, Messages, Poll, Stage, Thunk
-from mpicoll.gpu.staging import (
-    Copies,
-    Downloads,
-    Mirror,
-    Mirrors,
-    Pieces,
-    Step,
-    in_blocks,
-    pieces_by_peer,
-    receiving,
-    sending,
-)
-from mpicoll.mpi.arrays import MpiArrays
-from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.requests import Resources, Waits
-from mpicoll.mpi.staging import StagedMessages
-from mpicoll.peers.known import Peers
 from mpicoll.tuning import STAGED_PIECE
+
+if TYPE_CHECKING:
+    from mpicoll.gpu.staging import Copies, Mirror, Mirrors, Pieces, Step
+    from mpicoll.mpi.arrays import MpiArrays
+    from mpicoll.mpi.gpu_awareness import GpuAwareness
+    from mpicoll.mpi.staging import StagedMessages
+    from mpicoll.peers.known import Peers
 
 _MAX_SINGLE_STARTS = 3
 """More requests than these are started by one call, and waited for by one."""
@@ -43,8 +34,20 @@ class MpiMessages:
     arrays: MpiArrays
     peers: Peers
     gpu: GpuAwareness
-    copies: Copies
-    mirrors: Mirrors
+
+    @cached_property
+    def copies(self) -> Copies:
+        """How arrays are copied between GPU and host."""
+        from mpicoll.mpi.staging import CupyCopies
+
+        return CupyCopies()
+
+    @cached_property
+    def mirrors(self) -> Mirrors:
+        """The page-locked memory of the plans."""
+        from mpicoll.gpu.staging import Mirrors
+
+        return Mirrors()
 
     def messages(
         self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage
@@ -73,9 +76,7 @@ class MpiMessages:
             starts.append(waits.begin(partial(MPI.Prequest.Startall, requests)))
             ends.append(waits.poll(partial(MPI.Request.Testall, requests)))
         by_host = [
-            pieces_by_peer(
-                [message for message in some if self._needs_staging(message.data)], STAGED_PIECE
-            )
+            [message for message in some if self._needs_staging(message.data)]
             for some in (receives, sends)
         ]
         if any(by_host):
@@ -100,12 +101,15 @@ class MpiMessages:
         )  # fmt: skip
 
     def _stage(
-        self, by_host: Sequence[dict[int, list[Array]]], tag: int, resources: Resources,
+        self, by_host: Sequence[Sequence[Message]], tag: int, resources: Resources,
         waits: Waits, starts: list[Thunk], ends: list[Poll | Thunk],
     ) -> None:  # fmt: skip
         """Bind the messages that travel through the host."""
+        from mpicoll.gpu.staging import in_blocks, pieces_by_peer
+
         mirror = self.mirrors.for_round(tag, self.copies)
-        receives, sends = in_blocks(mirror, *by_host)
+        pieces_of_sides = [pieces_by_peer(messages, STAGED_PIECE) for messages in by_host]
+        receives, sends = in_blocks(mirror, *pieces_of_sides)
         starts.insert(0, mirror.wait)
         if any(pieces.is_long for pieces in (*receives, *sends)):
             staged = self._in_turn(receives, sends, mirror, tag, resources, waits)
@@ -120,6 +124,8 @@ class MpiMessages:
         resources: Resources, waits: Waits, starts: list[Thunk], ends: list[Poll | Thunk],
     ) -> None:  # fmt: skip
         """Bind pieces that all have a block to requests."""
+        from mpicoll.gpu.staging import Downloads
+
         comm = self.plans_comm
         for pieces in receives:
             for gpu, host in zip(pieces.gpu, pieces.host, strict=True):
@@ -141,6 +147,9 @@ class MpiMessages:
         resources: Resources, waits: Waits,
     ) -> StagedMessages:  # fmt: skip
         """Bind pieces that share blocks to persistent requests, one for each block and length."""
+        from mpicoll.gpu.staging import receiving, sending
+        from mpicoll.mpi.staging import StagedMessages
+
         comm, lanes = self.plans_comm, []
 
         def copy(target: Array, source: Array) -> Step:

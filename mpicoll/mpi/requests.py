@@ -11,19 +11,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi4py import MPI
 
 from mpicoll.backend import Poll, Stage, Thunk
 from mpicoll.engine.background import Background
 from mpicoll.errors import RankLost
-from mpicoll.peers.contact import Answer
-from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import Patience, in_thread, still_comes, wait_polling
 from mpicoll.peers.search import AllRanks, Missing
 from mpicoll.peers.watch import guarded
 from mpicoll.tuning import YIELDS
+
+if TYPE_CHECKING:
+    from mpicoll.peers.contact import Answer
+    from mpicoll.peers.known import Peers
 
 T = TypeVar("T")
 R = TypeVar("R", bound=MPI.Request)

@@ -14,6 +14,7 @@ import time
 
 from mpi4py import MPI
 
+from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.mpi.requests import calls_users, serves_threads
 from mpicoll.peers.watch import GRACE
 
@@ -28,7 +29,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.lock, self.until, self.ends = threading.Lock(), 0.0, threading.Event()
-        self.thread: threading.Thread | None = None
+        self.thread: HiddenThread | None = None
         self.process = os.getpid()
         atexit.register(self.end)  # before MPI is finalized
 
@@ -38,10 +39,7 @@ class _Server:
         with self.lock:
             self.until = max(self.until, time.monotonic() + seconds)
             if self.thread is None and not self.ends.is_set():
-                self.thread = threading.Thread(
-                    target=self._run, name="mpicoll serving", daemon=True
-                )
-                self.thread.start()
+                self.thread = HiddenThread(self._run, "mpicoll serving")
 
     def _run(self) -> None:
         while not self.ends.wait(_PAUSE):

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import itertools
 import operator
-from array import array
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, partial
-from sys import byteorder
-from typing import Any
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
@@ -34,31 +33,24 @@ from mpicoll.backend import (
     Transport,
 )
 from mpicoll.errors import FREED, CollectiveError, on_all
-from mpicoll.gpu.driver import Driver
-from mpicoll.gpu.natives import direct, staged
-from mpicoll.gpu.staging import (
-    HostStaging,
-    Mirrors,
-)
-from mpicoll.gpu.streams import PlanStream, StreamRequest
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.notes import GROUP
 from mpicoll.memory.segments import open_memory
-from mpicoll.memory.waiting import agreeing
-from mpicoll.mpi import natives, nccl
 from mpicoll.mpi.arrays import MpiArrays
+from mpicoll.mpi.exchange import exchange
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.messages import MpiMessages, as_buffer
 from mpicoll.mpi.requests import PrivateComm, completed, end, of_message, serves_threads, within
 from mpicoll.mpi.serving import serve
-from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.calls import Calls
 from mpicoll.peers.known import Peers
-from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.peers.watch import GRACE, guarded
-from mpicoll.text.encoding import decode_alike, encode_for
+
+if TYPE_CHECKING:
+    from mpicoll.mpi.nccl import Nccl
+    from mpicoll.peers.survivors import Decision
 
 _FOLDS_STARTED_ON_HOST = MPI.get_vendor()[0] == "Open MPI"
 """Whether nonblocking and persistent reductions of GPU memory crash, as their folds read it on the
@@ -100,11 +92,8 @@ class MpiTransport(MpiMessages):
         )
         self.arrays = MpiArrays()
         self.library = LIBRARY
-        self.copies = CupyCopies()
-        self.mirrors = Mirrors()
         self.shared: SharedMemory | None = None
         self.gpu = parent.gpu if parent else self._gpu_awareness()
-        self.nccl = nccl.Nccl(self.peers, self.arrays, self.exchange)
         self.name, self.attempts = POINT_TO_POINT, itertools.count()
         self.nodes, obstacle = self._nodes()
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
@@ -126,17 +115,25 @@ class MpiTransport(MpiMessages):
         return DIRECT if self.gpu.aware else STAGED
 
     def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
-        return {"nccl": self.nccl.bind} if nccl.library() else {}
+        return {"nccl": self.nccl.bind} if _has_nccl() else {}
 
     @property
     def window(self) -> Callable[[tuple[int, ...], str, Array], Array] | None:
-        return self.nccl.window if nccl.library() else None
+        return self.nccl.window if _has_nccl() else None
+
+    @cached_property
+    def nccl(self) -> Nccl:
+        from mpicoll.mpi.nccl import Nccl
+
+        return Nccl(self.peers, self.arrays, partial(MpiTransport.exchange, self))
 
     @property
     def serves_threads(self) -> bool:
         return serves_threads()
 
     def driver(self, device: int) -> Gpu:
+        from mpicoll.gpu.driver import Driver
+
         return Driver(device)
 
     def prepare_gpu(self, x: Array) -> None:
@@ -160,14 +157,18 @@ class MpiTransport(MpiMessages):
 
     def native(self, call: NativeCall, *, persistent: bool = False) -> Native:
         """Bind MPI's own collective (MPI-4.1, chapter 6)."""
+        from mpicoll.mpi import natives
+
         bind = partial(
             natives.bind, self.natives_comm, self.arrays, self.peers, persistent=persistent
         )
-        if self._needs_staging(call.x) or self._needs_staging(call.out):
-            return staged(call, self.arrays, self.copies, bind)
         array = call.array
         if array is None or self.arrays.is_on_host(array):
             return bind(call)
+        from mpicoll.gpu.natives import direct, staged
+
+        if self._needs_staging(call.x) or self._needs_staging(call.out):
+            return staged(call, self.arrays, self.copies, bind)
         if not (call.collective.reduces and _FOLDS_STARTED_ON_HOST):
             return direct(bind(call), self.arrays, array)
         through_host = cache(partial(staged, call, self.arrays, self.copies, bind))
@@ -237,8 +238,12 @@ class MpiTransport(MpiMessages):
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         memory = x
         if not self.arrays.is_on_host(x):
+            from mpicoll.gpu.streams import PlanStream
+
             PlanStream(self.arrays, x).begin()
         if self._needs_staging(x):
+            from mpicoll.gpu.staging import HostStaging
+
             staging = HostStaging(x, self.copies)
             staging.start_to_host()
             staging.wait()
@@ -251,6 +256,9 @@ class MpiTransport(MpiMessages):
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if self.arrays.is_on_host(x):
             return self._received(x, peer, tag, x)
+        from mpicoll.gpu.staging import HostStaging
+        from mpicoll.gpu.streams import PlanStream, StreamRequest
+
         order = PlanStream(self.arrays, x)
         if self._needs_staging(x):
             staging = HostStaging(x, self.copies)
@@ -301,6 +309,8 @@ class MpiTransport(MpiMessages):
             part.Free()
             return result
 
+        from mpicoll.peers.survivors import go_on
+
         return go_on(self.peers, str, regroup, self.attempts)
 
     def _gpu_awareness(self) -> GpuAwareness:
@@ -331,7 +341,8 @@ class MpiTransport(MpiMessages):
             self.shared.close()
             self.shared = None
         self.peers.close()
-        self.nccl.close()
+        if "nccl" in vars(self):
+            self.nccl.close()
         if MPI.Is_finalized():
             return  # MPI ends the process where it is called then
         if self.peers.has_lost:
@@ -344,38 +355,15 @@ class MpiTransport(MpiMessages):
 
 
 _MAKING = Stage("making a group")
-_NUMBER = array("i").itemsize
 
 
-def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = None) -> list[Any]:
-    """Return every rank's item of a type, in rank order: without pickle, which mpi4py would use.
+def _has_nccl() -> bool:
+    """Whether CuPy is loaded, and finds NCCL."""
+    if sys.modules.keys().isdisjoint(("cupy", "mpicoll.mpi.nccl")):
+        return False
+    from mpicoll.mpi import nccl
 
-    Raises:
-        RankLost: some rank did not come within the deadline.
-    """
-    peers = peers or Peers(comm.rank, comm.size)
-    calls = peers.calls
-    statement = array("i", [] if calls is None else calls.statement())
-    head = bytes(array("i", [len(statement)]) + statement)
-    peers.exchanges += 1
-    parts = _gathered(comm, head + encode_for(kind, item), peers)
-    heads = [_NUMBER + _NUMBER * int.from_bytes(part[:_NUMBER], byteorder) for part in parts]
-    pairs = list(zip(parts, heads, strict=True))
-    if calls is not None:
-        calls.hear([array("i", part[_NUMBER:end]) for part, end in pairs])
-    return decode_alike([part[end:] for part, end in pairs], kind)
-
-
-def _gathered(comm: MPI.Comm, data: bytes, peers: Peers) -> list[bytes]:
-    """Return the bytes of every rank of a communicator, in rank order."""
-    lengths, stage = np.empty(comm.size, np.int64), Stage(agreeing())
-    request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
-    completed(request, peers, stage, lengths)
-    received = bytearray(int(lengths.sum()))
-    request = peers.inside(comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
-    completed(request, peers, stage, data, received, lengths)
-    ends = np.cumsum(lengths)
-    return [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
+    return nccl.library() is not None
 
 
 def _bare(comm: MPI.Intracomm, peers: Peers) -> MPI.Comm:

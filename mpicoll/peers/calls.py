@@ -12,12 +12,13 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from mpicoll.engine.extension import _compiled
 from mpicoll.errors import RankLost
 
-BEGUN, ENDED, RECENT = range(3)
-"""The places of the numbers in `Calls.numbers`; ``calls/plan_table.c`` has them, too."""
+BEGUN, ENDED, RECENT = _compiled.CALLS_BEGUN, _compiled.CALL_ENDED, _compiled.RECENT_PLANS
+"""The places of the numbers in `Calls.numbers`."""
 DIFFERENT_CALLS = "the ranks are in different calls"
-_MOST_RECENT = 16
+_MOST_RECENT = _compiled.MOST_RECENT
 """The calls whose plans a rank remembers."""
 
 
@@ -119,7 +120,7 @@ class Calls:
     ) -> None:  # fmt: skip
         self.exchanges, self.ask, self.rank = exchanges, ask, rank
         self.titles: dict[int, str] = {}
-        self.numbers = array("q", [0] * (RECENT + _MOST_RECENT))
+        self.numbers = array("q", [0] * _compiled.CALL_NUMBERS)
         self.since = exchanges(), 0
         self.left, self.dropped = 0, list[int]()
         self.drop: Callable[[set[int]], None] = lambda numbers: None

@@ -16,15 +16,18 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from time import sleep
 from typing import NamedTuple
 
 import msgspec
 
 from mpicoll.errors import LaunchError
+from mpicoll.machine.background import background
+from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.network import LOOPBACK, host_address, listener
+from mpicoll.memory.notes import ENDED, SILENT
 from mpicoll.peers.calls import CallState
 
 _SECONDS = 1.0
@@ -120,7 +123,7 @@ class _Listener:
         self.process = os.getpid()
         self.socket = listener(host, 0)
         self.address = Address(*self.socket.getsockname()[:2])
-        threading.Thread(target=self._serve, name="mpicoll contact", daemon=True).start()
+        HiddenThread(self._serve, "mpicoll contact")
 
     def _serve(self) -> None:
         while True:
@@ -207,9 +210,14 @@ class Contact:
     def _ask_all(self, ranks: Sequence[int], question: Question) -> dict[int, Answer | str]:
         if len(ranks) < 2:
             return {rank: self._ask(rank, question) for rank in ranks}
-        with ThreadPoolExecutor(min(_AT_ONCE, len(ranks))) as pool:
-            answers = pool.map(lambda rank: self._ask(rank, question), ranks)
-            return dict(zip(ranks, answers, strict=True))
+        answers: dict[int, Answer | str] = {}
+        for first in range(0, len(ranks), _AT_ONCE):
+            futures = {
+                rank: background(partial(self._ask, rank, question), f"mpicoll asks rank {rank}")
+                for rank in ranks[first : first + _AT_ONCE]
+            }
+            answers.update((rank, future.result()) for rank, future in futures.items())
+        return answers
 
     def _ask(self, rank: int, question: Question) -> Answer | str:
         """Return a rank's answer; asks again where it is cut off, as the process may have ended.
@@ -248,10 +256,6 @@ class Contact:
                 return SILENT
             except (OSError, ValueError):
                 return ""
-
-
-ENDED = "which has ended"
-SILENT = "whose process does not answer: it is stopped, or its node is gone"
 
 
 def _short(text: str) -> str:

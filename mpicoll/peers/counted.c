@@ -1,7 +1,7 @@
 /* The type Counted: a call that is counted, so that another thread sees which is under way for how
    long (mpicoll/peers/watch.py). */
 
-#include "module.h"
+#include "postponing.h"
 
 #include <sched.h>
 
@@ -49,7 +49,7 @@ static int comes(PyObject *counted, PyObject *test, int yields)
         Py_BEGIN_ALLOW_THREADS;
         sched_yield();
         Py_END_ALLOW_THREADS;
-        if (PyErr_CheckSignals())
+        if (check_signals())
             return -1;
     }
     return 0;

@@ -6,19 +6,21 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.backend import Nodes, Stage, WaitContext
 from mpicoll.engine.extension import _compiled
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.machine import forks
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
-from mpicoll.memory.notes import GROUP, LEFT, described
-from mpicoll.memory.segments import MappedMemory
+from mpicoll.memory.notes import ENDED, GROUP, LEFT, SILENT, described
 from mpicoll.memory.waiting import HasDeadline, default_deadline
 from mpicoll.peers.calls import Calls, CallState, OtherCall
-from mpicoll.peers.contact import ENDED, SILENT, Answer, Contact, Notice
 from mpicoll.tuning import SPINS
+
+if TYPE_CHECKING:
+    from mpicoll.memory.segments import MappedMemory
+    from mpicoll.peers.contact import Answer, Contact, Notice
 
 _MOST_LEFT = 64
 """Operations that this rank has left, and of which it keeps why."""
@@ -89,6 +91,8 @@ class Peers(HasDeadline):
             shared.wait_policy.lost = self._lost_in_memory
             shared.wait_policy.deadline = self._deadline
         if self.size > 1 and (shared is None or shared.mailbox is None):
+            from mpicoll.peers.contact import Contact
+
             self.contact = Contact(self.rank, exchange, len(nodes) == 1, self._reply, self._take)
 
     def ask_for_calls(self) -> None:
@@ -147,6 +151,8 @@ class Peers(HasDeadline):
         if self.contact is not None and self.serve is not None:
             self.serve(self.deadline)
         if self.contact is not None and root is not None:
+            from mpicoll.peers.contact import Notice
+
             # This process may end before it is asked.
             other_ranks = (r for r in range(self.size) if r not in (self.rank, root))
             far = [rank for rank in other_ranks if rank not in self.processes]
@@ -176,6 +182,8 @@ class Peers(HasDeadline):
             shared.notes.wait_for(peer)
 
     def _reply(self, operation: int) -> Answer:
+        from mpicoll.peers.contact import Answer
+
         concerns_group = operation not in self.departures
         reason, lost = self.departures.get(operation) or self.departures.get(GROUP) or ("", None)
         peer, shared = self.awaited_rank, self.shared  # which `close` takes away in another thread
@@ -309,7 +317,7 @@ class Peers(HasDeadline):
         # One that has told of the rank that it lost may be on its way to end.
         if missing := [rank for rank in out if rank not in self.notices]:
             return missing
-        replies = {rank: answer for rank, answer in answers.items() if isinstance(answer, Answer)}
+        replies = {rank: answer for rank, answer in answers.items() if not isinstance(answer, str)}
         return [rank for rank, answer in replies.items() if is_late(answer)] or out
 
     def state_of(self, peer: int, answer: Answer | str) -> State:
@@ -318,7 +326,7 @@ class Peers(HasDeadline):
         One that freed the group after it had completed the call in which this one is keeps nobody
         waiting: what is missing there is another's, or under way.
         """
-        if isinstance(answer, Answer) and answer.freed and self.calls is not None:
+        if not isinstance(answer, str) and answer.freed and self.calls is not None:
             has_completed = answer.call is not None and answer.call.position.is_complete
             if has_completed and not (
                 self.calls.position.is_complete or self.calls.is_behind(answer.call)
@@ -375,7 +383,7 @@ class Peers(HasDeadline):
 
 def _calls_in(answers: Mapping[int, Answer | str]) -> dict[int, CallState | None]:
     """Return the call of each rank that has answered, None where it has freed the group."""
-    return {rank: answer.call if isinstance(answer, Answer) and not answer.freed else None
+    return {rank: answer.call if not isinstance(answer, str) and not answer.freed else None
             for rank, answer in answers.items()}  # fmt: skip
 
 
@@ -391,6 +399,8 @@ def _freed(
     operation: int,
 ) -> Answer:  # fmt: skip
     """Return the answer of a rank that has freed its group, after `call` as its last."""
+    from mpicoll.peers.contact import Answer
+
     rooted = (record for record in reversed([*departures.values()]) if record[1] is not None)
     departure = departures.get(operation) or departures.get(GROUP) or next(rooted, None)
     text, lost = departure or ("it has freed the group", None)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from time import monotonic, sleep
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mpicoll.backend import Stage
 from mpicoll.machine.background import background, is_done
 from mpicoll.machine.waited import Looks
-from mpicoll.peers.known import Peers
 from mpicoll.peers.search import Missing, search
 from mpicoll.tuning import FIRST_NAP, LAST_NAP, POLL_SECONDS, YIELDS
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from mpicoll.peers.known import Peers
 
 T = TypeVar("T")
 _TRANSIT = 0.1

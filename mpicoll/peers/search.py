@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mpicoll.memory.notes import GROUP
-from mpicoll.peers.contact import Answer
-from mpicoll.peers.known import Peers
+
+if TYPE_CHECKING:
+    from mpicoll.peers.contact import Answer
+    from mpicoll.peers.known import Peers
 
 Missing = Callable[[], Sequence[int]]
 """Returns the ranks that a wait is still for, as far as they are known."""
@@ -129,7 +131,7 @@ class _AmongAll:
             return
         if self.peers.state_of(rank, answer).fact:
             self.suspect, self.is_certain = rank, True
-        elif isinstance(answer, Answer):
+        elif not isinstance(answer, str):
             if self.all_ranks.is_late(answer):
                 self.suspect = rank
             elif answer.awaits not in (None, self.peers.rank):
@@ -147,6 +149,6 @@ class _AmongAll:
         answers = self.peers.ask([rank], operation)
         return any(
             self.peers.state_of(rank, answer).fact
-            or (isinstance(answer, Answer) and self.all_ranks.is_late(answer))
+            or (not isinstance(answer, str) and self.all_ranks.is_late(answer))
             for answer in answers.values()
         )

@@ -19,9 +19,7 @@ from weakref import WeakKeyDictionary, ref
 from mpicoll.backend import Stage
 from mpicoll.engine.extension import _compiled
 from mpicoll.errors import CollectiveError, RankLost
-from mpicoll.flight.groups import end_by
-from mpicoll.flight.job import look
-from mpicoll.flight.words import sentences
+from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.waited import Waited
 from mpicoll.peers.known import Peers
 
@@ -59,6 +57,10 @@ class _Guard:
             self._end(peers, seconds)
 
     def _end(self, peers: Peers, seconds: float) -> None:
+        from mpicoll.flight.groups import end_by
+        from mpicoll.flight.job import look
+        from mpicoll.flight.words import sentences
+
         reason = f"which did not come in {seconds:.3g} s"
         error = peers.lost(Stage(self.label), peers.absent(), reason)
         print(f"{self.label} cannot be left, so this process ends: {error}", file=sys.stderr)
@@ -75,7 +77,7 @@ class _Guard:
 _guards: WeakKeyDictionary[Any, _Guard] = WeakKeyDictionary()
 """That of each call which exists."""
 _lock = threading.Lock()
-_threads: list[threading.Thread] = []
+_threads: list[HiddenThread] = []
 
 
 def guarded(
@@ -93,8 +95,7 @@ def guarded(
     with _lock:
         _guards[guarded_call] = _Guard(peers, label, leave, grace)
         if not (_threads and _threads[-1].is_alive()):
-            _threads.append(threading.Thread(target=_watch, name="mpicoll deadline", daemon=True))
-            _threads[-1].start()
+            _threads.append(HiddenThread(_watch, "mpicoll deadline"))
     return guarded_call
 
 

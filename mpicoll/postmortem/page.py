@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from mpicoll.flight import words
-from mpicoll.flight.diagnosis import Diagnosis
+from mpicoll.flight.diagnosis import Diagnosis, Rank
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.summary import last_call, lasting
@@ -20,7 +21,7 @@ from mpicoll.verdict.summary import rows as table_rows
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing may be fetched or run, whatever a file holds."""
-_MOST_CALLS = 20_000
+_MOST_CALLS, _MOST_WITHOUT_FILE = 20_000, 32
 _WIDTH, _ROW, _LABEL, _HEIGHT = 1000.0, 18, 11, 360
 _SECTIONS = (
     ("ranks", "Ranks"), ("lost-time", "Lost time"), ("stacks", "Stacks"), ("machine", "Machine"),
@@ -45,13 +46,14 @@ def page(
 ) -> str:  # fmt: skip
     """Return the page."""
     damaged = [f"rank {dump.rank}: {fault}" for dump in dumps for fault in dump.faults]
-    rows = {number: place for place, number in enumerate(diagnosis.ranks)}
+    ranks = _shown(diagnosis)
+    rows = {rank.number: place for place, rank in enumerate(ranks)}
     begin, end = _span(diagnosis, dumps)
     answer, details = _answer(diagnosis, verdict)
     row = _row_height(len(rows))
     text = templates(__package__).get_template("page.html").render(
         policy=_POLICY, title=f"Post-mortem of {directory}", sections=_SECTIONS, answer=answer,
-        details=details, diagnosis=diagnosis, last_call=last_call, lasting=lasting,
+        details=details, diagnosis=diagnosis, ranks=ranks, last_call=last_call, lasting=lasting,
         line=words.line, bars=list(_bars(diagnosis, dumps, rows, begin, end)),
         width=_WIDTH, row=row, labels=_labels(list(rows), row), threads=words.threads,
         span=_described_span(diagnosis, begin, end), hues=_hues(dumps), faults=[*faults, *damaged],
@@ -59,6 +61,15 @@ def page(
         directory=str(directory), hosts=_hosts(dumps),
     )  # fmt: skip
     return text.encode(errors="backslashreplace").decode()  # names of files are any bytes
+
+
+def _shown(diagnosis: Diagnosis) -> list[Rank]:
+    """Return the ranks that have left a file, and the first others."""
+    without_file = (rank for rank in diagnosis.ranks.values() if rank.dump is None)
+    first = {rank.number for rank in islice(without_file, _MOST_WITHOUT_FILE)}
+    return [
+        rank for rank in diagnosis.ranks.values() if rank.dump is not None or rank.number in first
+    ]
 
 
 def _answer(diagnosis: Diagnosis, verdict: Verdict) -> tuple[str, list[str]]:

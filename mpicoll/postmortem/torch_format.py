@@ -15,7 +15,7 @@ from typing import Any
 
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, Entry
-from mpicoll.flight.records import ranks_of
+from mpicoll.flight.records import members_of
 from mpicoll.text.files import make_folder, write_whole
 
 VERSION = "2.10"
@@ -52,16 +52,16 @@ def write(directory: Path, dumps: Sequence[Dump]) -> None:
 
 def as_torch(dump: Dump) -> dict[str, Any]:
     """Return the dump that torch would have written; calls that it does not know are left out."""
+    members = members_of({group.id: group for group in dump.groups})
     groups = {
-        group.id: {"name": group.id, "desc": group.name, "ranks": str(ranks_of(group.ranks))}
-        for group in dump.groups
-    }
-    calls = [entry for entry in dump.entries if entry.group and entry.call.collective in _NAMES]
+        group.id: {"name": group.id, "desc": group.name, "ranks": str(members[group.id])}
+        for group in dump.groups if group.id in members
+    }  # fmt: skip
     numbers = {group.id: str(place) for place, group in enumerate(dump.groups)}
     entries = [
-        _entry(entry, numbers[entry.group.id], len(ranks_of(entry.group.ranks)))
-        for entry in calls
-        if entry.group is not None
+        _entry(entry, numbers[entry.group.id], len(members[entry.group.id]))
+        for entry in dump.entries
+        if entry.group and entry.group.id in members and entry.call.collective in _NAMES
     ]
     return {"version": VERSION, "pg_config": groups, "pg_status": {}, "entries": entries}
 

@@ -14,13 +14,13 @@ whether it became faster, and at which calls. Only the first of these runs print
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
 from mpicoll.cli import programs
 from mpicoll.run.replacing import replace_communicators
 from mpicoll.selection.forced import check_variables, forced
-from mpicoll.text.traces import traced
 
 _NOTICE = "mpicoll.run: mpicoll.Comm takes the place of MPI.COMM_WORLD and MPI.COMM_SELF"
 
@@ -41,8 +41,11 @@ def _compare(rounds: int, arguments: Sequence[str], program: Sequence[str]) -> i
 
 def _refuse() -> None:
     forced("MPICOLL_ALGORITHM")
-    traced()
     check_variables()
+    if os.environ.get("MPICOLL_TRACE"):
+        from mpicoll.text.traces import traced
+
+        traced()
 
 
 if __name__ == "__main__":

@@ -9,12 +9,18 @@ import copyreg
 import sys
 from collections.abc import Sequence
 from ctypes import memmove
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mpicoll.machine.launchers import find_launch
 from mpicoll.machine.marks import set_mark
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:
+    # A program starts quickly without these classes, of which Python needs the methods alone.
+    Loader = MetaPathFinder = object
 
 _MODULE = "mpi4py.MPI"
 
@@ -44,6 +50,10 @@ def _replace(module: ModuleType) -> None:
             comm = Comm()
             memmove(module._addressof(comm), module._addressof(plain), module._sizeof(plain))
         setattr(module, name, comm)
+    launch = find_launch()
+    if launch is not None and launch.size > 1:
+        # These serve the calls. A program of several ranks times its calls, and not its imports.
+        from mpicoll.mpi.communicator import objects, state  # noqa: F401
     # mpi4py pickles these two by name, and finds other objects there now.
     copyreg.pickle(module.Intracomm, lambda comm: reduced(comm) or comm.__reduce__())
 

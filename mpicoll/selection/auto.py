@@ -7,7 +7,6 @@ from itertools import chain
 from math import prod
 
 from mpicoll import defaults
-from mpicoll.algorithms.registry import algorithms
 from mpicoll.backend import CMA, IPC, STAGED, SYMMETRIC, Array, Nodes, Transport
 from mpicoll.calls.arguments import Arguments
 from mpicoll.selection import shipped, tables
@@ -114,6 +113,8 @@ class AutoChooser:
             yield from self._everywhere(name, "native:nccl")
         yield "native"
         yield from shipped.by_messages(name, arguments.nbytes, place)
+        from mpicoll.algorithms.registry import algorithms
+
         yield from map(str, algorithms(name))
 
     def _place(self, arguments: Arguments) -> shipped.Place:

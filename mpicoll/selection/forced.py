@@ -5,29 +5,87 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from mpicoll import defaults
-from mpicoll.algorithms import user_files
-from mpicoll.algorithms.registry import algorithms, find
-from mpicoll.backend import TRANSPORTS
-from mpicoll.calls.natives import COMPOSITIONS
-from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, brief
-from mpicoll.memory.waiting import default_deadline
-from mpicoll.notation.contract import collective
-from mpicoll.notation.sweep import outside_brackets
-from mpicoll.selection.tables import OPEN
+from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, UnknownName, brief
 
-_COMMON_NAMES = (*OPEN, *defaults.NAMES, "native", "native_persistent")
+WARMUP = "MPICOLL_COMM_AFTER"
+"""How many calls of a communicator are MPI's own, before it pays to make ours."""
+_MOST_CALLS = 1 << 62
+_TILE = "MPICOLL_IPC_TILE"
+_SWITCHES = (
+    "MPICOLL_FENCES", "MPICOLL_FLIGHT", "MPICOLL_GPU_AWARE", "MPICOLL_IPC",
+    "MPICOLL_NCCL_BLOCKING_WAIT", "MPICOLL_REPRODUCIBLE", "MPICOLL_STREAM_ORDER",
+    "MPICOLL_SYMMETRIC",
+)  # fmt: skip
+_SWITCHED = ("", "0", "off", "no", "false", "1", "on", "yes", "true", "always")
 
 
 def check_variables() -> None:
-    """Check what every group of a program reads: the deadline, and files with algorithms.
+    """Check the variables that every group of a program reads, and files with algorithms.
 
     Raises:
-        ArgumentError: the deadline is no number of seconds, or a file is missing or wrong.
+        ArgumentError: a variable has another text than its page says, or a file is missing or
+            wrong.
     """
-    default_deadline()
-    if os.environ.get(user_files.VARIABLE):
+    # Only a variable that is set has to be checked: a program starts quickly without these modules.
+    if "MPICOLL_DEADLINE" in os.environ:
+        from mpicoll.memory.waiting import default_deadline
+
+        default_deadline()
+    if "MPICOLL_CORES" in os.environ:
+        from mpicoll.machine.cores import stated_cores
+
+        stated_cores()
+    if "MPICOLL_RANKS_PER_NODE" in os.environ:
+        from mpicoll.machine.nodes import stated_node
+
+        stated_node(0)
+    check_switches()
+    stated_first_calls()
+    if _TILE in os.environ:
+        _check_tile()
+    if os.environ.get("MPICOLL_LOAD"):
+        from mpicoll.algorithms.registry import algorithms
+
         algorithms("barrier")  # loads the files
+
+
+def check_switches(variables: Mapping[str, str] = os.environ) -> None:
+    """Check the variables that turn something on or off.
+
+    >>> check_switches({"MPICOLL_FLIGHT": "off", "MPICOLL_IPC": ""})
+
+    Raises:
+        ArgumentError: one has another text.
+    """
+    for name in _SWITCHES:
+        if variables.get(name, "").lower() not in _SWITCHED:
+            raise ArgumentError(f"{name} must be 1 or 0, not {brief(variables[name])}")
+
+
+def _check_tile() -> None:
+    from mpicoll.gpu.ipc import asked_tile  # programs on the host do without
+
+    try:
+        asked_tile()
+    except Unavailable as error:
+        raise ArgumentError(str(error)) from None
+
+
+def stated_first_calls() -> int | None:
+    """Return the first calls of a communicator that MPI runs, None where nobody states them.
+
+    Raises:
+        ArgumentError: the variable is no number of calls.
+    """
+    text = os.environ.get(WARMUP, "")
+    if not text:
+        return None
+    from mpicoll.text.numbers import whole
+
+    count = whole(text, _MOST_CALLS)
+    if count is None:
+        raise ArgumentError(f"{WARMUP} must be a number of calls, not {brief(text)}")
+    return count
 
 
 def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -43,9 +101,13 @@ def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str
         ArgumentError: it has another form, or names a collective, an algorithm or a transport that
             does not exist, or a collective twice.
     """
-    text = variables.get(variable, "").strip()
     choices: dict[str, str] = {}
-    for item in outside_brackets(text, ",") if text else ():
+    if not (text := variables.get(variable, "").strip()):
+        return choices
+    from mpicoll.notation.contract import collective
+    from mpicoll.notation.sweep import outside_brackets
+
+    for item in outside_brackets(text, ","):
         name, sign, algorithm = (part.strip() for part in item.partition("="))
         try:
             if not sign or not algorithm:
@@ -64,6 +126,12 @@ def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str
 
 def _check(collective_name: str, text: str) -> None:
     """Raise UnknownName where a collective has no such algorithm."""
+    from mpicoll import defaults
+    from mpicoll.algorithms.registry import find
+    from mpicoll.backend import TRANSPORTS
+    from mpicoll.calls.natives import COMPOSITIONS
+    from mpicoll.selection.tables import OPEN
+
     name, sign, route = text.partition("@")
     if sign and route not in TRANSPORTS:
         raise UnknownName("transport", route, TRANSPORTS)
@@ -73,5 +141,5 @@ def _check(collective_name: str, text: str) -> None:
         ]
         if name not in compositions:
             raise UnknownName(f"{collective_name} composition", name, compositions)
-    elif name not in _COMMON_NAMES:
+    elif name not in (*OPEN, *defaults.NAMES, "native", "native_persistent"):
         find(collective_name, name)

@@ -16,11 +16,8 @@ of a GPU names its model in the fingerprint.
 
 from __future__ import annotations
 
-import json
 import operator
 import os
-import platform
-import warnings
 from bisect import bisect_left
 from dataclasses import dataclass
 from math import inf
@@ -28,12 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from mpicoll import defaults
-from mpicoll.algorithms.registry import find
 from mpicoll.backend import TRANSPORTS
 from mpicoll.errors import ArgumentError, UnknownName, brief
-from mpicoll.machine.cores import own_cores, processor_name, usable_cores
 from mpicoll.notation.contract import collective
-from mpicoll.text.files import content_of, locked, writable, write_whole
 
 OPEN = ("auto", "adaptive")
 """Names that leave algorithm and transport to the machine: no table may hold them."""
@@ -70,7 +64,10 @@ def fingerprint(library: str, gpu: str = "") -> dict[str, Any]:
     Args:
         gpu: the model of the GPU on which the arrays lie; empty for the host.
     """
-    from importlib import metadata  # importing mpicoll is quicker without
+    import platform  # importing mpicoll is quicker without
+    from importlib import metadata
+
+    from mpicoll.machine.cores import own_cores, processor_name, usable_cores
 
     return {
         "processor": processor_name(),
@@ -129,6 +126,8 @@ def load(
 
 
 def _warn(text: str) -> None:
+    import warnings
+
     warnings.warn(f"{text}: auto reads the shipped table; mpicoll.tune measures", stacklevel=4)
 
 
@@ -138,6 +137,10 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         ArgumentError: it cannot be read, or is not a table of this version.
     """
+    import json
+
+    from mpicoll.text.files import content_of
+
     try:
         table: dict[str, Any] = json.loads(content_of(path), parse_constant=_refuse)
         schema, entries = table["schema"], table["entries"]
@@ -198,6 +201,8 @@ def _check_algorithm(of: str, text: str) -> None:
     if route and route not in TRANSPORTS:
         raise UnknownName("transport", route, TRANSPORTS)
     if name not in defaults.NAMES and not name.startswith("native"):
+        from mpicoll.algorithms.registry import find
+
         find(of, name)
 
 
@@ -207,6 +212,8 @@ def check_output(path: Path) -> None:
     Raises:
         ArgumentError: it may not, or there is another file.
     """
+    from mpicoll.text.files import locked, writable
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         writable(path)
@@ -222,6 +229,7 @@ def write(path: Path, entries: list[dict[str, Any]]) -> None:
     Raises:
         ArgumentError: it cannot be written, or the file is no table.
     """
+    from mpicoll.text.files import locked, write_whole
 
     def key(entry: dict[str, Any]) -> Any:
         return *machine(entry), entry["ranks_per_node"], entry["collective"]
@@ -243,6 +251,8 @@ def write(path: Path, entries: list[dict[str, Any]]) -> None:
 
 def text(entries: list[dict[str, Any]]) -> str:
     """Return the file of a table of these entries."""
+    import json
+
     return json.dumps({"schema": SCHEMA, "entries": entries}, indent=1) + "\n"
 
 

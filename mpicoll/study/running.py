@@ -23,7 +23,7 @@ from mpicoll.records.lines import CaseRecord, LaunchRecord, Speedup
 from mpicoll.study.description import Description, check
 from mpicoll.study.launching import file_of, launch
 from mpicoll.study.planning import Configuration, Plan
-from mpicoll.text.files import content_of, lock, write_whole
+from mpicoll.text.files import content_of, lock, open_by_name, write_whole
 from mpicoll.text.numbers import count_text
 from mpicoll.text.printable import printable
 
@@ -165,7 +165,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """
     try:
         (folder / "launches").mkdir(parents=True, exist_ok=True)
-        file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        file = open_by_name(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666, any_owner=True)
     except OSError as error:
         raise ArgumentError(f"cannot write {folder}: {error.strerror}") from None
     try:

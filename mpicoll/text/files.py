@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
-import random
 import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from secrets import token_hex
 
 from mpicoll.errors import ArgumentError
 
@@ -23,41 +21,87 @@ _PIECE = 1 << 20
 _unfinished: set[Path] = set()
 
 
-def content_of(path: Path) -> bytes:
-    """Return the bytes of a regular file, or of a pipe that somebody writes.
+def open_by_name(
+    path: Path | str, flags: int = os.O_RDONLY, mode: int = 0o600, *, is_of_user: bool = False,
+    any_owner: bool = False,
+) -> int:  # fmt: skip
+    """Open a file that is taken by its name, and return its descriptor.
+
+    The file is a regular one, and no link. Where other users may write to its folder, it belongs to
+    this user, to root, or to the owner of the folder. Nobody is waited for.
+
+    Args:
+        mode: of a new file.
+        is_of_user: the user names this file, so it may be a link or a pipe, and belong to anybody.
+        any_owner: it may belong to anybody.
 
     Raises:
-        ArgumentError: it cannot be read, has more than `MOST_BYTES`, or is something else, such as
+        OSError: the file cannot be opened, or is another one; `strerror` says why.
+    """
+    flags |= os.O_NONBLOCK | os.O_CLOEXEC | (0 if is_of_user else os.O_NOFOLLOW)
+    handle = os.open(path, flags, mode)
+    try:
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        is_pipe = is_of_user and stat.S_ISFIFO(status.st_mode)
+        if not is_pipe and not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        if not (is_of_user or any_owner or _is_trusted(status, os.path.dirname(path) or ".")):
+            raise PermissionError(
+                errno.EPERM, "it belongs to another user, in a folder where others may write",
+                str(path),
+            )  # fmt: skip
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _is_trusted(status: os.stat_result, folder: str) -> bool:
+    """Whether the owner of a file may have put it into its folder."""
+    of_folder = os.stat(folder)
+    can_others_write = of_folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return not can_others_write or status.st_uid in (os.geteuid(), 0, of_folder.st_uid)
+
+
+def content_of(path: Path, limit: int = MOST_BYTES, *, is_of_user: bool = True) -> bytes:
+    """Return the bytes of a regular file, or of a pipe that somebody writes.
+
+    Args:
+        is_of_user: the user names this file; see `open_by_name`.
+
+    Raises:
+        ArgumentError: it cannot be read, has more than `limit` bytes, or is something else, such as
             a device, or a pipe that would be waited for.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with FileIO(handle) as file:
-            why, content = _read(file, os.fstat(handle))
+        with FileIO(open_by_name(path, is_of_user=is_of_user)) as file:
+            return _read(file, limit)
     except OSError as error:
         raise ArgumentError(f"cannot read {path}: {error.strerror}") from None
-    if why:
-        raise ArgumentError(f"cannot read {path}: {why}")
-    return content
 
 
-def _read(file: FileIO, status: os.stat_result) -> tuple[str, bytes]:
-    """Return why a file is not read, and its bytes."""
+def _read(file: FileIO, limit: int) -> bytes:
+    status = os.fstat(file.fileno())
     is_pipe = stat.S_ISFIFO(status.st_mode)
-    if not is_pipe and not stat.S_ISREG(status.st_mode):
-        return "it is no regular file", b""
     piece = file.read(_PIECE)
     if is_pipe and piece == b"":
-        return "nobody writes this pipe", b""
-    os.set_blocking(file.fileno(), True)
+        raise OSError(errno.EPIPE, "nobody writes this pipe")
+    # A regular file of the kernel's may wait, too; what it has by now is all of it.
+    os.set_blocking(file.fileno(), is_pipe)
     pieces = [piece or b""]
-    remaining = MOST_BYTES - max(status.st_size, len(pieces[0]))
-    while remaining >= 0 and (piece := file.read(_PIECE)):
+    length = len(pieces[0])
+    while max(length, status.st_size) <= limit and (piece := file.read(_PIECE)):
         pieces.append(piece)
-        remaining -= len(piece) if is_pipe else 0
-    if remaining < 0:
-        return f"it has more than {MOST_BYTES >> 30} GiB", b""
-    return "", b"".join(pieces)
+        length += len(piece)
+    if max(length, status.st_size) > limit:
+        raise OSError(errno.EFBIG, f"it has more than {_size_text(limit)}")
+    return b"".join(pieces)
+
+
+def _size_text(count: int) -> str:
+    return f"{count >> 30} GiB" if count >= 1 << 30 else f"{count >> 20} MiB"
 
 
 def write_whole(path: Path, save: Callable[[Path], object]) -> None:
@@ -70,7 +114,7 @@ def write_whole(path: Path, save: Callable[[Path], object]) -> None:
         ArgumentError: the file cannot be written.
     """
     target = writable(path)
-    fresh = target.with_name(f".{target.name[:100]}.{token_hex(8)}")
+    fresh = target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}")
     with _named(path):
         _unfinished.add(fresh)
         try:
@@ -151,7 +195,7 @@ def locked(path: Path) -> Iterator[None]:
 def _lock_file(name: Path, busy: str) -> int:
     """Return the locked file of this name, as it is while this process has the lock."""
     while True:
-        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        file = open_by_name(name, os.O_RDWR | os.O_CREAT, 0o666, any_owner=True)
         try:
             lock(file, busy)
             with suppress(FileNotFoundError):
@@ -173,12 +217,16 @@ def lock(file: int, busy: str, seconds: float | None = None) -> None:
     until = time.monotonic() + (_LOCK_WAIT if seconds is None else seconds)
     while True:
         try:
+            import fcntl  # a program starts quickly without
+
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
+            from random import uniform
+
             if time.monotonic() > until:
                 raise ArgumentError(busy) from None
-            time.sleep(random.uniform(0.001, 0.01))
+            time.sleep(uniform(0.001, 0.01))
         except OSError:
             return  # some file systems of clusters know no locks
 

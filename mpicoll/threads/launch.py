@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mpicoll.backend import Arrays
@@ -13,6 +12,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.memory.waiting import check_deadline, default_deadline
+from mpicoll.text import pictures
 from mpicoll.threads.transport import ThreadTransport
 from mpicoll.threads.world import Group, World
 
@@ -93,8 +93,7 @@ class Threads:
         """
         if not algorithms:
             raise ArgumentError("name at least one algorithm, as show('allreduce', 'ring')")
-        explain = import_module("mpicoll.explain.notebook")
-        return explain.play(collective, algorithms, self.size, root)
+        return pictures.notebook().play(collective, algorithms, self.size, root)
 
     def __repr__(self) -> str:
         return f"<Threads of {self.size} ranks, {self.ranks_per_node} on each node>"

@@ -236,7 +236,6 @@ class ThreadWaits:
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
         self.tell: Callable[[int | None], None] = lambda peer: None
         self.check: Callable[[Sequence[int]], None] = lambda ranks: None
-        self.defer: Callable[[BaseException], bool] = lambda error: False
 
     def wait(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
         waited = Waited()

@@ -167,7 +167,7 @@ def _lines(path: Path, remarks: list[str]) -> list[Line]:
 def _lines_of_rank(path: Path, rank: int, remarks: list[str]) -> list[Line]:
     """Return the lines that a rank has not appended; none if its file is damaged."""
     try:
-        head, *records = records_in(content_of(path))
+        head, *records = records_in(content_of(path, is_of_user=False))
         texts = lines_of(head, records)
     except (ValueError, ArgumentError) as error:
         remarks.append(f"{path} is damaged, and left out: {error}")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, Entry
-from mpicoll.flight.records import Group, Location, ranks_of
+from mpicoll.flight.records import Group, Location, members_of
 
 SYNCHRONISING = frozenset(("allreduce", "allgather", "alltoall", "reduce_scatter", "barrier"))
 """Collectives that no rank leaves before the last rank has entered them."""
@@ -67,11 +67,11 @@ def match(dumps: Sequence[Dump]) -> list[MatchedCall]:
             if entry.group is not None and not entry.group.messages:
                 groups.setdefault(entry.group.id, entry.group)
                 rows.setdefault((entry.group.id, entry.sequence), {})[dump.rank] = entry
-    members = {key: tuple(ranks_of(group.ranks)) for key, group in groups.items()}
+    members = {key: tuple(ranks) for key, ranks in members_of(groups).items()}
     calls = (
         _matched(groups[key], sequence, members[key], entries)
-        for (key, sequence), entries in rows.items()
-    )
+        for (key, sequence), entries in rows.items() if key in members
+    )  # fmt: skip
     return sorted(calls, key=lambda call: min(entry.start for entry in call.rows.values()))
 
 

@@ -53,7 +53,7 @@ def _line(rank: int, meetings: list[Meeting], begin: int, length: int) -> str:
     for meeting in meetings:
         entry, arrival = meeting.call.rows[rank], meeting.arrivals[rank]
         first, middle, last = (
-            (time - begin) * _WIDTH // length
+            max(0, min(_WIDTH, (time - begin) * _WIDTH // length))
             for time in (entry.start, entry.start + arrival.wait, entry.end)
         )
         cells[first:middle] = _WAITS * (middle - first)

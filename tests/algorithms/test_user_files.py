@@ -71,6 +71,12 @@ BAD_FILES = {
     "import nowhere": "bad.py, line 1: ModuleNotFoundError: No module named 'nowhere'",
     "raise SystemExit('end')": "bad.py, line 1: SystemExit: end",
     "class E(BaseException): ...\nraise E": "bad.py, line 2: E: ",
+    "class E(Exception):\n    def __str__(self): raise OSError\nraise E": (
+        "bad.py, line 3: E: <its text raises OSError>"
+    ),
+    "class E(Exception):\n    __str__ = None\nraise E": (
+        "bad.py, line 3: E: <its text raises TypeError>"
+    ),
     "x = 1": r"bad.py registers no algorithm: decorate a function by algorithm\(COLLECTIVE\)",
     IMPORTS + "@algorithm('allredcue')\ndef f(rank, size): ...": (
         "bad.py, line 4: unknown collective 'allredcue': did you mean 'allreduce'"
@@ -120,6 +126,12 @@ def test_a_pipe_that_nobody_writes_is_not_waited_for(
     os.mkfifo(tmp_path / "pipe.py")
     monkeypatch.setenv("MPICOLL_LOAD", str(tmp_path / "pipe.py"))
     with pytest.raises(BadFile, match="nobody writes this pipe"):
+        user_files.load_files(count)
+
+
+def test_a_regular_file_without_an_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPICOLL_LOAD", "/proc/self/pagemap")
+    with pytest.raises(BadFile, match="it has more than 16 MiB"):
         user_files.load_files(count)
 
 

@@ -21,12 +21,15 @@ from mpicoll.costs import (
     Switch,
     Topology,
     Torus,
+    listings,
     pattern_of,
     simulate,
 )
 from mpicoll.costs.classes import classes_of
+from mpicoll.costs.events import chain_length
 from mpicoll.costs.topology import in_order
 from mpicoll.errors import Unsupported
+from mpicoll.simulator import prove
 
 seconds = st.just(0.0) | st.floats(1e-9, 1e-3)
 models = st.one_of(
@@ -69,8 +72,44 @@ def test_the_price_of_the_classes_is_that_of_all_ranks(
         return
     everyone = without_classes(topology)
     assert len(classes_of(pattern, everyone).rank) == size
+    assert chain_length(pattern, topology) == prove(algorithm, size, root, topology.groups).rounds
     full = simulate(pattern, nbytes, model, everyone)
     assert simulate(pattern, nbytes, model, topology) == pytest.approx(full, rel=1e-9)
+
+
+@pytest.mark.parametrize("most_compared", [0, listings._MOST_COMPARED])
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "size", "width"),
+    [
+        ("allreduce", "dual_root(segments=1)", 96, 16), ("allreduce", "dual_root", 100, 16),
+        ("broadcast", "binomial", 96, 5), ("broadcast", "chain", 72, 8), ("barrier", "tree", 65, 5),
+        ("barrier", "recursive_doubling", 72, 8), ("allgather", "recexch(radix=4)", 128, 4),
+    ],
+)  # fmt: skip
+def test_leaves_whose_ranks_differ_have_the_price_of_all_ranks(
+    collective: str, algorithm: str, size: int, width: int, most_compared: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(listings, "_MOST_COMPARED", most_compared)
+    _compare_with_all_ranks(find(collective, algorithm), size, width, monkeypatch)
+
+
+@pytest.mark.parametrize(("algorithm", "width"), [("bcube(radix=4)", 4), ("bcube(radix=4)", 8)])
+def test_few_ranks_that_differ_are_found_though_their_messages_match(
+    algorithm: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _compare_with_all_ranks(find("allgather", algorithm), 128, width, monkeypatch)
+
+
+def _compare_with_all_ranks(
+    algorithm: Algorithm, size: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, model = FatTree(size, radix=width), Hockney(1e-6, 1e-9, 1e-9)
+    pattern = pattern_of(algorithm, size, 0, topology.groups)
+    monkeypatch.setattr(listings, "_MOST_COMPARED", 1 << 40)
+    every_rank = pattern_of(algorithm, size, 0, topology.groups)
+    price = simulate(every_rank, 1000, model, without_classes(topology))
+    assert simulate(pattern, 1000, model, topology) == pytest.approx(price, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_a_signal_does_not_end_the_thread_that_prints(
         come.set()
         raise ArgumentError(f"{directory} has no flight files")
 
-    monkeypatch.setattr(asked, "look", look)
+    monkeypatch.setattr("mpicoll.flight.job.look", look)
     thread = threading.Thread(target=asked._print, args=(descriptor, tmp_path), daemon=True)
     original = signal.signal(signal.SIGUSR2, lambda *_arguments: None)
     try:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from launcher import LIMIT, python
 
 import mpicoll
 from mpicoll.engine import _compiled
 from mpicoll.flight import directory, recorder
-from mpicoll.flight.layout import SUFFIX
+from mpicoll.flight.layout import STACKS, SUFFIX
 
 
 def test_nothing_stays_of_a_run_that_ends_well(
@@ -63,3 +65,31 @@ def test_somebody_elses_directory_is_not_written_to(
     directory.home().chmod(0o777)
     with pytest.raises(PermissionError, match="not a directory of this user's alone"):
         directory.opened("job")
+
+
+def test_a_pipe_that_is_named_like_a_ranks_file_holds_nobody_up(tmp_path: Path) -> None:
+    for name in (f"rank-00000.job.1{SUFFIX}", f"rank-00000.job.1{STACKS}", f"rank-x.job{SUFFIX}"):
+        os.mkfifo(tmp_path / name)
+    assert [path.name for path in directory.of_job(tmp_path, "job")] == ["rank-00000.job.1.flight"]
+    assert not directory.is_held(tmp_path / f"rank-00000.job.1{SUFFIX}")
+    directory.remove_ended(tmp_path, "job")
+
+
+def test_a_run_among_planted_pipes_ends(tmp_path: Path) -> None:
+    """Its job has a name that nobody knows before: what stands beside it is replaced by pipes."""
+    code = (
+        "import os, pathlib, mpicoll, mpicoll.flight.directory as directory\n"
+        "place = pathlib.Path(os.environ['MPICOLL_FLIGHT_DIR'])\n"
+        "def program(c):\n"
+        "    c.barrier()\n"
+        "    if c.rank == 0:\n"
+        "        job = next(place.glob('*.flight')).name.split('.')[1]\n"
+        "        for suffix in ('flight', 'stacks'):\n"
+        "            os.mkfifo(place / f'rank-00007.{job}.7.{suffix}')\n"
+        "    c.barrier()\n"
+        "mpicoll.threads(2)(program)\n"
+    )
+    tmp_path.chmod(0o777)
+    done = python("-c", code, environment={"MPICOLL_FLIGHT_DIR": str(tmp_path)}, timeout=LIMIT)
+    assert done.returncode == 0, done.stdout
+    assert not [path.name for path in tmp_path.iterdir() if "rank-0000[01]" in path.name]

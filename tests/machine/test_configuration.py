@@ -83,6 +83,25 @@ def test_a_device_is_not_read(file: Path, path: str) -> None:
         configuration.load()
 
 
+def test_a_regular_file_without_an_end_is_not_read(file: Path) -> None:
+    os.environ["MPICOLL_CONFIG"] = "/proc/self/pagemap"
+    with pytest.raises(BadFile, match="pagemap: it has more than 1 MiB"):
+        configuration.load()
+
+
+@pytest.mark.parametrize(
+    "text", ['"\\u001b[2J" = 1', '"\\u001b[2J" = []', "MPICOLL_DEADLINE = [\"\\u001b[2J\"]",
+             "MPICOLL_DEADLINE = \x1b[2J"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["cluster.toml", "\x1b[2J.toml"])
+def test_an_escape_sequence_does_not_reach_a_terminal(tmp_path: Path, text: str, name: str) -> None:
+    """A program that imports mpicoll prints its errors as Python does."""
+    (tmp_path / name).write_text(text)
+    done = python("-c", "import mpicoll", environment={"MPICOLL_CONFIG": str(tmp_path / name)})
+    assert done.returncode == 1 and "mpicoll.errors.BadFile: " in done.stdout
+    assert "\x1b" not in done.stdout
+
+
 def test_the_null_device_is_no_file(file: Path) -> None:
     os.environ["MPICOLL_CONFIG"] = os.devnull
     configuration.load()

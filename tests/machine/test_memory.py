@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -90,8 +91,8 @@ def test_limits_of_the_process_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_small_shm_is_named_before_mpi_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = psutil.disk_usage("/")._replace(total=4 << 20)
-    monkeypatch.setattr("shutil.disk_usage", lambda _path: usage)
+    status = SimpleNamespace(f_blocks=1 << 10, f_frsize=4 << 10)
+    monkeypatch.setattr("os.statvfs", lambda _path: status)
     assert too_small_to_start(2) is None
     message = too_small_to_start(8)
     assert message is not None

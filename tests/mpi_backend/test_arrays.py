@@ -163,7 +163,7 @@ def test_a_fold_in_place_is_given_the_output_itself(cupy: Cupy, fused: bool) -> 
 def test_a_gpu_that_a_thread_uses_already_stays_its_own(
     cupy: Cupy, uses: bool, turn: int, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "uses_gpu", lambda: uses)
+    monkeypatch.setattr("mpicoll.gpu.current.uses_gpu", lambda: uses)
     assert MpiArrays().on_gpu(turn).device.id == Device.current == taken
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mpicoll.mpi import gpu_awareness, gpu_trial
+from mpicoll.mpi import gpu_trial
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 
 
@@ -95,7 +95,7 @@ def test_a_trial_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_only_the_build_says_is_tried_first(
     why: str, aware: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_awareness, "obstacle", lambda gpu: why)
+    monkeypatch.setattr(gpu_trial, "obstacle", lambda gpu: why)
     claim = GpuAwareness.ask(YES, "Open MPI v5.0.11", {})
     found = claim.try_on(0)
     assert (claim.is_sure, found.is_sure, found.aware) == (False, True, aware)

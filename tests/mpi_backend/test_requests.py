@@ -183,7 +183,7 @@ def test_each_attempt_to_make_a_group_of_survivors_has_a_communicator_of_its_own
         return None, 3
 
     group = transport.MpiTransport(MPI.COMM_SELF)
-    monkeypatch.setattr(transport, "go_on", go_on)
+    monkeypatch.setattr("mpicoll.peers.survivors.go_on", go_on)
     with monkeypatch.context() as patched:
         patched.setattr(transport, "within", within)
         patched.setattr(transport, "MpiTransport", lambda part, parent: None)

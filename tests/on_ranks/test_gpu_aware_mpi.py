@@ -124,7 +124,9 @@ def test_the_first_gpu_array_waits_for_a_trial(
     claim = replace(transport.gpu, is_sure=False)
     monkeypatch.setattr(transport, "gpu", claim)
     tried: list[int] = []
-    monkeypatch.setattr(awareness, "obstacle", lambda gpu: tried.append(gpu) or "signal 11")
+    monkeypatch.setattr(
+        "mpicoll.mpi.gpu_trial.obstacle", lambda gpu: tried.append(gpu) or "signal 11"
+    )
     x = on_gpu(g, np.full(COUNT, g.rank))
     assert transport._needs_staging(x)
     with g.plan("allreduce", x, algorithm="native") as plan:

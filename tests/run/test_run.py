@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bad_variables import FEW
 from launcher import mpirun, python, ranks
 
 from mpicoll.run.__main__ import main
@@ -156,6 +157,20 @@ def test_other_hosts_say_what_their_files_lack() -> None:
     assert [process.returncode for process in processes] == [2, 2]
     # No launcher has ended the second one while it waited for the first.
     assert all(process.stdout.startswith("Error: rank 2 on ") for process in processes)
+
+
+@pytest.mark.launches
+@pytest.mark.parametrize("command", ["mpicoll.run", "mpicoll.bench"])
+@pytest.mark.parametrize(("name", "value", "text"), FEW)
+def test_all_ranks_refuse_a_bad_variable_with_one_error(
+    tmp_path: Path, command: str, name: str, value: str, text: str
+) -> None:
+    (path := tmp_path / "program.py").write_text("import mpi4py.MPI; print('started')")
+    arguments = (str(path),) if command == "mpicoll.run" else ("allreduce",)
+    process = ranks(2, "-m", command, *arguments, environment={name: value})
+    assert process.returncode == 2, process.stdout
+    assert process.stdout.count("Error: ") == 1 and text in process.stdout
+    assert "Traceback" not in process.stdout and "started" not in process.stdout
 
 
 @pytest.mark.launches

@@ -79,7 +79,7 @@ FAULTS = {
         "pass", "tests/engine/test_background.py",
     ),
     "compiled: a digest is not compared": Fault(
-        "mpicoll/engine/digests.h", "line[DIGEST] != comparison->digest", "0", DIFFERENT,
+        "mpicoll/engine/digests.h", "line[LINE_DIGEST] != comparison->digest", "0", DIFFERENT,
     ),
     "compiled: any dtype is one": Fault(
         KEYS, "argument->kind = 1 + (int32_t)kind;", "argument->kind = 1;", KEY_TESTS,

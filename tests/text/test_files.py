@@ -16,7 +16,7 @@ from launcher import LIMIT
 
 from mpicoll.errors import ArgumentError
 from mpicoll.text import files
-from mpicoll.text.files import content_of, locked, writable, write_whole
+from mpicoll.text.files import content_of, locked, open_by_name, writable, write_whole
 from mpicoll.text.lines import Lines
 
 ADD = """
@@ -245,3 +245,71 @@ def test_nothing_is_added_to_a_file_of_somebody_else(
     with pytest.raises(ArgumentError):
         Lines(link if linked else path, OPENING, keep=keep)
     assert path.read_text() == content
+
+
+@pytest.mark.parametrize("most", [1 << 20, 3 << 20])
+def test_a_regular_file_without_an_end_is_not_read(most: int) -> None:
+    with pytest.raises(ArgumentError, match=f"it has more than {most >> 20} MiB"):
+        content_of(Path("/proc/self/pagemap"), most)
+
+
+def test_a_pipe_without_an_end_is_not_read() -> None:
+    code = "while True: print('a' * 100_000)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as writer:
+        assert writer.stdout
+        path = Path(f"/proc/self/fd/{writer.stdout.fileno()}")
+        with pytest.raises(ArgumentError, match="it has more than 3 MiB"):
+            content_of(path, 3 << 20)
+        writer.kill()
+
+
+# -- files that are taken by their names ------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [_pipe, _folder, _loop, _null])
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR | os.O_CREAT])
+def test_only_a_regular_file_is_opened_by_its_name(
+    make: Callable[[Path], None], flags: int, tmp_path: Path
+) -> None:
+    make(tmp_path / "a")
+    with pytest.raises(OSError, match=r"regular|directory|levels"):
+        open_by_name(tmp_path / "a", flags)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "is_opened"),
+    [(0o755, 1, True), (0o775, 1, False), (0o777, 1, False), (0o1777, 1, False),
+     (0o1777, 0, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("any_owner", [False, True])
+def test_another_users_file_is_opened_only_where_that_user_alone_writes(
+    mode: int, owner: int, is_opened: bool, any_owner: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The owner of the file is user 1 above this one and above the owner of the folder."""
+    path = tmp_path / "a"
+    path.touch()
+    tmp_path.chmod(mode)
+    real = os.fstat
+
+    def status_of(handle: int) -> os.stat_result:
+        fields = [*real(handle)]
+        fields[4] += owner
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(files.os, "fstat", status_of)
+    if is_opened or any_owner:
+        os.close(open_by_name(path, any_owner=any_owner))
+        return
+    with pytest.raises(PermissionError, match="it belongs to another user"):
+        open_by_name(path)
+
+
+def test_a_file_that_the_user_names_may_be_a_link_and_anybodys(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("content")
+    (tmp_path / "link").symlink_to("target")
+    assert content_of(tmp_path / "link") == b"content"
+    with pytest.raises(ArgumentError, match="symbolic links"):
+        content_of(tmp_path / "link", is_of_user=False)

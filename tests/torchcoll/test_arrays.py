@@ -47,7 +47,7 @@ def test_tensors_lie_on_the_gpu_that_a_thread_uses_already(
     from torchcoll.arrays import TorchArrays
 
     now = [2]
-    monkeypatch.setattr("torchcoll.arrays.uses_gpu", lambda: used)
+    monkeypatch.setattr("mpicoll.gpu.current.uses_gpu", lambda: used)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(torch.cuda, "set_device", now.append)

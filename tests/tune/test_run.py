@@ -75,7 +75,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: Path, save: object) -> None:
         raise ArgumentError(f"cannot write {path}: No space left on device")
 
-    monkeypatch.setattr(tables, "write_whole", fail)
+    monkeypatch.setattr("mpicoll.text.files.write_whole", fail)
 
 
 @pytest.mark.usefixtures("unmeasured")

@@ -19,6 +19,7 @@ from torch.autograd import profiler
 from torch.distributed import distributed_c10d
 
 from mpicoll.backend import Nodes
+from mpicoll.c_extension import _compiled
 from mpicoll.errors import ArgumentError, CollectiveError
 from torchcoll.backend import autograd
 from torchcoll.backend.autograd import Operator
@@ -50,7 +51,8 @@ from torchcoll.groups import method_of
 Open = Callable[[Any], Any]
 # torch's stubs lack its names for options, and one of the two constructors.
 c10d: Any = distributed_c10d
-FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS = range(4)
+FLAT, ROWS = _compiled.FLAT, _compiled.ROWS
+INPUT_ROWS, OUTPUT_ROWS = _compiled.INPUT_ROWS, _compiled.OUTPUT_ROWS
 """Which arrays of a collective are rows, one for each rank."""
 _ProcessGroup: Any = dist.ProcessGroup
 _GLOO = dist.ProcessGroup.BackendType.GLOO

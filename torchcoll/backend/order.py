@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mpicoll.machine.hidden_threads import HiddenThread, forget_current_thread
 from mpicoll.tuning import FIRST_NAP, LAST_NAP
 from torchcoll.finalizing import outliving
 
@@ -72,7 +73,7 @@ class Order:
         self._lock, self._serving = threading.Lock(), threading.Lock()
         self._holds = 0
         self._signals: SimpleQueue[Pending | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._threads: list[HiddenThread] = []
         self._settled = threading.Event()
         self._settled.set()
 
@@ -159,18 +160,14 @@ class Order:
             if threads:
                 self._signals.put(None)
         for thread in threads:
-            if thread is not threading.current_thread():
+            if not thread.is_current:
                 thread.join()
 
     def _start(self) -> None:
         # Of their own: threads that have been told to end may still have calls to serve.
         self._signals = SimpleQueue()
         serve = outliving(partial(self._serve, self._signals, threading.Lock()))
-        self._threads = [
-            threading.Thread(target=serve, name=self.name, daemon=True) for _ in range(_THREADS)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = [HiddenThread(serve, self.name) for _ in range(_THREADS)]
 
     def _serve(self, signals: SimpleQueue[Pending | None], leading: threading.Lock) -> None:
         while True:
@@ -184,6 +181,7 @@ class Order:
                 settled = self._settled
             previous_event.wait(_STUCK)
             call.settle()
+            forget_current_thread()  # which a callback of the program may have asked for
             settled.set()
 
     def _hold(self) -> None:

@@ -1,13 +1,15 @@
-"""Tell torch.distributed the backend's name.
+"""Tell torch.distributed the backend's names, and put ours in place once a name is asked for.
 
 torch calls `register` at every ``import torch``, as the package's entry point in the group
-``torch.backends``: so it imports nothing that is not there already, and never raises.
+``torch.backends``: so it imports nothing that is not there already, and never raises. Everything
+of torch's stays as it is, for programs that do not ask for the backend.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -29,24 +31,73 @@ class _Plugins(dict[str, Any]):
         return [name for name in self if name.lower() not in (NAME, OVER_MPI)]
 
 
+class _Name:
+    """A name of the backend in torch's class of names, which reads it for every group.
+
+    Args:
+        text: what torch's class returns for it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __get__(self, _instance: object, _owner: type) -> str:
+        activate()
+        return self.text
+
+
 def register() -> None:
-    """Register the backend where torch has torch.distributed; once is enough, more do no harm."""
+    """Register the names where torch has torch.distributed; once is enough, more do no harm.
+
+    The backend follows when the program, or `python -m torchcoll.run`, asks for it. Until then it
+    does not stand in torch's table of backends. While any backend stands there, torch leaves groups
+    such as ``cpu:gloo`` without a default one.
+    """
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None:
         return
-    if not isinstance(c10d.Backend._plugins, _Plugins):
-        c10d.Backend._plugins = _Plugins(c10d.Backend._plugins)
-    # What asks for the device of a library would take a GPU where this torch can have none.
-    devices = ["cpu", "cuda"] if c10d.torch.backends.cuda.is_built() else ["cpu"]
+    backend = c10d.Backend
+    if NAME not in backend.backend_list:
+        for name in (NAME, OVER_MPI):
+            _register(c10d, name)
+            del backend._plugins[name.upper()]
+        for text in _names(backend.default_device_backend_map):
+            setattr(backend, text.upper(), _Name(text))
+    if os.environ.get(AS_GLOO) == "1":
+        activate()
+
+
+def activate() -> None:
+    """Have torch make the backend's groups, in every way in which a program can ask for them."""
+    c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
+    if isinstance(c10d.Backend._plugins, _Plugins):
+        return
+    for attribute, value in list(vars(c10d.Backend).items()):
+        if isinstance(value, _Name):
+            delattr(c10d.Backend, attribute)
+    c10d.Backend._plugins = _Plugins(c10d.Backend._plugins)
     for name in (NAME, OVER_MPI):
-        if name not in c10d.Backend.backend_list:
-            make = partial(uncompiled(_make), name)
-            c10d.Backend.register_backend(name, make, extended_api=True, devices=devices)
+        _register(c10d, name)
     _meet_through_mpi(sys.modules.get("torch.distributed.rendezvous"))
     _tell_timeouts(c10d)
-    helper = getattr(c10d, "_new_process_group_helper", None)
-    if helper is not None and helper.__module__ != __name__:
-        _replace_groups(c10d, helper)
+    _replace_groups(c10d, c10d._new_process_group_helper)
+
+
+def _register(c10d: Any, name: str) -> None:
+    # What asks for the device of a library would take a GPU where this torch can have none.
+    devices = ["cpu", "cuda"] if c10d.torch.backends.cuda.is_built() else ["cpu"]
+    make = partial(uncompiled(_make), name)
+    c10d.Backend.register_backend(name, make, extended_api=True, devices=devices)
+
+
+def _names(default_libraries: dict[str, str]) -> Iterator[str]:
+    """Yield the texts by which programs ask for the backend, alone or beside a library for GPUs."""
+    for name in (NAME, OVER_MPI):
+        yield from (name, f"cpu:{name}")
+        for device, library in default_libraries.items():
+            for beside in {library, "gloo", name}:
+                if device != "cpu":
+                    yield from (f"cpu:{name},{device}:{beside}", f"{device}:{beside},cpu:{name}")
 
 
 def _make(name: str, options: Any, chosen: Any) -> Any:
@@ -60,7 +111,7 @@ def _meet_through_mpi(rendezvous: Any) -> None:
     """Let ranks of an mpirun meet without RANK and MASTER_ADDR, which is an error otherwise."""
     handlers = getattr(rendezvous, "_rendezvous_handlers", {})
     plain = handlers.get("env")
-    if plain is None or plain.__module__ == __name__:
+    if plain is None:
         return
 
     def handle_env(url: str, **named: Any) -> Any:
@@ -76,7 +127,7 @@ def _meet_through_mpi(rendezvous: Any) -> None:
 def _tell_timeouts(c10d: Any) -> None:
     """Tell our groups of a timeout that a program sets, which torch 2.13 tells gloo alone."""
     plain = getattr(c10d, "_set_pg_timeout", None)
-    if plain is None or plain.__module__ == __name__ or hasattr(c10d, "set_timeout"):
+    if plain is None or hasattr(c10d, "set_timeout"):
         return
 
     def set_timeout(timeout: Any, group: Any = None) -> None:

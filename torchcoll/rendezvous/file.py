@@ -9,6 +9,7 @@ from secrets import token_hex
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.network import LOOPBACK
+from mpicoll.text.files import content_of
 from torchcoll.place import Place
 from torchcoll.rendezvous.secret import private_directory, write_private
 from torchcoll.rendezvous.store import Rendezvous, client, server
@@ -39,7 +40,7 @@ def open_over_file(place: Place, timeout: float) -> Rendezvous:
         if time.monotonic() > deadline:
             raise LaunchError(f"rank {place.rank} of {place.size} waited {timeout:g} s for rank 0")
         time.sleep(0.01)
-    number, secret = path.read_text().split()
+    number, secret = content_of(path, is_of_user=False).decode().split()
     return Rendezvous(client(place, LOOPBACK, int(number), timeout), secret.encode())
 
 

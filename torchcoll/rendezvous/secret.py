@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import os
-import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from secrets import token_hex
 from platformdirs import user_state_path
 
 from mpicoll.errors import LaunchError
+from mpicoll.text.files import open_by_name
 
 VARIABLE = "TORCHCOLL_SECRET"
 _MIN_CHARACTERS = 16
@@ -31,7 +31,7 @@ def own_secret() -> bytes:
             raise LaunchError(
                 f"{VARIABLE} needs {_MIN_CHARACTERS} characters or more, which nobody guesses"
             )
-        return text.encode()
+        return os.fsencode(text)
     path = user_state_path("mpicoll") / "secret"
     try:
         return _read_or_create(path)
@@ -88,11 +88,10 @@ def write_private(path: Path, text: str) -> None:
 
 
 def _read(path: Path) -> bytes:
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    file = open_by_name(path)
     with open(file, "rb") as source:
         status = os.fstat(file)
-        is_private = status.st_uid == os.geteuid() and not status.st_mode & 0o077
-        if not is_private or not stat.S_ISREG(status.st_mode):
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise LaunchError(f"{path} must be your own file, which nobody else reads: chmod 600")
         text = source.read(4096)
     if len(text) < _MIN_CHARACTERS:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 from urllib.parse import urlsplit
 
 from mpicoll.errors import ArgumentError, LaunchError, brief
-from mpicoll.text.files import lock
+from mpicoll.text.files import lock, open_by_name
 from mpicoll.text.numbers import whole
 from torchcoll.place import Place
 from torchcoll.rendezvous.secret import own_secret
@@ -51,9 +50,8 @@ def _check_file(path: str, timeout: float) -> None:
         LaunchError: it cannot be written, others can write it, or a rank that is stopped has
             locked it.
     """
-    how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        file = os.open(path, how, 0o600)
+        file = open_by_name(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise LaunchError(
             f"file://{path} cannot be written ({error.strerror}): give a file that does not exist, "
@@ -67,8 +65,7 @@ def _check_file(path: str, timeout: float) -> None:
         raise LaunchError(str(error)) from None
     finally:
         os.close(file)
-    is_own = status.st_uid == os.geteuid() and not status.st_mode & 0o022
-    if not stat.S_ISREG(status.st_mode) or not is_own:
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise LaunchError(f"file://{path} is not your own file: give one that does not exist")
 
 

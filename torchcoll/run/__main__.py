@@ -21,11 +21,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mpicoll.cli import ending, programs
+from mpicoll.cli import programs
 from mpicoll.machine.launchers import is_first_process
-from mpicoll.selection.forced import check_variables
-from mpicoll.text import traces
-from torchcoll.backend.choice import choose
+from mpicoll.selection.forced import check_variables, forced
 from torchcoll.backend.registration import AS_GLOO, register
 
 _NOTICE = "torchcoll.run: torchcoll takes the place of gloo in every process group"
@@ -46,14 +44,16 @@ def _compare(rounds: int, arguments: Sequence[str], program: Sequence[str]) -> i
 
 
 def _refuse() -> None:
-    choose()
+    forced("TORCHCOLL_ALGORITHM")
     check_variables()
 
 
 def _replace_gloo() -> None:
-    if os.environ.get(traces.VARIABLE) and is_first_process():
+    if os.environ.get("MPICOLL_TRACE") and is_first_process():
+        from mpicoll.cli import ending
+
         ending.say(
-            f"warning: {traces.VARIABLE}: mpicoll.run writes it, torchcoll.run does not; "
+            "warning: MPICOLL_TRACE: mpicoll.run writes it, torchcoll.run does not; "
             "torch.profiler tells the times of these calls"
         )
     os.environ[AS_GLOO] = "1"

@@ -29,9 +29,10 @@ from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.notes import GROUP
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.communicator.buffers import WrongLength
-from mpicoll.mpi.communicator.dispatcher import Dispatcher, Signature, exchange_items, mpi_deadline
+from mpicoll.mpi.communicator.dispatcher import Dispatcher, Signature
 from mpicoll.mpi.communicator.reading import Call, Reading
 from mpicoll.mpi.communicator.uneven import PART_READERS
+from mpicoll.mpi.exchange import exchange_items, mpi_deadline
 from mpicoll.mpi.transport import LIBRARY, MpiTransport
 from mpicoll.peers.calls import BEGUN, Calls, different_calls
 from mpicoll.selection.auto import AutoChooser
@@ -83,7 +84,7 @@ class NodesDispatcher(Dispatcher):
         self.chooser = AutoChooser(self.group)
         self.table = extension.plan_table(
             self.group, self.run, self._give_up, log=self.flight and self.flight.log,
-            in_place=MPI.IN_PLACE, datatype=MPI.Datatype,
+            in_place=MPI.IN_PLACE, datatype=MPI.Datatype, is_drop_in=True,
         )  # fmt: skip
 
     def may_serve(self) -> bool:
@@ -255,12 +256,11 @@ class NodesDispatcher(Dispatcher):
             if title != titles[self.rank]:
                 raise RankLost(different_calls({self.rank: titles[self.rank], rank: title}))
 
-    def _give_up(self, program: object, error: BaseException) -> bool:
-        if isinstance(error, RankLost):
-            self._leave_group(error)  # as others may wait for this rank in a later call
-        return super()._give_up(program, error)
+    def _give_up(self, program: object, error: BaseException) -> None:
+        self._leave_group(error)  # as others may wait for this rank in a later call
+        super()._give_up(program, error)
 
-    def _leave_group(self, error: CollectiveError) -> None:
+    def _leave_group(self, error: BaseException) -> None:
         """Tell the ranks that wait for this one that it will not come."""
         if self.transport is not None:
             self.transport.leave(GROUP, error)

@@ -6,6 +6,8 @@ says so. What is not here is mpi4py's.
 
 from __future__ import annotations
 
+import operator
+import os
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType
@@ -13,24 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator import objects
-from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
-from mpicoll.mpi.communicator.reading import Reading, is_extreme
+from mpicoll.c_extension import _compiled
 from mpicoll.mpi.communicator.recording import LOG, NAMES, mpi_methods, recorded
-from mpicoll.mpi.communicator.state import (
-    find_flight,
-    method_of,
-    mpi_call,
-    serves_objects,
-    table_of,
-)
-from mpicoll.mpi.communicator.tracing import TRACING, base
-from mpicoll.mpi.communicator.uneven import is_refused
+
+_IS_TRACED = bool(os.environ.get("MPICOLL_TRACE"))
+
+
+def _plain_class() -> type[MPI.Intracomm]:
+    """Return MPI's class, or one of its kind whose blocking collectives are counted."""
+    if not _IS_TRACED:
+        return MPI.Intracomm
+    from mpicoll.mpi.communicator.tracing import base
+
+    return base()
+
 
 if TYPE_CHECKING:
     _Base = MPI.Intracomm
 else:
-    _Base = recorded(base())
+    _Base = recorded(_plain_class())
 
 
 def _make_method(
@@ -39,7 +42,7 @@ def _make_method(
     """Make a method of objects, whose collectives of arrays are parts of one call."""
     parts = Comm(comm)
     parts._call, parts.calls = table.within, table  # type: ignore[method-assign]
-    parts._end = lambda: None  # type: ignore[method-assign]
+    parts._end = operator.call
     return make(parts)
 
 
@@ -55,6 +58,8 @@ def _documented(kind: type[MPI.Intracomm]) -> Any:
 @_documented
 class Comm(_Base):
     """An intracommunicator of mpi4py whose blocking collectives are ours.
+
+    The first call imports the modules that serve it, where nobody has before.
 
     >>> import numpy as np
     >>> comm, out = Comm(MPI.COMM_SELF), np.empty(2)
@@ -75,12 +80,26 @@ class Comm(_Base):
     mpi = _Base
     calls: Any
 
+    _end = _compiled.end_uninterrupted
+    """Make MPI's own call, and end the call that `_call` has begun."""
+
     def _call(self, *arguments: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
+        return _compiled.begin_uninterrupted(self._begin, *arguments)
+
+    def _begin(self, *arguments: Any) -> Any:
+        _compiled.postpone_handlers()
+        from mpicoll.mpi.communicator.reading import Reading, is_extreme
+        from mpicoll.mpi.communicator.state import mpi_call
+        from mpicoll.mpi.communicator.uneven import is_refused
+
         if is_refused(Reading(self.rank, self.size), *arguments[:6]):
             return True  # the ranks count the calls in which they meet
         table = self._settled(at_once=is_extreme(arguments[3]))
-        return True if table is None else table(*arguments)
+        if table is None or table is mpi_call:
+            return True
+        table.complete()
+        return table.within(*arguments)
 
     def _settled(self, *, at_once: bool = False) -> Any:
         """Return what serves this communicator, the same on all ranks; None while that is open.
@@ -88,12 +107,14 @@ class Comm(_Base):
         Args:
             at_once: it is not to stay open.
         """
+        from mpicoll.mpi.communicator.state import mpi_call
+
         table = self.__dict__.get("_call")
         if table is None:
             table = self._serving(at_once=at_once)
             if table is not None:
                 self._call = table  # type: ignore[method-assign]
-            if table is mpi_call and TRACING is None:
+            if table is mpi_call and not _IS_TRACED:
                 self._bind_mpi_methods()
         return table
 
@@ -104,26 +125,44 @@ class Comm(_Base):
                 setattr(self, name, method)
 
     def _serving(self, *, at_once: bool) -> Any:
+        from mpicoll.mpi.communicator.state import find_flight, table_of
+
         table, flight = table_of(self, at_once=at_once), find_flight(self)
         setattr(self, LOG, flight and flight.log)
         return table
 
     def Free(self) -> None:
-        super().Free()
-        self._forget()
+        _compiled.uninterrupted(self._release, super().Free)
 
     def Disconnect(self) -> None:
-        super().Disconnect()
+        _compiled.uninterrupted(self._release, super().Disconnect)
+
+    def _release(self, release: Callable[[], None]) -> None:
+        _compiled.postpone_handlers()
+        release()
         self._forget()
 
-    def _method(self, name: str, op: Any = None) -> Callable[..., Any]:
+    def _open_method(self, name: str, op: Any = None) -> Callable[..., Any]:
+        """Return what runs a method of objects as long as this communicator keeps none."""
+        return partial(_compiled.uninterrupted, self._run_method, name, op)
+
+    def _run_method(self, name: str, op: Any, *arguments: Any) -> Any:
+        _compiled.postpone_handlers()
+        return self._method(name, op)(*arguments)
+
+    def _method(self, name: str, op: Any) -> Callable[..., Any]:
         """Return a method of objects, which this communicator keeps once it is settled."""
+        from mpicoll.mpi.communicator.reading import is_extreme
+        from mpicoll.mpi.communicator.state import method_of, mpi_call, serves_objects
+
         table, mpi_method = self._settled(at_once=is_extreme(op)), getattr(_Base, name)
         if table is None:
             return mpi_method  # type: ignore[no-any-return]
         run = mpi_method
         if table is not mpi_call and serves_objects(self):
-            run = method_of(self, name, partial(_make_method, objects.METHODS[name], table))
+            from mpicoll.mpi.communicator.objects import METHODS
+
+            run = method_of(self, name, partial(_make_method, METHODS[name], table))
         setattr(self, f"_ours_{name}", run)
         return run  # type: ignore[no-any-return]
 
@@ -133,77 +172,59 @@ class Comm(_Base):
         for name in [*bound, *(NAMES.keys() & vars(self).keys())]:
             delattr(self, name)
 
-    def _end(self) -> None:
-        """End a call that MPI has served, by the error of code that ran in its wait, if any."""
-        if DEFERRED:
-            raise_deferred()
-
     # -- collectives, with mpi4py's own arguments -----------------------------------------
 
     def Barrier(self) -> None:
         if self._call("barrier", None, None, None, 0, None, None):
-            super().Barrier()
-            self._end()
+            self._end(super().Barrier)
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         if self._call("bcast", buf, buf, None, root, None, None):
-            super().Bcast(buf, root)
-            self._end()
+            self._end(super().Bcast, buf, root)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("gather", sendbuf, recvbuf, None, root, None, None):
-            super().Gather(sendbuf, recvbuf, root)
-            self._end()
+            self._end(super().Gather, sendbuf, recvbuf, root)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("gatherv", sendbuf, recvbuf, None, root, None, None):
-            super().Gatherv(sendbuf, recvbuf, root)
-            self._end()
+            self._end(super().Gatherv, sendbuf, recvbuf, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("scatter", sendbuf, recvbuf, None, root, None, None):
-            super().Scatter(sendbuf, recvbuf, root)
-            self._end()
+            self._end(super().Scatter, sendbuf, recvbuf, root)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("scatterv", sendbuf, recvbuf, None, root, None, None):
-            super().Scatterv(sendbuf, recvbuf, root)
-            self._end()
+            self._end(super().Scatterv, sendbuf, recvbuf, root)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("allgather", sendbuf, recvbuf, None, 0, None, None):
-            super().Allgather(sendbuf, recvbuf)
-            self._end()
+            self._end(super().Allgather, sendbuf, recvbuf)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("allgatherv", sendbuf, recvbuf, None, 0, None, None):
-            super().Allgatherv(sendbuf, recvbuf)
-            self._end()
+            self._end(super().Allgatherv, sendbuf, recvbuf)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("alltoall", sendbuf, recvbuf, None, 0, None, None):
-            super().Alltoall(sendbuf, recvbuf)
-            self._end()
+            self._end(super().Alltoall, sendbuf, recvbuf)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("alltoallv", sendbuf, recvbuf, None, 0, None, None):
-            super().Alltoallv(sendbuf, recvbuf)
-            self._end()
+            self._end(super().Alltoallv, sendbuf, recvbuf)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         if self._call("reduce", sendbuf, recvbuf, op, root, None, None):
-            super().Reduce(sendbuf, recvbuf, op, root)
-            self._end()
+            self._end(super().Reduce, sendbuf, recvbuf, op, root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("allreduce", sendbuf, recvbuf, op, 0, None, None):
-            super().Allreduce(sendbuf, recvbuf, op)
-            self._end()
+            self._end(super().Allreduce, sendbuf, recvbuf, op)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("reduce_scatter_block", sendbuf, recvbuf, op, 0, None, None):
-            super().Reduce_scatter_block(sendbuf, recvbuf, op)
-            self._end()
+            self._end(super().Reduce_scatter_block, sendbuf, recvbuf, op)
 
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = MPI.SUM
@@ -214,18 +235,15 @@ class Comm(_Base):
             out = [recvbuf, recvcounts]
             is_mpi = self._call("reduce_scatter", sendbuf, out, op, 0, None, None)
         if is_mpi:
-            super().Reduce_scatter(sendbuf, recvbuf, recvcounts, op)
-            self._end()
+            self._end(super().Reduce_scatter, sendbuf, recvbuf, recvcounts, op)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("scan", sendbuf, recvbuf, op, 0, None, None):
-            super().Scan(sendbuf, recvbuf, op)
-            self._end()
+            self._end(super().Scan, sendbuf, recvbuf, op)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("exscan", sendbuf, recvbuf, op, 0, None, None):
-            super().Exscan(sendbuf, recvbuf, op)
-            self._end()
+            self._end(super().Exscan, sendbuf, recvbuf, op)
 
     # -- collectives of objects -------------------------------------------------------------
 
@@ -233,39 +251,39 @@ class Comm(_Base):
         self.Barrier()
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
-        run = self.__dict__.get("_ours_bcast") or self._method("bcast")
+        run = self.__dict__.get("_ours_bcast") or self._open_method("bcast")
         return run(self, obj, root)
 
     def gather(self, sendobj: Any, root: int = 0) -> Any:
-        run = self.__dict__.get("_ours_gather") or self._method("gather")
+        run = self.__dict__.get("_ours_gather") or self._open_method("gather")
         return run(self, sendobj, root)
 
     def allgather(self, sendobj: Any) -> Any:
-        run = self.__dict__.get("_ours_allgather") or self._method("allgather")
+        run = self.__dict__.get("_ours_allgather") or self._open_method("allgather")
         return run(self, sendobj)
 
     def scatter(self, sendobj: Any, root: int = 0) -> Any:
-        run = self.__dict__.get("_ours_scatter") or self._method("scatter")
+        run = self.__dict__.get("_ours_scatter") or self._open_method("scatter")
         return run(self, sendobj, root)
 
     def alltoall(self, sendobj: Any) -> Any:
-        run = self.__dict__.get("_ours_alltoall") or self._method("alltoall")
+        run = self.__dict__.get("_ours_alltoall") or self._open_method("alltoall")
         return run(self, sendobj)
 
     def reduce(self, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
-        run = self.__dict__.get("_ours_reduce") or self._method("reduce", op)
+        run = self.__dict__.get("_ours_reduce") or self._open_method("reduce", op)
         return run(self, sendobj, op, root)
 
     def allreduce(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        run = self.__dict__.get("_ours_allreduce") or self._method("allreduce", op)
+        run = self.__dict__.get("_ours_allreduce") or self._open_method("allreduce", op)
         return run(self, sendobj, op)
 
     def scan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        run = self.__dict__.get("_ours_scan") or self._method("scan", op)
+        run = self.__dict__.get("_ours_scan") or self._open_method("scan", op)
         return run(self, sendobj, op)
 
     def exscan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        run = self.__dict__.get("_ours_exscan") or self._method("exscan", op)
+        run = self.__dict__.get("_ours_exscan") or self._open_method("exscan", op)
         return run(self, sendobj, op)
 
     # -- other communicators are of this kind, too ------------------------------------------

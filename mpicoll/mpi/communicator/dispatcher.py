@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 from mpi4py import MPI
@@ -20,20 +19,16 @@ from mpicoll.calls.plan_cache import PlanCache
 from mpicoll.calls.planner import Planner
 from mpicoll.calls.recording import Recording, call_of
 from mpicoll.calls.routes import Routes
-from mpicoll.engine import extension, tallies
+from mpicoll.engine import extension
 from mpicoll.engine.plan import Plan
 from mpicoll.errors import CollectiveError
 from mpicoll.flight.groups import GroupFlight
-from mpicoll.memory.waiting import DEADLINE
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.communicator.buffers import Refused
-from mpicoll.mpi.communicator.deferring import defer, raise_deferred
-from mpicoll.mpi.communicator.messages import is_in_use
-from mpicoll.mpi.communicator.reading import OPS, Call, Reading, lies_in
-from mpicoll.mpi.communicator.tracing import AS_OBJECT, TRACING, kind_of
+from mpicoll.mpi.communicator.reading import AS_OBJECT, OPS, Call, Reading, lies_in
 from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete, read
-from mpicoll.mpi.transport import MpiTransport, exchange
-from mpicoll.peers.known import Peers
+from mpicoll.mpi.exchange import mpi_deadline
+from mpicoll.mpi.transport import MpiTransport
 from mpicoll.selection.auto import AutoChooser
 from mpicoll.tuning import UNKNOWN_COUNTS
 
@@ -149,9 +144,8 @@ class Dispatcher(PlanCache[Signature]):
         self.mailbox = shared.mailbox
         self.table = extension.plan_table(
             transport, self.run, self._give_up, log=flight and flight.log,
-            in_place=MPI.IN_PLACE, datatype=MPI.Datatype,
+            in_place=MPI.IN_PLACE, datatype=MPI.Datatype, is_drop_in=True,
         )  # fmt: skip
-        shared.wait_policy.defer = self._defer
 
     def run(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
@@ -170,13 +164,10 @@ class Dispatcher(PlanCache[Signature]):
             return self._skip()  # MPI demands the same operator on all ranks
         with self.recording.call(name):
             try:
-                is_mpi = self._dispatch((name, x, out, op, root, counts, algorithm), differs)
+                return self._dispatch((name, x, out, op, root, counts, algorithm), differs)
             except Refused:
                 self.drop_target(differs)
                 return True  # mpi4py's own method raises, before it has met the other ranks
-        if not (is_mpi or is_in_use(self.table)):
-            raise_deferred()
-        return is_mpi
 
     def _skip(self) -> bool:
         """Leave a call to MPI that the ranks do not compare; return True."""
@@ -334,7 +325,11 @@ class Dispatcher(PlanCache[Signature]):
         assert program is not None
         x, out = (0 if array is None else self.arrays.span(array)[0] for array in arrays)
         tally, began = None, 0
-        if TRACING is not None:
+        if os.environ.get("MPICOLL_TRACE"):
+            from mpicoll.engine import tallies
+            from mpicoll.mpi.communicator.tracing import TRACING, kind_of
+
+            assert TRACING is not None
             kind = kind_of(self.comm, table_keys[0], call, arguments, plan)
             tally, began = TRACING.tally(kind), tallies.ticks()
         try:
@@ -369,23 +364,13 @@ class Dispatcher(PlanCache[Signature]):
         if self.flight is not None:
             plan.record(self.flight.log, call_of(self.flight, arguments, plan))
 
-    def _defer(self, error: BaseException) -> bool:
-        """Keep an error for the end of a method of objects, which makes further collectives."""
-        return is_in_use(self.table) and defer(error)
-
-    def _give_up(self, program: object, error: BaseException) -> bool:
+    def _give_up(self, program: object, error: BaseException) -> None:
         """Remove the plan of a program that has failed in the middle of a run.
 
         Args:
             program: None where the ranks only compare a call.
-
-        Returns:
-            Whether the call goes on, as MPI is to serve it.
         """
-        if program is None or is_in_use(self.table):
-            return defer(error)
         self.fail_target(program, error)
-        return False
 
     @property
     def is_in_order(self) -> bool:
@@ -398,15 +383,3 @@ class Dispatcher(PlanCache[Signature]):
         self.table = None
         if self.transport is not None:
             self.transport.close()
-
-
-def mpi_deadline() -> float | None:
-    """Return the deadline of a communicator in seconds: none but the user's, as MPI has none."""
-    return None if DEADLINE in os.environ else inf
-
-
-def exchange_items(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
-    """Return every rank's item, in rank order; collective. It waits for as long as MPI would."""
-    peers = Peers(comm.rank, comm.size)
-    peers.deadline = mpi_deadline() or peers.deadline
-    return exchange(comm, item, kind, peers)

@@ -1,6 +1,7 @@
 /* Objects of Python as bytes, without a pickle where that would restore nothing else: numbers, texts,
    bytes, None, arrays and scalars of NumPy, and tuples, lists and dictionaries of these. Nobody else
-   has such a list or dictionary, and no array stands there twice, as pickle would restore it once.
+   has such a list or dictionary, and no array or tuple stands there twice, as pickle would restore it
+   once.
 
    An object is a letter that says its type, its value, and of a container how many items follow. The
    data of short arrays stand there; those of others travel by themselves, as they lie in memory. */
@@ -93,15 +94,15 @@ static int kind_of(PyObject *dtype)
     return beside == Py_None ? kind : -1;
 }
 
-/* Whether an array has not been written yet: pickle restores one that stands twice once. */
-static int is_first(Writer *to, PyObject *array)
+/* Whether an array or tuple has not been written yet: pickle restores one that stands twice once. */
+static int is_first(Writer *to, PyObject *item)
 {
-    for (int each = 0; each < to->many; each++)
-        if (to->arrays[each] == array)
+    for (int index = 0; index < to->many; index++)
+        if (to->once[index] == item)
             return 0;
-    if (to->many == MOST_ARRAYS)
+    if (to->many == MOST_ONCE)
         return 0;
-    to->arrays[to->many++] = array;
+    to->once[to->many++] = item;
     return 1;
 }
 
@@ -274,7 +275,8 @@ static int put_item(Writer *to, PyObject *item, int depth, int alone)
     if (type == array_type)
         return put_array(to, item);
     if (type == &PyTuple_Type)
-        return depth && put_items(to, '(', item, depth - 1, alone);
+        return depth && (alone || !PyTuple_GET_SIZE(item) || is_first(to, item)) &&
+               put_items(to, '(', item, depth - 1, alone);
     if (type == &PyList_Type)
         return depth && alone && put_items(to, '[', item, depth - 1, 1);
     if (type == &PyDict_Type)

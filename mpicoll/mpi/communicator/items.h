@@ -5,7 +5,11 @@
 
 #include "module.h"
 
-enum { MOST_ARRAYS = 256 };
+enum { MOST_ONCE = 256 };
+
+/* The kinds of a message, and the format of its head for Python's `struct`: `Head` of objects.c. */
+enum { PLAIN = 0, PICKLE = 2 };
+#define MESSAGE_HEAD "=BBxxIqqq"
 
 /* Where an object is written. */
 typedef struct {
@@ -13,7 +17,7 @@ typedef struct {
     PyObject *left; /* gets the arrays whose data travel by themselves; NULL: none may */
     Py_ssize_t inside; /* so many bytes of other arrays' data may still stand here */
     int many;
-    PyObject *arrays[MOST_ARRAYS];
+    PyObject *once[MOST_ONCE]; /* the arrays, and the tuples that others refer to */
 } Writer;
 
 /* Where one is read, and the data that have travelled by themselves: so many of their bytes are taken. */

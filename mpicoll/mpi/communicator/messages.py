@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import pickle
 import struct
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -26,13 +25,13 @@ from mpicoll.tuning import MESSAGE_ROOMS, SHORT_MESSAGES
 
 _WRITTEN = 1 << 16
 """The most bytes of a message that is written without pickle."""
-_HEAD = struct.Struct("=BBxxIqqq")
+_HEAD = struct.Struct(_compiled.MESSAGE_HEAD)
 _LAST = struct.Struct("=qq")
 _BYTE = np.dtype("uint8")
 NOTHING: Flat = np.empty(0, _BYTE)
 STOCK = MPI.pickle, pickle.dumps, pickle.loads
 """mpi4py's serializer, and what it calls unless a program says otherwise."""
-PICKLE = 2
+PICKLE = _compiled.PICKLE
 
 _CODES = np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?"
 _compiled.know_arrays(
@@ -69,7 +68,6 @@ class Rooms:
     """What a method of a communicator keeps for its messages, which last until its next call.
 
     Attributes:
-        calls: serves the calls of the method.
         room, lower_room: the bytes of a room, and of the next shorter one, 0 where there is none.
         message, view: this rank's message, as memory and as an array of the room's length.
         all, whole: messages of all ranks, one behind the other.
@@ -84,8 +82,7 @@ class Rooms:
         self.message = bytearray(_WRITTEN)
         self.flat = np.frombuffer(self.message, _BYTE)
         self.payload, self.sizes, self.overflow = NOTHING, [0] * self.size, list[Any]()
-        self.in_use, self.calls = False, getattr(comm, "calls", None)
-        _ALL.add(self)
+        self.in_use = False
         self._take(0)
 
     def _take(self, need: int) -> None:
@@ -183,14 +180,6 @@ def _is_stock() -> bool:
     """Whether mpi4py's serializer is unchanged, whose functions read any memory without a copy."""
     referents = gc.get_referents(STOCK[0])
     return all(any(referent is function for referent in referents) for function in STOCK[1:])
-
-
-_ALL: weakref.WeakSet[Rooms] = weakref.WeakSet()
-
-
-def is_in_use(calls: object) -> bool:
-    """Whether a method of objects is under way whose calls are served so."""
-    return any(rooms.in_use and rooms.calls is calls for rooms in list(_ALL))
 
 
 def decode(messages: bytearray, payload: Flat, start: int = 0) -> Any:

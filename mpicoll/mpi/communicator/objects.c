@@ -3,15 +3,14 @@
 
 #include "items.h"
 
-enum { PLAIN = 0, PICKLE = 2 };
-
-/* As `struct` writes "=BBxxIqqq" in mpicoll/mpi/communicator/messages.py. */
 typedef struct {
     uint8_t kind, more; /* `more`: what this message says begins its payload */
     uint16_t unused;
     uint32_t size; /* the bytes of what it says, but for its arrays' data in the payload */
     int64_t payload, alike, need;
 } Head;
+
+_Static_assert(sizeof(Head) == 32, "a head as MESSAGE_HEAD has it");
 
 static PyObject *dumps_name, *loads_name;
 

@@ -15,7 +15,6 @@ from mpi4py import MPI
 
 from mpicoll.engine.extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat
-from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
 from mpicoll.mpi.communicator.dispatcher import MPI_CALL
 from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
 from mpicoll.mpi.communicator.messages import (
@@ -27,8 +26,7 @@ from mpicoll.mpi.communicator.messages import (
     decode_all,
     head_at,
 )
-from mpicoll.mpi.communicator.reading import is_extreme
-from mpicoll.mpi.communicator.tracing import AS_OBJECT
+from mpicoll.mpi.communicator.reading import AS_OBJECT, is_extreme
 from mpicoll.tuning import GATHERED_RANKS, MESSAGE_ROOMS
 
 Method = Callable[..., Any]
@@ -40,7 +38,9 @@ def _taken(rooms: Rooms) -> Flat:
     return payload
 
 
-def _one_call(made_for: Any, rooms: Rooms, write: Method, exchange: Method) -> Method:
+def _one_call(
+    made_for: Any, rooms: Rooms, write: Method, exchange: Method, *, is_rooted: bool = False
+) -> Method:
     """Return a method of objects, whose collectives are parts of one call of the communicator.
 
     It takes the communicator, an object, the root, and how many objects are wanted here.
@@ -50,10 +50,13 @@ def _one_call(made_for: Any, rooms: Rooms, write: Method, exchange: Method) -> M
             runs there may call the method, too.
         exchange: takes the communicator, what `write` has returned, the root, and how many are
             wanted; returns the result.
+        is_rooted: its caller gives a root, which may be wrong.
     """
     hold, release = made_for.calls.hold, made_for.calls.release
 
     def run(comm: Any, item: Any, root: Any = None, wanted: int = 0) -> Any:
+        if is_rooted:
+            root = _valid_root(comm, root)
         if rooms.in_use:
             with rooms.allow_reentry():
                 return run(comm, item, root, wanted)
@@ -66,8 +69,6 @@ def _one_call(made_for: Any, rooms: Rooms, write: Method, exchange: Method) -> M
             rooms.in_use = False
             if held is not None:
                 release(held)
-                if DEFERRED:
-                    raise_deferred()
 
     return run
 
@@ -102,7 +103,7 @@ def bcast(made_for: Any) -> Method:
             payload = payload.copy()
         return decode(message, payload)
 
-    return _one_call(made_for, rooms, put, exchange)
+    return _one_call(made_for, rooms, put, exchange, is_rooted=True)
 
 
 def gather(made_for: Any) -> Method:
@@ -110,7 +111,7 @@ def gather(made_for: Any) -> Method:
     size, rank, gathered = made_for.size, made_for.rank, _gathering(made_for)
 
     def run(comm: Any, sendobj: Any, root: int = 0) -> list[Any] | None:
-        _check_root(comm, root, size)
+        root = _valid_root(comm, root)
         if rank == root:
             return gathered(comm, sendobj, root, size)  # type: ignore[no-any-return]
         gathered(comm, sendobj, root, 0)
@@ -129,11 +130,20 @@ def allgather(made_for: Any) -> Method:
     return run
 
 
-def _check_root(comm: Any, root: int, size: int) -> None:
-    """Raise, as mpi4py does, where a root is no rank: before other ranks hear of the call."""
-    if not 0 <= root < size:
+def _valid_root(comm: Any, root: Any) -> int:
+    """Return a root as a number, before other ranks hear of the call.
+
+    Raises:
+        TypeError: it is no number; MPI.Exception, as mpi4py does, where it is no rank.
+    """
+    if type(root) is not int:
+        if not hasattr(root, "__int__"):
+            raise TypeError(f"a root is a rank, not {root!r}")
+        root = int(root)
+    if not 0 <= root < comm.size:
         comm.Call_errhandler(MPI.ERR_ROOT)
         raise MPI.Exception(MPI.ERR_ROOT)
+    return root  # type: ignore[no-any-return]
 
 
 _MISSED: list[Any] = []
@@ -227,7 +237,7 @@ def scatter(made_for: Any) -> Method:
             made_for.Scatterv([sent, rooms.sizes] if rank == root else None, payload, root)
         return decode(message, payload)
 
-    return _one_call(made_for, rooms, put, exchange)
+    return _one_call(made_for, rooms, put, exchange, is_rooted=True)
 
 
 def alltoall(made_for: Any) -> Method:
@@ -298,14 +308,16 @@ def folding(name: str) -> Callable[[Any], Method]:
         is_few = made_for.size <= GATHERED_RANKS
         fold = _folding(made_for, name, mpi_method, is_few=is_few)
 
-        def reduction(comm: Any, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
-            if is_few or (_is_predefined(op) and not _is_long(sendobj)):
-                return fold(comm, sendobj, op, root)
+        def leave_to_mpi(comm: Any, sendobj: Any, op: Any, root: int) -> Any:
+            _compiled.postpone_handlers()
             if _is_predefined(op):
                 leave(made_for.calls)
-            result = mpi_method(comm, sendobj, op, *([root] if name == "reduce" else ()))
-            raise_deferred()
-            return result
+            return mpi_method(comm, sendobj, op, *([root] if name == "reduce" else ()))
+
+        def reduction(comm: Any, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
+            is_ours = is_few or (_is_predefined(op) and not _is_long(sendobj))
+            run = fold if is_ours else leave_to_mpi
+            return _compiled.uninterrupted(run, comm, sendobj, op, root)
 
         if name == "reduce":
             return reduction
@@ -337,15 +349,13 @@ def _folding(made_for: Any, name: str, mpi_method: Method, *, is_few: bool) -> M
     surely, tell = _gathering(made_for), bcast(made_for)
 
     def run(comm: Any, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
-        _check_root(comm, root, size)
+        root = _valid_root(comm, root)
         x = foldable(sendobj, op, size) if type(sendobj) in _AS_ARRAYS else None
         if x is None:
             return folded(gathered, comm, sendobj, op, root)
         out = np.empty_like(x)
         if call(name, x, out, op, root, None, AS_OBJECT):
-            folded_by_mpi = otherwise(comm, sendobj, op, root)
-            raise_deferred()
-            return folded_by_mpi
+            return _compiled.end_uninterrupted(otherwise, comm, sendobj, op, root)
         gets = rank == root if is_rooted else rank or name != "exscan"
         return (out if x.ndim else out.item()) if gets else None
 

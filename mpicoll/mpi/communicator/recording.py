@@ -11,11 +11,6 @@ from typing import Any
 
 from mpi4py import MPI
 
-from mpicoll.flight import groups
-from mpicoll.flight.records import Call
-from mpicoll.mpi.communicator.in_order import in_order
-from mpicoll.mpi.communicator.state import find_flight, is_fixed, prepare_folds
-
 NAMES = {
     "Barrier": "barrier", "Bcast": "broadcast", "Gather": "gather", "Gatherv": "gather",
     "Scatter": "scatter", "Scatterv": "scatter", "Allgather": "allgather",
@@ -83,8 +78,13 @@ def _issued_names() -> Iterator[tuple[str, str]]:
 def _issued_on(collective: str, comm: MPI.Comm, method: Callable[..., Any]) -> Any:
     """Return a method whose beginnings are recorded; None while nothing records them."""
     log = getattr(comm, LOG)
+    if log is None:
+        return None
+    from mpicoll.flight import groups
+    from mpicoll.flight.records import Call
+
     recorder = groups.find()
-    if log is None or recorder is None:
+    if recorder is None:
         return None
     return log.recorded(recorder.intern(Call(collective, "", "native", "MPI")), method, True)
 
@@ -96,7 +96,11 @@ def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., 
     """
     if comm == MPI.COMM_NULL:
         return method
+    from mpicoll.mpi.communicator.state import find_flight, is_fixed, prepare_folds
+
     if is_fixed(comm):
+        from mpicoll.mpi.communicator.in_order import in_order
+
         method = in_order(name, method)
     elif name in _FOLDS:
         prepare_folds(comm)

@@ -7,35 +7,34 @@ over: its calls follow those of the freed one, as if they were on one communicat
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from itertools import count
 from random import Random
 from threading import Lock
 from time import sleep
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi4py import MPI
 
-from mpicoll.backend import Nodes
 from mpicoll.calls.agreement import raise_any
 from mpicoll.calls.order import is_asked_for
 from mpicoll.engine.extension import _compiled
-from mpicoll.errors import ArgumentError, Disagreement, brief
+from mpicoll.errors import ArgumentError, Disagreement
 from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, stated_node
-from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
-from mpicoll.mpi.communicator.dispatcher import Dispatcher, exchange_items
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
-from mpicoll.selection.forced import forced
-from mpicoll.text.numbers import whole
+from mpicoll.mpi.exchange import exchange_items
+from mpicoll.selection.forced import WARMUP as WARMUP
+from mpicoll.selection.forced import forced, stated_first_calls
+
+if TYPE_CHECKING:
+    from mpicoll.backend import Nodes
+    from mpicoll.mpi.communicator.dispatcher import Dispatcher
 
 FORCED = "MPICOLL_ALGORITHM"
-WARMUP = "MPICOLL_COMM_AFTER"
-"""How many calls of a communicator are MPI's own, before it pays to make ours."""
-_WARMUP_CALLS, _REPEATS, _MAX_COUNT = 16, 2, 1 << 62
+_WARMUP_CALLS, _REPEATS = 16, 2
 
 _MOST_SERVED = 64
 """The communicators of a process that are ours: each takes three more of MPI's, which has few."""
@@ -73,6 +72,7 @@ class Offer(NamedTuple):
     """What a rank tells the others of a new communicator.
 
     Attributes:
+        member: this rank in ``MPI_COMM_WORLD``.
         number: of a new state, where this is the first rank.
         idle: the numbers of states that this rank can reuse.
         host: of this rank.
@@ -80,6 +80,7 @@ class Offer(NamedTuple):
     """
 
     wishes: Wishes
+    member: int
     number: int
     idle: tuple[int, ...]
     host: str
@@ -131,12 +132,17 @@ def _state_of(comm: MPI.Intracomm) -> State:
         return state
     reusable = _take(members)
     offers = exchange_items(comm, _offer(tuple(reusable)), Offer)
+    if min(members) >= 0:
+        members = tuple(offer.member for offer in offers)  # whatever MPI says of the group
     wishes = _agreed(comm.rank, [offer.wishes for offer in offers])
     nodes, _ = group_by_node([offer.host for offer in offers], [offer.node for offer in offers])
     common = set(reusable).intersection(*(offer.idle for offer in offers))
     for number in reusable.keys() - common:
         reusable.pop(number).close()
-    usable = sorted(number for number in common if reusable[number].wishes == wishes)
+    same = members, wishes
+    usable = sorted(
+        number for number in common if (reusable[number].members, reusable[number].wishes) == same
+    )
     state = reusable.pop(usable[0]) if usable else State(members, offers[0].number, wishes)
     state.nodes = nodes
     _idle.extend(reusable.values())
@@ -198,10 +204,14 @@ def _dispatcher(comm: MPI.Intracomm, state: State) -> Dispatcher | None:
     wishes = state.wishes
     arguments = comm, wishes.algorithms, wishes.repeats, state.flight
     if len(state.nodes) > 1:
+        from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
+
         across = NodesDispatcher(*arguments, state.nodes, _admit, is_fixed=wishes.is_fixed)
         return across if across.may_serve() else None
     if not _has_room(comm):
         return None
+    from mpicoll.mpi.communicator.dispatcher import Dispatcher
+
     dispatcher = Dispatcher(*arguments)
     if dispatcher.table is not None:  # else its ranks share no memory
         _live.add(dispatcher)
@@ -279,8 +289,8 @@ def is_fixed(comm: MPI.Comm) -> bool:
 
 
 def mpi_call(*arguments: Any) -> bool:
-    """Leave a call to MPI."""
-    return True
+    """Begin a call that MPI serves, as `Comm._call` does; return True."""
+    return bool(_compiled.begin_uninterrupted(bool, True))
 
 
 def _offer(idle: tuple[int, ...]) -> Offer:
@@ -289,21 +299,18 @@ def _offer(idle: tuple[int, ...]) -> Offer:
         node = stated_node(MPI.COMM_WORLD.rank)
     except ArgumentError as error:
         wishes = Wishes(error=str(error))
-    return Offer(wishes, next(_numbers), idle, host_identity(), node)
+    return Offer(wishes, MPI.COMM_WORLD.rank, next(_numbers), idle, host_identity(), node)
 
 
 def _wishes() -> Wishes:
-    text = os.environ.get(WARMUP, "")
     try:
-        algorithms = forced(FORCED)
-        if text and whole(text, _MAX_COUNT) is None:
-            raise ArgumentError(f"{WARMUP} must be a number of calls, not {brief(text)}")
+        algorithms, first_calls = forced(FORCED), stated_first_calls()
     except ArgumentError as error:
         return Wishes(error=str(error))
     if is_asked_for():
         return Wishes(0, 1, algorithms, is_fixed=True)
-    if algorithms or text:
-        return Wishes(int(text or 0), 1, algorithms)
+    if algorithms or first_calls is not None:
+        return Wishes(first_calls or 0, 1, algorithms)
     return Wishes(_WARMUP_CALLS, _REPEATS, algorithms)
 
 

@@ -28,7 +28,8 @@ from mpicoll.engine.tally_file import Record, TallyFile, lines_of, remove
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.nodes import stated_node
 from mpicoll.mpi.communicator.members import world_ranks
-from mpicoll.mpi.communicator.reading import Call
+from mpicoll.mpi.communicator.reading import AS_OBJECT, Call
+from mpicoll.text.files import open_by_name
 from mpicoll.text.lines import Lines
 from mpicoll.text.numbers import ranges
 from mpicoll.text.printable import printable
@@ -45,8 +46,6 @@ _BUFFERS = {
 _FROM_OUT = ("broadcast", "scatter", "reduce_scatter")
 _NAMES = {"broadcast": "Bcast", "reduce_scatter_own": "Reduce_scatter"}
 """mpi4py's methods of what is named otherwise here."""
-AS_OBJECT = "as object"
-"""The algorithm of a call whose arrays are an object: shapes count, too."""
 
 
 class Kind(NamedTuple):
@@ -151,7 +150,8 @@ class Trace:
 
 
 def _append(path: Path, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o644)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    file = open_by_name(path, flags, 0o644, is_of_user=True)
     try:
         if os.write(file, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from mpicoll.calls.arguments import digest_of
 from mpicoll.mpi.communicator.buffers import (
     Flat,
     Refused,
@@ -52,6 +51,8 @@ class Part(NamedTuple):
     @property
     def asking(self) -> int:
         """A digest, equal where ranks make such a call and do not know each other's counts."""
+        from mpicoll.calls.arguments import digest_of
+
         return digest_of(f"{self.name} from {self.root}")
 
 

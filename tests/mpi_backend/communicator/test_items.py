@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def test_what_is_written_is_restored_as_by_pickle(item: Any) -> None:
 @pytest.mark.parametrize(
     "item",
     [0, -128, 1 << 40, "", "a", "é", "€", "𝄞", "\udc80", b"", (), [], {}, [[1], (2, [3])], {1: [2]},
-     float("nan"), -0.0, (1j,), {"a": 1, "b": [2]}, [(1, 2)] * 3, [True, False, None]],
+     float("nan"), -0.0, (1j,), {"a": 1, "b": [2]}, [(1, 2), (1, 3)], [True, False, None]],
     ids=repr,
 )  # fmt: skip
 def test_plain_objects_are_written(item: Any) -> None:
@@ -322,6 +323,40 @@ def test_a_list_in_a_tuple_that_others_have_is_pickled() -> None:
     assert is_pickled([shared, shared])
     assert is_pickled([shared[0]]) is True
     assert not is_pickled([([1],)])
+
+
+PAIR = (1, 2)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [(PAIR, PAIR), [PAIR, 3, PAIR], {"a": PAIR, "b": [PAIR]}, {PAIR: PAIR}, ((PAIR,), (PAIR,))],
+    ids=repr,
+)
+def test_a_tuple_that_stands_twice_is_restored_once(item: Any) -> None:
+    assert is_pickled(item)
+    memory, _ = written(item)
+    (copy,) = read(memory)
+    assert copy == item
+    assert len({id(part) for part in _parts(copy) if part == PAIR}) == 1
+
+
+def _parts(item: Any) -> Iterator[Any]:
+    """Yield an object and all that it holds."""
+    yield item
+    if isinstance(item, dict):
+        for part in item.items():
+            yield from chain(_parts(part[0]), _parts(part[1]))
+    elif isinstance(item, (tuple, list)):
+        for part in item:
+            yield from _parts(part)
+
+
+@pytest.mark.parametrize("item", [[PAIR, (1, 3)], {PAIR: [()], "b": ()}, (PAIR, [PAIR[:1]])])
+def test_a_tuple_that_stands_once_is_written(item: Any) -> None:
+    assert not is_pickled(item)
+    memory, _ = written(item)
+    assert read(memory) == [item]
 
 
 def test_a_serializer_of_a_program_gets_all_objects() -> None:

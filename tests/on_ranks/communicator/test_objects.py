@@ -275,10 +275,34 @@ def test_an_object_that_has_come_once_takes_one_collective(comm: Any) -> None:
     assert rounds[0] == before + 1
 
 
-def test_a_wrong_root_is_mpis_own_error(comm: Any) -> None:
-    for call in (comm.gather, comm.reduce, comm.bcast):
+ROOTED = {"gather": 1, "reduce": 1, "bcast": 1, "scatter": None}
+"""The methods of objects that take a root, with an object for each."""
+
+
+@pytest.mark.parametrize("calls", [0, 2, 20])
+@pytest.mark.parametrize("name", ROOTED)
+def test_a_wrong_root_is_mpi4pys_own_error(comm: Any, name: str, calls: int) -> None:
+    method = getattr(comm, name)
+    item = ROOTED[name] or [1] * comm.size
+    for _ in range(calls):
+        method(item)
+    for root in (comm.size, comm.size + 98, -3):
+        with pytest.raises(MPI.Exception) as error:
+            method(item, root=root)
+        assert error.value.Get_error_class() == MPI.ERR_ROOT
+    for no_root in (None, "0"):
+        with pytest.raises(TypeError):
+            method(item, root=no_root)
+    assert method(item, root=np.int64(0)) == method(item, root=0.0) == method(item)
+
+
+def test_a_rank_that_has_given_a_wrong_root_repeats_the_call(comm: Any) -> None:
+    for _ in range(3):
+        comm.bcast(comm.rank)
+    if comm.rank == comm.size - 1:
         with pytest.raises(MPI.Exception):
-            call(1, root=comm.size)
+            comm.bcast(5, root=-3)
+    assert comm.bcast(comm.rank + 7) == 7
 
 
 def test_methods_say_what_mpi4pys_say() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from communicator_calls import (
     allgather,
@@ -95,6 +96,60 @@ def test_communicators_of_one_time_or_another_order_of_ranks_share_nothing(comm:
     for each in (*pair, backwards):
         check(each, allreduce)
         each.Free()
+
+
+def _check_sums(comm: Any) -> None:
+    """Make calls until plans serve them."""
+    out = np.empty(2)
+    for _ in range(4):
+        comm.Allreduce(np.ones(2), out)
+        assert list(out) == [comm.size, comm.size]
+
+
+def _grid(comm: Any, size: int) -> Any:
+    return comm.Create_cart([size])
+
+
+def _graph(comm: Any, size: int) -> Any:
+    return comm.Create_graph(range(1, size + 1), [(rank + 1) % size for rank in range(size)])
+
+
+def _backward_grid(comm: Any, size: int) -> Any:
+    backwards = comm.Split(0, -comm.rank)
+    grid = backwards.Create_cart([size])
+    backwards.Free()
+    return grid
+
+
+@pytest.mark.usefixtures("reused")
+@pytest.mark.parametrize("make", [_grid, _graph, _backward_grid])
+def test_a_grid_of_fewer_ranks_takes_over_no_state_of_its_parent(comm: Any, make: Any) -> None:
+    """MPICH 5.0.2 returns the parent's group for some of them."""
+    for size in (comm.size, comm.size - 1, comm.size, comm.size - 1, 1):
+        part = make(comm, size) if size else MPI.COMM_NULL
+        if part != MPI.COMM_NULL:
+            _check_sums(part)
+            if part.size > 1:
+                assert _state(part).members == tuple(part.allgather(MPI.COMM_WORLD.rank))
+            part.Free()
+        whole = comm.Dup()
+        _check_sums(whole)
+        whole.Free()
+
+
+@pytest.mark.usefixtures("reused")
+def test_a_state_is_that_of_the_ranks_whatever_mpi_says(
+    comm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if comm.size < 3:
+        pytest.skip("a part of two ranks, and another one")
+    pairs = [comm.Split(int(comm.rank == lone), comm.rank) for lone in (2, 0)]
+    monkeypatch.setattr(state, "world_ranks", lambda part: tuple(range(part.size)))
+    for part in pairs:
+        _check_sums(part)
+        part.Free()
+    members = {idle.members for idle in state._idle}
+    assert members == {(1, 2) if comm.rank else (0, 1)}
 
 
 @pytest.mark.usefixtures("reused")

@@ -35,7 +35,7 @@ def opened(init_method: str) -> Any:
         ("/", "Is a directory"),
         ("{tmp}", "Is a directory"),
         ("{tmp}/link", "symbolic links"),
-        ("{tmp}/fifo", "not your own file"),
+        ("{tmp}/fifo", "it is no regular file"),
         ("{tmp}/open", "not your own file"),
         ("/proc/meet", "No such file"),
     ],

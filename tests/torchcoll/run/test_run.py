@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from bad_variables import FEW
 from launcher import ROOT, SUPPORT, python
 
 pytest.importorskip("torch")
@@ -55,8 +56,7 @@ def test_a_program_that_is_not_there_is_refused(arguments: tuple[str, ...], said
     ("variable", "value", "said"),
     [
         ("TORCHCOLL_ALGORITHM", "allreduce=rnig", "did you mean 'ring'"),
-        ("MPICOLL_DEADLINE", "soon", "MPICOLL_DEADLINE must be a number of seconds, not 'soon'"),
-        ("MPICOLL_LOAD", "nowhere.py", "cannot read nowhere.py"),
+        *((name, value, text) for name, value, text in FEW),
     ],
 )
 def test_a_bad_variable_is_refused_before_the_program_starts(
@@ -65,3 +65,4 @@ def test_a_bad_variable_is_refused_before_the_program_starts(
     done = python("-m", "torchcoll.run", __file__, environment={variable: value})
     assert done.returncode == 2
     assert said in done.stdout and "Traceback" not in done.stdout
+    assert done.stdout.count("Error: ") == 1

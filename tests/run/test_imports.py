@@ -1,0 +1,92 @@
+"""The modules that `mpicoll.run` imports: a program starts about as fast as without it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from imported import OURS, modules_of, of_ours
+from launcher import ranks
+
+START = [
+    "mpicoll.cli.missing", "mpicoll.cli.programs", "mpicoll.errors",
+    "mpicoll.machine.configuration", "mpicoll.machine.launchers", "mpicoll.machine.marks",
+    "mpicoll.run.replacing", "mpicoll.selection.forced", "mpicoll.text.files",
+    "mpicoll.text.numbers", "mpicoll.text.pictures", "mpicoll.threads",
+]  # fmt: skip
+"""The modules of ours that a program needs which does nothing."""
+COMMUNICATORS = [
+    "mpicoll.c_extension", "mpicoll.engine._compiled", "mpicoll.mpi.communicator.classes",
+    "mpicoll.mpi.communicator.recording",
+]  # fmt: skip
+"""Those that ``import mpi4py.MPI`` adds."""
+STANDARD = {"_socket", "array", "atexit", "pkgutil", "runpy", "select", "selectors", "socket",
+            "threading"}  # fmt: skip
+"""The modules of Python's library that neither mpi4py nor NumPy imports."""
+
+
+@cache
+def modules_of_libraries() -> set[str]:
+    return modules_of("-c", "import mpi4py.MPI, numpy")
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [("", START), ("import numpy", START), ("import mpi4py.MPI, numpy", START + COMMUNICATORS)],
+)
+def test_a_program_imports_few_modules(tmp_path: Path, program: str, expected: list[str]) -> None:
+    (path := tmp_path / "program.py").write_text(program)
+    modules = modules_of("-m", "mpicoll.run", str(path))
+    assert of_ours(modules) == sorted(expected)
+    added = {name for name in modules - modules_of_libraries()
+             if name.partition(".")[0] not in (*OURS, "mpi4py", "numpy")}  # fmt: skip
+    assert {name for name in added if not name.startswith("__editable__")} <= STANDARD
+
+
+@pytest.mark.parametrize("variable", ["MPICOLL_ALGORITHM", "MPICOLL_LOAD", "MPICOLL_TRACE"])
+def test_an_empty_variable_imports_nothing(tmp_path: Path, variable: str) -> None:
+    (path := tmp_path / "program.py").write_text("")
+    assert of_ours(modules_of("-m", "mpicoll.run", str(path), environment={variable: ""})) == START
+
+
+STAGES = """
+import sys
+from mpi4py import MPI
+
+names = [" ".join(sys.modules)]
+import numpy as np
+comm, x, out = MPI.COMM_WORLD, np.ones(4), np.zeros(4)
+for calls in (1, 15, 1, 1):
+    for _ in range(calls):
+        {call}
+    names.append(" ".join(sys.modules))
+if comm.rank == 0:
+    print(*names, sep="\\n")
+"""
+CALLS = ["comm.Allreduce(x, out)", "comm.allreduce(1)", "comm.bcast(x)", "comm.Bcast(x)",
+         "comm.allgather(2)"]  # fmt: skip
+COMMANDS = ("click", "rich", "jinja2", "psutil")
+"""Libraries that commands alone need."""
+UNUSED = (
+    "mpicoll.gpu.", "mpicoll.simulator.", "mpicoll.costs.", "mpicoll.explain.",
+    "mpicoll.peers.contact", "mpicoll.mpi.nccl", "mpicoll.mpi.communicator.across_nodes",
+    "mpicoll.flight.reader", "mpicoll.cli.ending", "mpicoll.defaults.tables",
+)  # fmt: skip
+"""Neither commands, GPUs, other nodes nor files of a job."""
+
+
+@pytest.mark.launches
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_import_no_more_than_they_need(tmp_path: Path, call: str) -> None:
+    """Each rank of several imports what serves calls with `mpi4py.MPI`, and later an algorithm."""
+    (path := tmp_path / "program.py").write_text(STAGES.format(call=call))
+    done = ranks(2, "-m", "mpicoll.run", str(path), merged=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    start, first, warm, served, planned = (set(line.split()) for line in done.stdout.splitlines())
+    assert [name for name in planned if name.startswith(UNUSED) or name in COMMANDS] == []
+    for modules in (first, warm, served):
+        assert of_ours(modules - start) == []
+    added = of_ours(planned - start)
+    assert 1 <= len(added) <= 4
+    assert all(name.startswith("mpicoll.algorithms.") for name in added)
