@@ -19,7 +19,7 @@ from typing import NamedTuple
 from mpicoll.backend import CMA, IPC, SYMMETRIC
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
-from mpicoll.errors import CollectiveError
+from mpicoll.errors import CollectiveError, ScheduleError
 from mpicoll.measurement import clock
 from mpicoll.measurement.candidate import Candidate, Settings, active, level
 from mpicoll.measurement.capacity import weigh_watched
@@ -198,6 +198,8 @@ class Bench:
             self.watchdog.step(f"binding {candidate.case}")
             try:
                 candidate.plan = benches[candidate.case.backend].bind(candidate.case)
+            except ScheduleError:
+                raise  # on all ranks: the schedule is wrong, and no other case tells so
             except CollectiveError as error:
                 candidate.message = str(error)
         self._agree(candidates)

@@ -164,6 +164,7 @@ class Recorder:
     def _opening(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def init_process_group(*arguments: Any, **named: Any) -> Any:
+            _state_place()
             result = function(*arguments, **named)
             self.times.extend()
             self.is_open = True
@@ -264,3 +265,19 @@ class _Recording(Loader):
             module.__spec__.loader = self.loader
         module.__loader__ = self.loader
         self.recorder.record(module)
+
+
+def _state_place() -> None:
+    """State this process's place as torchrun does, where another launcher has started the ranks.
+
+    torch's own rendezvous needs it. The port depends on the launcher's process, so that the ranks
+    of a host agree.
+    """
+    from mpicoll.machine.launchers import find_launch  # a program that MPI serves does without
+
+    launch = find_launch()
+    if launch is None or "RANK" in os.environ:
+        return
+    os.environ["RANK"], os.environ["WORLD_SIZE"] = str(launch.rank), str(launch.size)
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", str(20000 + os.getppid() % 20000))

@@ -187,10 +187,14 @@ def test_a_wrong_result_in_one_array_of_the_pool_is_found(tmp_path: Path) -> Non
 BROKEN_ALGORITHMS = """
 import os, signal
 from mpicoll.algorithms import algorithm
+from mpicoll.calls import planner
 from mpicoll.measurement.workbench import Workbench
 from mpicoll.measurement.worlds import mpi4py_world
 from mpicoll.bench.command import main
 from mpicoll.notation.schedule import recv, send
+
+if "PROVED" not in os.environ:
+    planner._prove = lambda *arguments: None  # wrong schedules run
 
 @algorithm("allreduce")
 def broken(rank, size):
@@ -222,6 +226,20 @@ def test_wrong_results_are_named_and_fail(tmp_path: Path) -> None:
     for text in ("allreduce broken", "rank 0", "index 0", "expected", "got", "FAILED"):
         assert text in result.stdout
     assert "WRONG allreduce broken (mpi4py" in result.stderr
+
+
+@pytest.mark.launches
+@needs_mpi
+@pytest.mark.parametrize("name", ["broken", "stuck"])
+def test_a_wrong_schedule_fails_before_it_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVED", "1")
+    script = tmp_path / "broken.py"
+    script.write_text(BROKEN_ALGORITHMS)
+    result = mpirun(2, script, "allreduce", "--algorithms", name, *TINY)
+    assert result.returncode != 0
+    assert name in result.stderr
 
 
 @pytest.mark.launches
