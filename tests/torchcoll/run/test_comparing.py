@@ -62,18 +62,8 @@ def test_a_program_under_torchrun_is_compared(program: Path) -> None:
     check(done.stdout, program.parent)
 
 
-MEET = """\
-import os; rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]; \
-store = f"file://{folder}/store-{{os.getppid()}}"; \
-dist.init_process_group("gloo", init_method=store, rank=int(rank), world_size=2)"""
-"""One line in place of that which takes torchrun's variables. All ranks have one parent."""
-
-
 @pytest.mark.launches
 def test_a_program_under_mpirun_is_compared(program: Path) -> None:
-    """It meets without torchrun's variables and without torchcoll."""
-    meeting = MEET.format(folder=program.parent)
-    program.write_text(PROGRAM.replace('dist.init_process_group("gloo")', meeting))
     done = ranks(2, "-m", "torchcoll.run", "--compare", "1", str(program))
     assert done.returncode == 0, done.stdout
     check(done.stdout, program.parent)
