@@ -267,17 +267,19 @@ class _Recording(Loader):
         self.recorder.record(module)
 
 
+_PLACES = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")
+"""The variables of launchers of MPI programs with the rank, and the number of ranks."""
+
+
 def _state_place() -> None:
-    """State this process's place as torchrun does, where another launcher has started the ranks.
+    """State this process's place as torchrun does, where an mpirun has started the ranks.
 
     torch's own rendezvous needs it. The port depends on the launcher's process, so that the ranks
     of a host agree.
     """
-    from mpicoll.machine.launchers import find_launch  # a program that MPI serves does without
-
-    launch = find_launch()
-    if launch is None or "RANK" in os.environ:
-        return
-    os.environ["RANK"], os.environ["WORLD_SIZE"] = str(launch.rank), str(launch.size)
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", str(20000 + os.getppid() % 20000))
+    environment = os.environ
+    for rank, size in _PLACES:
+        if "RANK" not in environment and rank in environment and size in environment:
+            environment["RANK"], environment["WORLD_SIZE"] = environment[rank], environment[size]
+            environment.setdefault("MASTER_ADDR", "127.0.0.1")
+            environment.setdefault("MASTER_PORT", str(20000 + os.getppid() % 20000))
