@@ -325,6 +325,8 @@ static PyObject *queue_run(QueueObject *self, PyObject *const *args, Py_ssize_t 
     }
     free(call);
     Py_DECREF(program);
+    if (!same)
+        keep_raised();
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 

@@ -26,6 +26,7 @@ from torchcoll.backend.autograd import Operator
 from torchcoll.backend.calls import SpanningTensorCalls, TensorCalls, Tensors
 from torchcoll.backend.choice import choose
 from torchcoll.backend.compiling import uncompiled_methods
+from torchcoll.backend.interrupting import postpone_handlers, uninterrupted_methods
 from torchcoll.backend.modes import autograd_mode, run_unseen, unseen
 from torchcoll.backend.opening import (
     come,
@@ -64,6 +65,7 @@ _OF_THE_GROUP = timedelta(0)
 
 
 @uncompiled_methods
+@uninterrupted_methods
 class Group(_ProcessGroup):  # type: ignore[misc]
     """A process group of torch.distributed whose collectives are ours.
 
@@ -145,6 +147,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Run the queued calls, and release the memory that the ranks share."""
+        postpone_handlers()
         self.order.stop()
         self.order.begin(None)
         self._is_destroyed = True
@@ -411,6 +414,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         """
         if self.spanning is None:
             return False
+        postpone_handlers()
         if opts.asyncOp or opts.timeout > _OF_THE_GROUP:
             return True
         try:
@@ -450,6 +454,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             except CollectiveError as error:
                 raise as_torch(error) from error
         if not is_known:
+            postpone_handlers()
             return None
         autograd.tell(operator, inputs, results)
         return work
@@ -472,6 +477,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     def _begin(
         self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any
     ) -> Any:
+        postpone_handlers()
         if opts.timeout > _OF_THE_GROUP and self._size > 1:
             call = self._within, opts.timeout.total_seconds(), *call
         if profiler._is_profiler_enabled:

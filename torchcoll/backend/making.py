@@ -13,6 +13,7 @@ from torch.distributed import distributed_c10d
 from mpicoll.backend import Nodes
 from torchcoll.backend.choice import choose
 from torchcoll.backend.group import Group
+from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
 from torchcoll.backend.opening import open_over_mpi
 from torchcoll.backend.spanning import Place, find_nodes, has_lone_ranks
 
@@ -21,6 +22,7 @@ _GLOO = dist.ProcessGroup.BackendType.GLOO
 c10d: Any = distributed_c10d
 
 
+@uninterrupted
 def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Any:
     """Make a group as `init_process_group` and `new_group` ask for it.
 
@@ -34,6 +36,7 @@ def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Any:
     Raises:
         ArgumentError: `pg_options` or ``TORCHCOLL_ALGORITHM`` names no such algorithm.
     """
+    postpone_handlers()
     rank, size = options.group_rank, options.group_size
     place = Place(rank, size, options.global_ranks_in_group)
     nodes = () if over_mpi else find_nodes(options.store, place, choose(chosen), options.timeout)
@@ -57,6 +60,7 @@ def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Any:
     return group
 
 
+@uninterrupted
 def make_beside(
     make: Callable[..., Any], beneath: str, arguments: Sequence[Any], named: dict[str, Any], *,
     over_mpi: bool,
@@ -76,6 +80,7 @@ def make_beside(
     Raises:
         ArgumentError: `pg_options` or ``TORCHCOLL_ALGORITHM`` names no such algorithm.
     """
+    postpone_handlers()
     size, rank, ranks, backend, *extras = arguments
     options = named.get("backend_options")
     if isinstance(options, (str, Mapping)):

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.machine.waited import Waited
 from torchcoll.backend.compiling import uncompiled_methods
+from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
 from torchcoll.backend.order import Call, Order
 
 _NO_LIMIT = timedelta(0)
@@ -126,8 +127,10 @@ class PendingWork(dist.Work):
             raise self.error
         return self.results
 
+    @uninterrupted
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         if not self.is_done:
+            postpone_handlers()
             seconds = max(timeout.total_seconds(), 0.0) or self.max_wait
             if not self.order.complete(self, seconds):
                 raise dist.DistBackendError(
