@@ -38,7 +38,7 @@ from mpicoll.machine.launchers import (
 from mpicoll.text.files import remove_unfinished
 from mpicoll.text.printable import printable
 
-FAILED, REFUSED, HUNG, SICK = 1, 2, 3, 4
+FAILED, REFUSED, HUNG, SICK, UNDECIDED = 1, 2, 3, 4, 5
 _ERRORS = 2
 INTERRUPTED, CLOSED = 130, 141
 """As a shell states the signals SIGINT and SIGPIPE."""

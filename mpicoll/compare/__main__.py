@@ -6,7 +6,8 @@ margin and is significant. The chance of one false verdict among all cases is 5 
 calls of the same libraries on the same machine differ by more than their intervals, the margin and
 all intervals are widened by that factor.
 
-Exit status: 0 nothing is slower in B, 1 something is, 2 bad usage or files.
+Exit status: 0 nothing is slower in B, 1 something is, 2 bad usage or files, 5 no case has a
+verdict.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from mpicoll.cli import ending
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, Real, option
 from mpicoll.compare.comparison import compare, load
@@ -31,9 +33,12 @@ from mpicoll.text.printable import plain_markdown
     "--margin", type=Real(0, 1000), default=3.0, shown=True,
     help="Smallest significant difference that counts as faster or slower, in per cent.",
 )  # fmt: skip
+@option("--allow-undecided", is_flag=True, help="End with 0 if no case has a verdict.")
 @option("--only-changes", is_flag=True, help="Show only cases that are faster or slower.")
 @option("--format", "layout", type=click.Choice(list(LAYOUTS)), default="table", shown=True)
-def main(first: Path, second: Path, margin: float, only_changes: bool, layout: str) -> int:
+def main(
+    first: Path, second: Path, margin: float, allow_undecided: bool, only_changes: bool, layout: str
+) -> int:  # fmt: skip
     """Print the comparison, and return the exit status."""
     comparison = compare(load(first), load(second), margin / 100)
     if not any(row.first and row.second for row in comparison.rows):
@@ -44,6 +49,8 @@ def main(first: Path, second: Path, margin: float, only_changes: bool, layout: s
     stream = sys.stderr if layout in ("csv", "jsonl") else sys.stdout
     for line in summary(comparison, margin):
         print(plain_markdown(line) if layout == "markdown" else line, file=stream)
+    if not comparison.is_decided and not allow_undecided:
+        return ending.UNDECIDED
     return int(comparison.counts()["slower"] > 0)
 
 

@@ -81,6 +81,11 @@ class Comparison:
         """Return the number of cases of each verdict."""
         return Counter(row.verdict for row in self.rows)
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether some case has a verdict."""
+        return any(row.verdict != "no verdict" for row in self.rows)
+
     def mean(self) -> float | None:
         """Return the geometric mean of the ratios."""
         ratios = [row.shift.ratio for row in self.rows if row.shift]

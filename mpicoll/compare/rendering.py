@@ -40,6 +40,11 @@ def summary(comparison: Comparison, margin: float) -> list[str]:
         f"{counts['slower']} slower, {counts['tie']} ties, {counts['no verdict']} without a "
         f"verdict; geometric mean of A / B {number(mean)}",
     ]
+    if not comparison.is_decided:
+        lines.append(
+            "# no case has a verdict, so nothing is known about B: measure both again, with a "
+            "longer --time, on an idle machine; --allow-undecided accepts this"
+        )
     if comparison.factor > 1:
         lines.append(
             f"# the machine changed between the runs: of {comparison.controls} native calls under "

@@ -31,6 +31,28 @@ def test_the_exit_status_says_whether_something_is_slower(
     assert "allreduce" in result.stdout and "# B against A, by more than 3 %" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("decided", "flags", "status"),
+    [
+        ([], (), 5), ([], ("--allow-undecided",), 0), ([], ("--format", "jsonl"), 5),
+        ([4.0], (), 0), ([8.0], (), 1), ([8.0], ("--allow-undecided",), 1),
+    ],
+)  # fmt: skip
+def test_a_comparison_without_any_verdict_has_a_status_of_its_own(
+    decided: list[float], flags: tuple[str, ...], status: int, tmp_path: Path
+) -> None:
+    disturbed = [record(name, times(4.0)) | {"undisturbed": False} for name in ("ring", "bruck")]
+    files = [
+        write(tmp_path / "a", [*disturbed, *(record("naive", times(4.0)) for _ in decided)]),
+        write(tmp_path / "b", [*disturbed, *(record("naive", times(us, 1)) for us in decided)]),
+    ]
+    result = CliRunner().invoke(main, [*map(str, files), *flags])
+    assert result.exit_code == status, result.output
+    advice = "measure both again, with a longer --time, on an idle machine"
+    assert (advice in result.output) == (not decided)
+    assert "Error" not in result.output
+
+
 def test_a_margin_forgives(tmp_path: Path) -> None:
     assert command(tmp_path, 4.0, 4.4, "--margin", "25").exit_code == 0
 
