@@ -18,8 +18,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.cli import missing
-from mpicoll.errors import ArgumentError
+from mpicoll.errors import ArgumentError, brief
 from mpicoll.machine.launchers import end_other_ranks, is_first_of_host, is_first_process
+from mpicoll.text.numbers import whole
 
 if TYPE_CHECKING:
     from mpicoll.backend import Thunk
@@ -80,7 +81,7 @@ def main(
         return _REFUSED
     prepare()
     if options.is_verbose and is_first_process():
-        from mpicoll.cli import ending
+        from mpicoll.cli import ending  # a program starts without
 
         ending.say(notice)
     run(program)
@@ -102,12 +103,10 @@ def _options(arguments: Sequence[str]) -> tuple[Options, Sequence[str]]:
         name, equals, value = arguments[place].partition("=")
         if name == "--compare":
             text = value if equals else next(iter(arguments[place + 1 : place + 2]), "")
-            from mpicoll.text.numbers import whole  # a program starts without
-
             rounds = whole(text, _MOST_ROUNDS) or 0
             if not rounds:
                 raise ArgumentError(
-                    f"--compare {text[:40]!r}: give the runs of each kind, 1 to {_MOST_ROUNDS}"
+                    f"--compare {brief(text)}: give the runs of each kind, 1 to {_MOST_ROUNDS}"
                 )
             place += 1 if equals else 2
             continue

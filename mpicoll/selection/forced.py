@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, UnknownName, brief
+from mpicoll.text.numbers import whole
 
 WARMUP = "MPICOLL_COMM_AFTER"
 """How many calls of a communicator are MPI's own, before it pays to make ours."""
@@ -78,12 +79,8 @@ def stated_first_calls() -> int | None:
         ArgumentError: the variable is no number of calls.
     """
     text = os.environ.get(WARMUP, "")
-    if not text:
-        return None
-    from mpicoll.text.numbers import whole
-
     count = whole(text, _MOST_CALLS)
-    if count is None:
+    if text and count is None:
         raise ArgumentError(f"{WARMUP} must be a number of calls, not {brief(text)}")
     return count
 

@@ -214,16 +214,15 @@ def lock(file: int, busy: str, seconds: float | None = None) -> None:
         ArgumentError: another process keeps it locked for so many seconds, `_LOCK_WAIT` where none
             are given; `busy` is the message.
     """
+    import fcntl  # a program starts quickly without these
+    from random import uniform
+
     until = time.monotonic() + (_LOCK_WAIT if seconds is None else seconds)
     while True:
         try:
-            import fcntl  # a program starts quickly without
-
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            from random import uniform
-
             if time.monotonic() > until:
                 raise ArgumentError(busy) from None
             time.sleep(uniform(0.001, 0.01))
