@@ -8,6 +8,7 @@ from inspect import signature
 from typing import Any, Self
 
 from mpicoll.backend import Array, Nodes, Transport
+from mpicoll.c_extension import _compiled
 from mpicoll.calls.adaptive import Adaptive
 from mpicoll.calls.agreement import check_on_all
 from mpicoll.calls.allocation import own_gpu, readable
@@ -17,7 +18,6 @@ from mpicoll.calls.planner import Planner
 from mpicoll.calls.point_to_point import PointToPoint
 from mpicoll.calls.recording import Recording
 from mpicoll.calls.routes import Routes
-from mpicoll.engine.extension import _compiled
 from mpicoll.engine.plan import Plan
 from mpicoll.errors import ArgumentError
 from mpicoll.memory.waiting import check_deadline

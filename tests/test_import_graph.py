@@ -124,7 +124,7 @@ def test_no_backend_imports_the_other(own: str, other: str) -> None:
 def documented_order() -> list[str]:
     """Return the rooms in the order of the table in ``mpicoll/README.md``.
 
-    The package itself, of which commands alone use names, comes before them.
+    The package itself comes before the commands, as only these use its names.
     """
     text = (ROOT / "mpicoll" / "README.md").read_text()
     table = text[text.index("## Where things are") :]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from mpicoll.engine.extension import _compiled
+from mpicoll.c_extension import _compiled
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ from math import inf
 
 import numpy as np
 
+from mpicoll.c_extension import _compiled
 from mpicoll.costs.classes import classes_of
 from mpicoll.costs.models import AlphaBeta, Hockney, Model
 from mpicoll.costs.patterns import OutOfTime, Pattern
 from mpicoll.costs.topology import Topology
-from mpicoll.engine.extension import _compiled
 from mpicoll.errors import Deadlock
 from mpicoll.text.numbers import number
 
@@ -54,9 +54,9 @@ _PER_ROUND = Hockney(alpha=1.0, beta=0.0, ports=None)
 
 
 def chain_length(pattern: Pattern, topology: Topology) -> int:
-    """Return the rounds of the longest chain in which each round waits for the one before.
+    """Return the length of the longest chain of rounds: each waits for the one before it.
 
-    They are the rounds that `mpicoll.simulator` counts: a rank enters a round after the last
+    `mpicoll.simulator` counts the same: a rank enters a round after the last
     message of its round before, and a message takes both of its ranks on by one.
 
     Raises:

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mpicoll.engine.extension import _compiled
+from mpicoll.c_extension import _compiled
 
 LENGTH = _compiled.TALLY_LENGTH
 

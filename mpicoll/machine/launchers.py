@@ -177,7 +177,7 @@ class LauncherProcess(NamedTuple):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment in which the launcher was started."""
+        """The environment of the launcher at its start."""
         texts = Path(f"/proc/{self.number}/environ").read_bytes().split(b"\0")
         pairs = (os.fsdecode(text).partition("=") for text in texts if text)
         return {name: value for name, _, value in pairs}

@@ -15,9 +15,9 @@ from math import ceil
 import numpy as np
 
 from mpicoll.backend import Thunk
+from mpicoll.c_extension import _compiled
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.collectives import Collectives
-from mpicoll.engine.extension import _compiled
 from mpicoll.errors import RankLost
 from mpicoll.machine.network import host_identity
 from mpicoll.measurement import clock

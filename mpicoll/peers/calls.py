@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from mpicoll.engine.extension import _compiled
+from mpicoll.c_extension import _compiled
 from mpicoll.errors import RankLost
 
 BEGUN, ENDED, RECENT = _compiled.CALLS_BEGUN, _compiled.CALL_ENDED, _compiled.RECENT_PLANS

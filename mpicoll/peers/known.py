@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.backend import Nodes, Stage, WaitContext
-from mpicoll.engine.extension import _compiled
+from mpicoll.c_extension import _compiled
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.machine import forks
 from mpicoll.machine.living import has_ended, how_ended, is_stopped

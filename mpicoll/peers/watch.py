@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from mpicoll.backend import Stage
-from mpicoll.engine.extension import _compiled
+from mpicoll.c_extension import _compiled
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.waited import Waited

@@ -73,7 +73,7 @@ class Command(NamedTuple):
         head: the launcher with its options, and Python, up to the drop-in.
         ranks: the number of processes that it starts.
         variables: its environment.
-        names: the variables by which a launcher tells a process its rank.
+        names: the variables of launchers with the rank of a process.
     """
 
     head: list[str]

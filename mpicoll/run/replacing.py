@@ -19,7 +19,7 @@ from mpicoll.machine.marks import set_mark
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
 else:
-    # A program starts quickly without these classes, of which Python needs the methods alone.
+    # Python needs only the methods of these classes, and their import delays a program.
     Loader = MetaPathFinder = object
 
 _MODULE = "mpi4py.MPI"

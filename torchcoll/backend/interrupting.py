@@ -10,7 +10,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
-from mpicoll.engine.extension import _compiled
+from mpicoll.c_extension import _compiled
 
 Class = TypeVar("Class", bound=type)
 postpone_handlers = _compiled.postpone_handlers

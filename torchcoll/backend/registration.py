@@ -68,7 +68,7 @@ def register() -> None:
 
 
 def activate() -> None:
-    """Have torch make the backend's groups, in every way in which a program can ask for them."""
+    """Have torch make the backend's groups, however a program asks for them."""
     c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
     if isinstance(c10d.Backend._plugins, _Plugins):
         return
@@ -91,7 +91,7 @@ def _register(c10d: Any, name: str) -> None:
 
 
 def _names(default_libraries: dict[str, str]) -> Iterator[str]:
-    """Yield the texts by which programs ask for the backend, alone or beside a library for GPUs."""
+    """Yield the names of the backend, alone and beside a library for GPUs."""
     for name in (NAME, OVER_MPI):
         yield from (name, f"cpu:{name}")
         for device, library in default_libraries.items():

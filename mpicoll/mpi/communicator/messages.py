@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.engine.extension import _compiled
+from mpicoll.c_extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat
 from mpicoll.tuning import MESSAGE_ROOMS, SHORT_MESSAGES
 

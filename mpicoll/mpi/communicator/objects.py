@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.engine.extension import _compiled
+from mpicoll.c_extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat
 from mpicoll.mpi.communicator.dispatcher import MPI_CALL
 from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of

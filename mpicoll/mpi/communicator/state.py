@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi4py import MPI
 
+from mpicoll.c_extension import _compiled
 from mpicoll.calls.agreement import raise_any
 from mpicoll.calls.order import is_asked_for
-from mpicoll.engine.extension import _compiled
 from mpicoll.errors import ArgumentError, Disagreement
 from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.machine.network import host_identity
