@@ -412,7 +412,7 @@ with mpicoll.world() as world:
                 if drop_in is not None:
                     lines.append(("drop-in", ending(player._run, "allreduce", x, options, 3)))
                 for what, how in lines:
-                    print(f"the {what} {how} with {layout}", flush=True)
+                    os.write(1, f"the {what} {how} with {layout}\\n".encode())  # a line at once
             else:
                 ending(lambda: group.plan("allreduce", x, **options))
             world.barrier()
