@@ -1,9 +1,9 @@
 /* mpicoll.engine._compiled: what runs programs over host memory, as a module of Python. */
 
 #include "call_key.h"
+#include "channel.h"
 #include "counters.h"
 #include "events.h"
-#include "items.h"
 #include "kernels_module.h"
 #include "module.h"
 #include "signals.h"
@@ -35,15 +35,16 @@ static int stop_at_exit(void)
 static int execute(PyObject *module)
 {
     count_forks();
-    if (call_key_import() < 0 || objects_import() < 0 || flight_import() < 0 || stop_at_exit() < 0 ||
+    if (call_key_import() < 0 || channel_import() < 0 || flight_import() < 0 || stop_at_exit() < 0 ||
         PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &PlanTableType) < 0 ||
         PyModule_AddType(module, &QueueType) < 0 || PyModule_AddType(module, &RingType) < 0 ||
         PyModule_AddType(module, &LogType) < 0 || PyModule_AddType(module, &CountedType) < 0 ||
+        PyModule_AddType(module, &ChannelType) < 0 || PyModule_AddIntMacro(module, UNIT_BYTES) < 0 ||
+        PyModule_AddIntMacro(module, MOST_MEMBERS) < 0 ||
         PyModule_AddIntConstant(module, "COLUMNS", sizeof(Instruction) / sizeof(int64_t)) < 0)
         return -1;
     if (PyModule_AddFunctions(module, tally_methods) < 0 ||
-        PyModule_AddFunctions(module, object_methods) < 0 ||
-        PyModule_AddFunctions(module, item_methods) < 0 ||
+        PyModule_AddFunctions(module, channel_functions) < 0 ||
         PyModule_AddFunctions(module, signal_methods) < 0 ||
         PyModule_AddFunctions(module, counter_methods) < 0 ||
         PyModule_AddFunctions(module, finalizing_methods) < 0 ||

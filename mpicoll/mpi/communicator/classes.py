@@ -13,34 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator import objects
-from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
-from mpicoll.mpi.communicator.reading import Reading, is_extreme
+from mpicoll.mpi.communicator.forms import is_refused
+from mpicoll.mpi.communicator.objects import METHODS
+from mpicoll.mpi.communicator.reading import Reading
 from mpicoll.mpi.communicator.recording import LOG, NAMES, mpi_methods, recorded
-from mpicoll.mpi.communicator.state import (
-    find_flight,
-    method_of,
-    mpi_call,
-    serves_objects,
-    table_of,
-)
+from mpicoll.mpi.communicator.state import channel_of, find_flight, mpi_call, table_of
 from mpicoll.mpi.communicator.tracing import TRACING, base
-from mpicoll.mpi.communicator.uneven import is_refused
 
 if TYPE_CHECKING:
     _Base = MPI.Intracomm
 else:
     _Base = recorded(base())
-
-
-def _make_method(
-    make: Callable[[Any], Callable[..., Any]], table: Any, comm: MPI.Intracomm
-) -> Callable[..., Any]:
-    """Make a method of objects, whose collectives of arrays are parts of one call."""
-    parts = Comm(comm)
-    parts._call, parts.calls = table.within, table  # type: ignore[method-assign]
-    parts._end = lambda: None  # type: ignore[method-assign]
-    return make(parts)
 
 
 def _documented(kind: type[MPI.Intracomm]) -> Any:
@@ -68,29 +51,24 @@ class Comm(_Base):
 
     Attributes:
         mpi: the class with MPI's own methods, as they are traced and recorded.
-        calls: serves the calls of a method of objects, where the communicator is that method's:
-            its collectives are parts of the method's call.
     """
 
     mpi = _Base
-    calls: Any
 
     def _call(self, *arguments: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
-        if is_refused(Reading(self.rank, self.size), *arguments[:6]):
+        if is_refused(Reading(self.rank, self.size), *arguments[:5]):
             return True  # the ranks count the calls in which they meet
-        table = self._settled(at_once=is_extreme(arguments[3]))
+        table = self._settled()
         return True if table is None else table(*arguments)
 
-    def _settled(self, *, at_once: bool = False) -> Any:
-        """Return what serves this communicator, the same on all ranks; None while that is open.
-
-        Args:
-            at_once: it is not to stay open.
-        """
+    def _settled(self) -> Any:
+        """Return what serves this communicator, the same on all ranks; None while that is open."""
         table = self.__dict__.get("_call")
         if table is None:
-            table = self._serving(at_once=at_once)
+            table = table_of(self)
+            flight = find_flight(self)
+            setattr(self, LOG, flight and flight.log)
             if table is not None:
                 self._call = table  # type: ignore[method-assign]
             if table is mpi_call and TRACING is None:
@@ -103,11 +81,6 @@ class Comm(_Base):
             if getattr(type(self), name) is getattr(Comm, name):
                 setattr(self, name, method)
 
-    def _serving(self, *, at_once: bool) -> Any:
-        table, flight = table_of(self, at_once=at_once), find_flight(self)
-        setattr(self, LOG, flight and flight.log)
-        return table
-
     def Free(self) -> None:
         super().Free()
         self._forget()
@@ -116,14 +89,14 @@ class Comm(_Base):
         super().Disconnect()
         self._forget()
 
-    def _method(self, name: str, op: Any = None) -> Callable[..., Any]:
+    def _method(self, name: str) -> Callable[..., Any]:
         """Return a method of objects, which this communicator keeps once it is settled."""
-        table, mpi_method = self._settled(at_once=is_extreme(op)), getattr(_Base, name)
+        table, run = self._settled(), getattr(_Base, name)
         if table is None:
-            return mpi_method  # type: ignore[no-any-return]
-        run = mpi_method
-        if table is not mpi_call and serves_objects(self):
-            run = method_of(self, name, partial(_make_method, objects.METHODS[name], table))
+            return run  # type: ignore[no-any-return]
+        channel = channel_of(self) if table is not mpi_call else None
+        if channel is not None:
+            run = partial(METHODS[name], channel.exchange)
         setattr(self, f"_ours_{name}", run)
         return run  # type: ignore[no-any-return]
 
@@ -133,77 +106,59 @@ class Comm(_Base):
         for name in [*bound, *(NAMES.keys() & vars(self).keys())]:
             delattr(self, name)
 
-    def _end(self) -> None:
-        """End a call that MPI has served, by the error of code that ran in its wait, if any."""
-        if DEFERRED:
-            raise_deferred()
-
     # -- collectives, with mpi4py's own arguments -----------------------------------------
 
     def Barrier(self) -> None:
         if self._call("barrier", None, None, None, 0, None, None):
             super().Barrier()
-            self._end()
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         if self._call("bcast", buf, buf, None, root, None, None):
             super().Bcast(buf, root)
-            self._end()
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("gather", sendbuf, recvbuf, None, root, None, None):
             super().Gather(sendbuf, recvbuf, root)
-            self._end()
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("gatherv", sendbuf, recvbuf, None, root, None, None):
             super().Gatherv(sendbuf, recvbuf, root)
-            self._end()
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("scatter", sendbuf, recvbuf, None, root, None, None):
             super().Scatter(sendbuf, recvbuf, root)
-            self._end()
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("scatterv", sendbuf, recvbuf, None, root, None, None):
             super().Scatterv(sendbuf, recvbuf, root)
-            self._end()
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("allgather", sendbuf, recvbuf, None, 0, None, None):
             super().Allgather(sendbuf, recvbuf)
-            self._end()
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("allgatherv", sendbuf, recvbuf, None, 0, None, None):
             super().Allgatherv(sendbuf, recvbuf)
-            self._end()
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("alltoall", sendbuf, recvbuf, None, 0, None, None):
             super().Alltoall(sendbuf, recvbuf)
-            self._end()
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("alltoallv", sendbuf, recvbuf, None, 0, None, None):
             super().Alltoallv(sendbuf, recvbuf)
-            self._end()
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         if self._call("reduce", sendbuf, recvbuf, op, root, None, None):
             super().Reduce(sendbuf, recvbuf, op, root)
-            self._end()
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("allreduce", sendbuf, recvbuf, op, 0, None, None):
             super().Allreduce(sendbuf, recvbuf, op)
-            self._end()
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("reduce_scatter_block", sendbuf, recvbuf, op, 0, None, None):
             super().Reduce_scatter_block(sendbuf, recvbuf, op)
-            self._end()
 
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = MPI.SUM
@@ -215,17 +170,14 @@ class Comm(_Base):
             is_mpi = self._call("reduce_scatter", sendbuf, out, op, 0, None, None)
         if is_mpi:
             super().Reduce_scatter(sendbuf, recvbuf, recvcounts, op)
-            self._end()
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("scan", sendbuf, recvbuf, op, 0, None, None):
             super().Scan(sendbuf, recvbuf, op)
-            self._end()
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("exscan", sendbuf, recvbuf, op, 0, None, None):
             super().Exscan(sendbuf, recvbuf, op)
-            self._end()
 
     # -- collectives of objects -------------------------------------------------------------
 
@@ -253,19 +205,19 @@ class Comm(_Base):
         return run(self, sendobj)
 
     def reduce(self, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
-        run = self.__dict__.get("_ours_reduce") or self._method("reduce", op)
+        run = self.__dict__.get("_ours_reduce") or self._method("reduce")
         return run(self, sendobj, op, root)
 
     def allreduce(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        run = self.__dict__.get("_ours_allreduce") or self._method("allreduce", op)
+        run = self.__dict__.get("_ours_allreduce") or self._method("allreduce")
         return run(self, sendobj, op)
 
     def scan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        run = self.__dict__.get("_ours_scan") or self._method("scan", op)
+        run = self.__dict__.get("_ours_scan") or self._method("scan")
         return run(self, sendobj, op)
 
     def exscan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        run = self.__dict__.get("_ours_exscan") or self._method("exscan", op)
+        run = self.__dict__.get("_ours_exscan") or self._method("exscan")
         return run(self, sendobj, op)
 
     # -- other communicators are of this kind, too ------------------------------------------
