@@ -43,6 +43,17 @@ Unit: seconds. Evidence: none measured; a library moves its messages only while 
 a large message loses no nap for each of its parts.
 """
 
+YIELD_NS, YIELD_NS_SHARED = 50_000, 20_000
+"""Time for which a rank yields in a channel before it sleeps; on shared cores the second.
+
+Unit: ns. Evidence: none yet. Gain: none yet.
+"""
+SHARES_ABOVE, FIRST_SHARE_RANKS = 16 * 1024, 3
+"""Above so many bytes, and on so many ranks, each rank folds a share of an allreduce or a reduce.
+
+Unit: bytes, ranks. Evidence: none yet. Gain: none yet.
+"""
+
 # -- programs and their memory -------------------------------------------------------------------
 
 TILE = 64 * 1024
@@ -139,33 +150,4 @@ STAGED_PIECE = 1 << 20
 """Host staging copies and sends so many bytes at a time.
 
 Unit: bytes. Evidence: none measured. Gain: copies and messages overlap.
-"""
-
-# -- objects as messages, folds of the drop-in ---------------------------------------------------
-
-MESSAGE_ROOMS = 256, 1024 + 256, 4096 + 256
-"""Lengths of the buffer of an object: a message has the shortest that recent objects fit in.
-
-Unit: bytes. Evidence: SPR, 2026-11-28, two ranks, `bcast` of an integer takes 2.4 us in 256 bytes
-and 3.2 in 4352; of 2000 bytes 3.4 in 4352 and 161 in two messages. Gain: 25 % and more.
-"""
-SHORT_MESSAGES = 32
-"""Calls whose objects fit in the next shorter buffer before that one is used.
-
-Unit: calls. Evidence: none measured. Gain: one long object does not lengthen all later messages.
-"""
-GATHERED_RANKS = 3
-"""The most ranks on which those that want a fold of objects gather all of them, whatever they are.
-
-Unit: ranks. Evidence: SPR, 2026-11-28, two ranks, `allreduce` of an array of 800 bytes takes 6.0 us
-and 7.0 by the rule of more ranks. Gain: 14 %, and objects of any type on two and three ranks.
-"""
-
-# -- calls of the library ------------------------------------------------------------------------
-
-UNKNOWN_COUNTS = 64
-"""Calls with counts that are not cached, in as many comparisons, before a method stays with MPI.
-
-Unit: calls. Evidence: none measured; such a call takes two collectives instead of one. Gain: a
-program whose counts change in every call pays for 64 of them.
 """

@@ -1,9 +1,9 @@
 /* mpicoll.engine._compiled: what runs programs over host memory, as a module of Python. */
 
 #include "active.h"
+#include "channel.h"
 #include "counters.h"
 #include "events.h"
-#include "items.h"
 #include "kernels_module.h"
 #include "module.h"
 #include "plan_table.h"
@@ -53,10 +53,11 @@ static const struct {
     /* calls between nodes */
     NUMBER(CALLS_BEGUN), NUMBER(CALL_ENDED), NUMBER(RECENT_PLANS), NUMBER(MOST_RECENT),
     NUMBER(CALL_NUMBERS),
-    /* tallies, and messages of objects */
+    /* channels */
+    NUMBER(UNIT_BYTES), NUMBER(MOST_MEMBERS),
+    /* tallies */
     NUMBER(TALLY_CALLS), NUMBER(TALLY_TIMED), NUMBER(TALLY_TICKS), NUMBER(TALLY_LEAST),
     NUMBER(TALLY_MOST), NUMBER(TALLY_ENDED), NUMBER(TALLY_BUCKETS), NUMBER(TALLY_LENGTH),
-    NUMBER(PICKLE),
 };
 
 static int add_numbers(PyObject *module)
@@ -64,22 +65,22 @@ static int add_numbers(PyObject *module)
     for (size_t place = 0; place < sizeof numbers / sizeof *numbers; place++)
         if (PyModule_AddIntConstant(module, numbers[place].name, numbers[place].value) < 0)
             return -1;
-    return PyModule_AddStringConstant(module, "MESSAGE_HEAD", MESSAGE_HEAD);
+    return 0;
 }
 
 static int execute(PyObject *module)
 {
     count_forks();
-    if (call_key_import() < 0 || objects_import() < 0 || flight_import() < 0 || postponing_import() < 0 ||
+    if (call_key_import() < 0 || channel_import() < 0 || flight_import() < 0 || postponing_import() < 0 ||
         stop_at_exit() < 0 ||
         PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &PlanTableType) < 0 ||
         PyModule_AddType(module, &QueueType) < 0 || PyModule_AddType(module, &RingType) < 0 ||
         PyModule_AddType(module, &LogType) < 0 || PyModule_AddType(module, &CountedType) < 0 ||
+        PyModule_AddType(module, &ChannelType) < 0 ||
         add_numbers(module) < 0)
         return -1;
     if (PyModule_AddFunctions(module, tally_methods) < 0 ||
-        PyModule_AddFunctions(module, object_methods) < 0 ||
-        PyModule_AddFunctions(module, item_methods) < 0 ||
+        PyModule_AddFunctions(module, channel_functions) < 0 ||
         PyModule_AddFunctions(module, signal_methods) < 0 ||
         PyModule_AddFunctions(module, postponing_methods) < 0 ||
         PyModule_AddFunctions(module, counter_methods) < 0 ||

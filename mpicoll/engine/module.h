@@ -38,7 +38,7 @@ typedef struct {
 
 struct ActiveCall;
 
-extern PyTypeObject ProgramType, PlanTableType, QueueType, CountedType;
+extern PyTypeObject ProgramType, PlanTableType, QueueType, CountedType, ChannelType;
 
 /* Run the program of a call up to the position `until`; -1 where Python has raised. Code of Python
    that runs in a wait may end the call: its state says so. */
@@ -66,10 +66,10 @@ extern PyMethodDef finalizing_methods[];
 /* Say that the interpreter exits, before it ends other threads. */
 void finalizing_begin(void);
 
-/* Objects as messages: objects.c. */
-extern PyMethodDef object_methods[];
+/* Channels: channel_type.c. */
+extern PyMethodDef channel_functions[];
 
 /* Make the names that are looked up; -1 where Python has raised. */
-int objects_import(void);
+int channel_import(void);
 
 #endif

@@ -46,10 +46,9 @@ static int is_there(const int64_t *word, int64_t minimum)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= minimum;
 }
 
-/* Sleep until a word is at least `minimum`, a signal comes, or SLEEP_NS are over. */
-static int sleep_until(const int64_t *word, int64_t minimum, int64_t *sleepers)
+int word_sleep(const int64_t *word, int64_t minimum, int64_t *sleepers, int64_t wait_ns)
 {
-    const struct timespec time = {.tv_nsec = SLEEP_NS};
+    const struct timespec time = {.tv_nsec = wait_ns};
     int64_t value;
     long slept = 0;
     __atomic_fetch_add(sleepers, 1, __ATOMIC_SEQ_CST);
@@ -71,7 +70,7 @@ int word_comes(
             return 1;
     }
     if (wait_ns && sleepers)
-        return sleep_until(word, minimum, sleepers);
+        return word_sleep(word, minimum, sleepers, SLEEP_NS);
     for (int64_t end = wait_ns ? nanoseconds() + wait_ns : 0; wait_ns && nanoseconds() < end;)
         for (int yields = 0; yields < YIELDS; yields++) {
             sched_yield();

@@ -114,6 +114,9 @@ enum turn program_turn(Job *job);
 int word_comes(
     const int64_t *word, int64_t minimum, int64_t spins, int64_t wait_ns, int64_t *sleepers);
 
+/* Sleep until a word is at least `minimum`, a signal comes, or `wait_ns` are over; whether it is. */
+int word_sleep(const int64_t *word, int64_t minimum, int64_t *sleepers, int64_t wait_ns);
+
 /* Write a word, and wake the waits that sleep until it is written. */
 void word_raise(int64_t *word, int64_t value, int64_t *sleepers);
 

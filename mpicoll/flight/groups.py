@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -92,9 +93,48 @@ def join(
         is_on(), recorder is not None, recorder.job if recorder else new_name(),
         recorder.place[0] if recorder else place[0], os.urandom(8).hex(), process,
     )  # fmt: skip
-    everyone: Sequence[_Member] = exchange(member, _Member)
+    return _join(member, exchange(member, _Member), rank, place, name, threads, writers)
+
+
+def standing() -> tuple[int, int]:
+    """Return the digest of the name of this process's job, and its rank of the launch.
+
+    Without a recorder, zeros.
+    """
+    recorder = find()
+    if recorder is None or not is_on():
+        return 0, 0
+    return int.from_bytes(blake2b(recorder.job.encode(), digest_size=7).digest()), recorder.place[0]
+
+
+def join_known(
+    rank: int, numbers: Sequence[int], processes: Sequence[int], token: int, *, writers: Any, name: str
+) -> GroupFlight | None:  # fmt: skip
+    """Return the same of a group whose ranks are on this host, and have recorders of one job.
+
+    Args:
+        numbers: the ranks of the launch.
+        token: names the group; the same on its ranks.
+    """
+    recorder = find()
+    if recorder is None:
+        return None
+    host = os.uname().nodename
+    everyone = [
+        _Member(True, True, recorder.job, number, f"{token:016x}", (host, process))
+        for number, process in zip(numbers, processes, strict=True)
+    ]
+    return _join(everyone[rank], everyone, rank, recorder.place, name, False, writers)
+
+
+def _join(
+    member: _Member, everyone: Sequence[_Member], rank: int, place: tuple[int, int], name: str,
+    threads: bool, writers: Any,
+) -> GroupFlight | None:  # fmt: skip
+    """Return the recorder of a group, given what its ranks say of themselves."""
     if not member.on:
         return None
+    recorder = find(threads=threads)
     if recorder is None:
         job = next((peer.job for peer in everyone if peer.has_file), everyone[0].job)
         recorder = _open(job, place, threads=threads, writers=writers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import cache
 from pathlib import Path
 
 from mpicoll.errors import LaunchError
@@ -11,6 +12,7 @@ from mpicoll.errors import LaunchError
 LOOPBACK = "127.0.0.1"
 
 
+@cache
 def host_identity() -> str:
     """Return a text that is equal in processes that share this machine's memory."""
     try:

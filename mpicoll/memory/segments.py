@@ -343,7 +343,7 @@ def _disown_all() -> None:
 os.register_at_fork(after_in_child=_disown_all)
 
 
-def _check_environment() -> None:
+def check_environment() -> None:
     """Raise where a variable of this rank turns the memory off, or has no meaning."""
     if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
         raise Unavailable(f"{SWITCH} turns it off")
@@ -368,7 +368,7 @@ def open_memory(
         return None, obstacle
     node = next(ranks for ranks in nodes if rank in ranks)
     try:
-        on_all(_check_environment, rank, exchange, refusals=(CollectiveError,))
+        on_all(check_environment, rank, exchange, refusals=(CollectiveError,))
         size = sum(map(len, nodes))
         memory = MappedMemory(arrays, rank, node, size, exchange, progress)
     except Unavailable as error:

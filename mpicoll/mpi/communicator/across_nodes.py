@@ -1,4 +1,4 @@
-"""What dispatches the calls on one communicator of several nodes.
+"""What dispatches the calls on one communicator of several nodes, or by algorithms that a user names.
 
 The ranks exchange nothing before a call. All of them find the same plan by its key, in the same
 call, and make it from what the ranks of each node tell each other. A rank that waits for another
@@ -17,21 +17,22 @@ from mpi4py import MPI
 
 from mpicoll import defaults
 from mpicoll.backend import POINT_TO_POINT, Nodes
-from mpicoll.calls.arguments import Arguments, digest_of
+from mpicoll.calls.arguments import Arguments, check_arguments, digest_of
+from mpicoll.calls.plan_cache import PlanCache
 from mpicoll.calls.planner import Planner
-from mpicoll.calls.recording import signature_text
+from mpicoll.calls.recording import Recording, call_of, signature_text
 from mpicoll.calls.routes import Routes
 from mpicoll.calls.tags import MOST_TAGS, TAGS
-from mpicoll.engine import extension
+from mpicoll.engine import extension, tallies
 from mpicoll.engine.plan import Plan
 from mpicoll.errors import ArgumentError, CollectiveError, RankLost
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.notes import GROUP
 from mpicoll.mpi.arrays import MpiArrays
-from mpicoll.mpi.communicator.buffers import WrongLength
-from mpicoll.mpi.communicator.dispatcher import Dispatcher, Signature
-from mpicoll.mpi.communicator.reading import Call, Reading
-from mpicoll.mpi.communicator.uneven import PART_READERS
+from mpicoll.mpi.communicator.buffers import Refused, WrongLength
+from mpicoll.mpi.communicator.forms import read
+from mpicoll.mpi.communicator.reading import OPS, READERS, Call, Reading, lies_in
+from mpicoll.mpi.communicator.tracing import TRACING, kind_of
 from mpicoll.mpi.exchange import exchange_items, mpi_deadline
 from mpicoll.mpi.transport import LIBRARY, MpiTransport
 from mpicoll.peers.calls import BEGUN, Calls, different_calls
@@ -58,18 +59,62 @@ class _Group:
         return exchange_items(self.dispatcher.comm, item, kind)
 
 
-class NodesDispatcher(Dispatcher):
-    """Our collectives on one communicator of several nodes.
+class Signature:
+    """A key whose plan, if there is one, is the same on all ranks.
+
+    Attributes:
+        number: how many were before it.
+        calls: how many there have been.
+        in_place: the plan takes input and output in place on this rank.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number, self.calls = number, 0
+        self.plan: Plan | None = None
+        self.in_place = False
+
+    @property
+    def target(self) -> object:
+        """What the plan table runs."""
+        return self.plan and self.plan.program
+
+    def fail(self, error: BaseException) -> None:
+        """Take the error by which this rank has left a run in its middle."""
+        if self.plan is not None:
+            self.plan.fail(error)
+
+    def set_aside(self) -> None:
+        """Run no more."""
+
+    def free(self) -> None:
+        """Release the plan."""
+        if self.plan is not None:
+            self.plan.free()
+
+
+class NodesDispatcher(PlanCache[Signature]):
+    """Our collectives on one communicator, by plans.
 
     Args:
+        algorithms: those that are forced, by collective.
+        repeats: at which call of a signature a plan is made for it.
+        flight: records the calls, None where nothing does.
         nodes: the ranks of each node.
         admit: returns whether all ranks have room for the transport of this dispatcher; collective.
         is_fixed: the user asks for one order of folding, in which MPI's own calls are folded.
+
+    Attributes:
+        table: runs a call given as `run` takes it; True where MPI's own is to serve it. None where
+            MPI serves all calls.
     """
+
+    arrays = MpiArrays()
+    transport: MpiTransport | None
+    planner: Planner
 
     def __init__(
         self, comm: MPI.Comm, algorithms: dict[str, str], repeats: int, flight: GroupFlight | None,
-        nodes: Nodes, admit: Callable[[Dispatcher], bool], *, is_fixed: bool,
+        nodes: Nodes, admit: Callable[[NodesDispatcher], bool], *, is_fixed: bool,
     ) -> None:  # fmt: skip
         self.group: Any = _Group(self, comm, nodes)
         self.calls: Calls = self.group.calls
@@ -78,12 +123,15 @@ class NodesDispatcher(Dispatcher):
         self.tag_blocks = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or MOST_TAGS) // TAGS or 1
         self.calls.titles[_UNREAD] = "MPI's own function"
         self.algorithm_of_key: dict[tuple[Any, ...], str | None] = {}
-        super().__init__(comm, algorithms, repeats, flight)
-
-    def _open_table(self) -> None:
+        super().__init__()
+        self.flight, self.recording = flight, Recording(flight)
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.algorithms, self.repeats = algorithms, repeats
+        self.place = 0 if flight is None else flight.call("left to MPI", "", "", "")
+        self.transport = None
         self.chooser = AutoChooser(self.group)
         self.table = extension.plan_table(
-            self.group, self.run, self._give_up, log=self.flight and self.flight.log,
+            self.group, self.run, self._give_up, log=flight and flight.log,
             in_place=MPI.IN_PLACE, datatype=MPI.Datatype, is_drop_in=True,
         )  # fmt: skip
 
@@ -92,16 +140,37 @@ class NodesDispatcher(Dispatcher):
         return bool(self.algorithms) or self.chooser.may_choose_schedules()
 
     def _skip(self) -> bool:
+        """Leave a call to MPI; return True."""
         self.calls.begin(_UNREAD)
         return True
 
     # -- one call ---------------------------------------------------------------------------
 
-    def _dispatch_read(
-        self, at: Reading, table_key: tuple[Any, ...], differs: object
+    def run(
+        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
+        differs: object = None,
     ) -> bool | None:  # fmt: skip
+        """Run a call that is not in the plan table; True where MPI is to serve it.
+
+        Args:
+            name: of mpi4py's method, in small letters.
+        """
+        if self.table is None:
+            return True  # also where the communicator has been freed
+        if isinstance(op, MPI.Op) and op.handle not in OPS:
+            return self._skip()  # MPI demands the same operator on all ranks
+        at = Reading(self.rank, self.size)
+        with self.recording.call(name):
+            try:
+                return self._dispatch(at, (name, x, out, op, root, counts, algorithm))
+            except Refused:
+                return True  # mpi4py's own method raises, before it has met the other ranks
+            finally:
+                at.close()
+
+    def _dispatch(self, at: Reading, table_key: tuple[Any, ...]) -> bool | None:
         name, x, out, op, root, counts, _ = table_key
-        call = None if name in PART_READERS else self._read(at, name, x, out, op, root, counts)
+        call = self._read(at, name, x, out, op, root, counts) if name in READERS else None
         arguments = self._checked(call)
         if arguments is None or arguments.counts is not None:
             return self._skip()
@@ -111,18 +180,39 @@ class NodesDispatcher(Dispatcher):
             at.unpack()
         return is_mpi
 
-    def _refuse(self, name: str, error: Exception) -> None:
-        if isinstance(error, WrongLength) and self.transport is not None:
-            refused = ArgumentError(f"{name}: {error}")
-            self._leave_group(refused)
-            raise refused from error
+    def _read(
+        self, at: Reading, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any
+    ) -> Call | None:  # fmt: skip
+        """Return the call that the arguments describe, None where MPI refuses them."""
+        try:
+            return read(at, name, x, out, op, root, counts)
+        except Refused:
+            raise
+        except Exception as error:  # whatever is wrong, MPI's own method says it
+            if isinstance(error, WrongLength) and self.transport is not None:
+                refused = ArgumentError(f"{name}: {error}")
+                self._leave_group(refused)
+                raise refused from error
+            return None
 
     def _checked(self, call: Call | None) -> Arguments | None:
-        arguments = super()._checked(call)
+        arguments = self._arguments(call)
         if arguments is None and call is not None and call.x is not None:
             # What of an output overlaps an input is a matter of this rank.
-            arguments = super()._checked(call._replace(x=call.x.copy()))
+            arguments = self._arguments(call._replace(x=call.x.copy()))
         return arguments
+
+    def _arguments(self, call: Call | None) -> Arguments | None:
+        if call is None:
+            return None
+        try:
+            return check_arguments(
+                self.arrays, self.rank, self.size, call.name, call.x, out=call.out, op=call.op,
+                root=call.root, counts=call.counts,
+                algorithm=self.algorithms.get(call.name, "auto"),
+            )  # fmt: skip
+        except CollectiveError:
+            return None
 
     def _run_key(
         self, at: Reading, arguments: Arguments, call: Call, table_key: tuple[Any, ...]
@@ -151,9 +241,37 @@ class NodesDispatcher(Dispatcher):
         table_keys = [] if at.is_packed else [table_key]
         if arguments.in_place != signature.in_place:
             arguments, table_keys = _reshaped(arguments), []
-        self._run_plan(signature.plan, arguments, call, table_keys, digest)
+        self._run_plan(signature.plan, table_key[0], arguments, call, table_keys, digest)
         self.calls.end()
         return None
+
+    def _run_plan(
+        self, plan: Plan, name: str, arguments: Arguments, call: Call,
+        table_keys: list[tuple[Any, ...]], digest: int,
+    ) -> None:  # fmt: skip
+        """Run a plan for the arrays of a call, and enter it into the plan table.
+
+        Args:
+            name: of mpi4py's method, in small letters.
+            table_keys: the arguments by which the table finds it.
+        """
+        program, arrays = plan.program, (arguments.x, arguments.out)
+        assert program is not None
+        x, out = (0 if array is None else self.arrays.span(array)[0] for array in arrays)
+        tally, began = None, 0
+        if TRACING is not None:
+            tally, began = TRACING.tally(kind_of(self.comm, name, call, arguments, plan)), tallies.ticks()
+        try:
+            program.run_on(x, out, *arrays)
+        except BaseException as error:
+            self._give_up(program, error)
+            raise
+        if tally is not None:
+            tallies.count(tally, began)
+        for table_key in table_keys:
+            placement = lies_in(call, table_key[1], table_key[2])
+            if placement is not None:
+                self.table.add_program(table_key, program, digest, False, None, *placement, tally)
 
     # -- plans ------------------------------------------------------------------------------
 
@@ -256,18 +374,26 @@ class NodesDispatcher(Dispatcher):
             if title != titles[self.rank]:
                 raise RankLost(different_calls({self.rank: titles[self.rank], rank: title}))
 
-    def _give_up(self, program: object, error: BaseException) -> None:
-        self._leave_group(error)  # as others may wait for this rank in a later call
-        super()._give_up(program, error)
+    def _record(self, plan: Plan, arguments: Arguments) -> None:
+        if self.flight is not None:
+            plan.record(self.flight.log, call_of(self.flight, arguments, plan))
 
-    def _leave_group(self, error: BaseException) -> None:
+    def _give_up(self, program: object, error: BaseException) -> None:
+        """Remove the plan of a program that has failed in the middle of a run."""
+        self._leave_group(error)  # as others may wait for this rank in a later call
+        self.fail_target(program, error)
+
+    def _leave_group(self, error: CollectiveError) -> None:
         """Tell the ranks that wait for this one that it will not come."""
         if self.transport is not None:
             self.transport.leave(GROUP, error)
 
-    @property
-    def is_in_order(self) -> bool:
-        return not self.has_failed and (self.transport is None or not self.transport.peers.ended)
+    def close(self) -> None:
+        """Release the plans, the shared memory, and MPI's communicators."""
+        self.free()
+        self.table = None
+        if self.transport is not None:
+            self.transport.close()
 
 
 def _title(arguments: Arguments) -> str:

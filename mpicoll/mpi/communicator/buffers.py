@@ -66,6 +66,12 @@ def _dtypes() -> dict[int, np.dtype[Any]]:
     return dtypes
 
 
+def known_datatypes() -> list[tuple[MPI.Datatype, np.dtype[Any]]]:
+    """Return MPI's predefined datatypes of numbers, each with NumPy's dtype of its elements."""
+    datatypes = (*_SIGNED, *_UNSIGNED, *_FLOATS, *_COMPLEX, *_of("C_BOOL"))
+    return [(mpi_type, _dtypes()[mpi_type.handle]) for mpi_type in datatypes]
+
+
 _INFERRED = frozenset(map(np.dtype, "?bhilqBHILQfdFDg"))
 """The dtypes whose datatype mpi4py infers as we do."""
 

@@ -6,7 +6,6 @@ says so. What is not here is mpi4py's.
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable
 from functools import partial
@@ -34,16 +33,6 @@ if TYPE_CHECKING:
     _Base = MPI.Intracomm
 else:
     _Base = recorded(_plain_class())
-
-
-def _make_method(
-    make: Callable[[Any], Callable[..., Any]], table: Any, comm: MPI.Intracomm
-) -> Callable[..., Any]:
-    """Make a method of objects, whose collectives of arrays are parts of one call."""
-    parts = Comm(comm)
-    parts._call, parts.calls = table.within, table  # type: ignore[method-assign]
-    parts._end = operator.call
-    return make(parts)
 
 
 def _documented(kind: type[MPI.Intracomm]) -> Any:
@@ -78,7 +67,6 @@ class Comm(_Base):
     """
 
     mpi = _Base
-    calls: Any
 
     _end = _compiled.end_uninterrupted
     """Make MPI's own call, and end the call that `_call` has begun."""
@@ -89,29 +77,22 @@ class Comm(_Base):
 
     def _begin(self, *arguments: Any) -> Any:
         _compiled.postpone_handlers()
-        from mpicoll.mpi.communicator.reading import Reading, is_extreme
-        from mpicoll.mpi.communicator.state import mpi_call
-        from mpicoll.mpi.communicator.uneven import is_refused
+        from mpicoll.mpi.communicator.forms import is_refused
+        from mpicoll.mpi.communicator.reading import Reading
 
-        if is_refused(Reading(self.rank, self.size), *arguments[:6]):
+        if is_refused(Reading(self.rank, self.size), *arguments[:5]):
             return True  # the ranks count the calls in which they meet
-        table = self._settled(at_once=is_extreme(arguments[3]))
-        if table is None or table is mpi_call:
-            return True
-        table.complete()
-        return table.within(*arguments)
+        table = self._settled()
+        return table is None or getattr(table, "within", table)(*arguments)
 
-    def _settled(self, *, at_once: bool = False) -> Any:
-        """Return what serves this communicator, the same on all ranks; None while that is open.
-
-        Args:
-            at_once: it is not to stay open.
-        """
-        from mpicoll.mpi.communicator.state import mpi_call
+    def _settled(self) -> Any:
+        """Return what serves this communicator, the same on all ranks; None while that is open."""
+        from mpicoll.mpi.communicator.state import find_flight, mpi_call, table_of
 
         table = self.__dict__.get("_call")
         if table is None:
-            table = self._serving(at_once=at_once)
+            table, flight = table_of(self), find_flight(self)
+            setattr(self, LOG, flight and flight.log)
             if table is not None:
                 self._call = table  # type: ignore[method-assign]
             if table is mpi_call and not _IS_TRACED:
@@ -124,13 +105,6 @@ class Comm(_Base):
             if getattr(type(self), name) is getattr(Comm, name):
                 setattr(self, name, method)
 
-    def _serving(self, *, at_once: bool) -> Any:
-        from mpicoll.mpi.communicator.state import find_flight, table_of
-
-        table, flight = table_of(self, at_once=at_once), find_flight(self)
-        setattr(self, LOG, flight and flight.log)
-        return table
-
     def Free(self) -> None:
         _compiled.uninterrupted(self._release, super().Free)
 
@@ -142,27 +116,26 @@ class Comm(_Base):
         release()
         self._forget()
 
-    def _open_method(self, name: str, op: Any = None) -> Callable[..., Any]:
+    def _open_method(self, name: str) -> Callable[..., Any]:
         """Return what runs a method of objects as long as this communicator keeps none."""
-        return partial(_compiled.uninterrupted, self._run_method, name, op)
+        return partial(_compiled.uninterrupted, self._run_method, name)
 
-    def _run_method(self, name: str, op: Any, *arguments: Any) -> Any:
+    def _run_method(self, name: str, *arguments: Any) -> Any:
         _compiled.postpone_handlers()
-        return self._method(name, op)(*arguments)
+        return self._method(name)(*arguments)
 
-    def _method(self, name: str, op: Any) -> Callable[..., Any]:
+    def _method(self, name: str) -> Callable[..., Any]:
         """Return a method of objects, which this communicator keeps once it is settled."""
-        from mpicoll.mpi.communicator.reading import is_extreme
-        from mpicoll.mpi.communicator.state import method_of, mpi_call, serves_objects
+        from mpicoll.mpi.communicator.state import channel_of, mpi_call
 
-        table, mpi_method = self._settled(at_once=is_extreme(op)), getattr(_Base, name)
+        table, run = self._settled(), getattr(_Base, name)
         if table is None:
-            return mpi_method  # type: ignore[no-any-return]
-        run = mpi_method
-        if table is not mpi_call and serves_objects(self):
+            return run  # type: ignore[no-any-return]
+        channel = channel_of(self) if table is not mpi_call else None
+        if channel is not None:
             from mpicoll.mpi.communicator.objects import METHODS
 
-            run = method_of(self, name, partial(_make_method, METHODS[name], table))
+            run = partial(METHODS[name], channel.exchange)
         setattr(self, f"_ours_{name}", run)
         return run  # type: ignore[no-any-return]
 
@@ -271,19 +244,19 @@ class Comm(_Base):
         return run(self, sendobj)
 
     def reduce(self, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
-        run = self.__dict__.get("_ours_reduce") or self._open_method("reduce", op)
+        run = self.__dict__.get("_ours_reduce") or self._open_method("reduce")
         return run(self, sendobj, op, root)
 
     def allreduce(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        run = self.__dict__.get("_ours_allreduce") or self._open_method("allreduce", op)
+        run = self.__dict__.get("_ours_allreduce") or self._open_method("allreduce")
         return run(self, sendobj, op)
 
     def scan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        run = self.__dict__.get("_ours_scan") or self._open_method("scan", op)
+        run = self.__dict__.get("_ours_scan") or self._open_method("scan")
         return run(self, sendobj, op)
 
     def exscan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        run = self.__dict__.get("_ours_exscan") or self._open_method("exscan", op)
+        run = self.__dict__.get("_ours_exscan") or self._open_method("exscan")
         return run(self, sendobj, op)
 
     # -- other communicators are of this kind, too ------------------------------------------

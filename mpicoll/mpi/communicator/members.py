@@ -43,7 +43,7 @@ def runs_everywhere(comm: MPI.Comm, members: tuple[int, ...]) -> bool:
     """
     if not must_be_marked():
         return True
-    unmarked = [rank for rank in members if rank < 0 or not is_marked(rank)]
+    unmarked = [rank for rank in members if rank < 0 or not _is_marked(rank)]
     if not unmarked:
         return True
     if min(unmarked) >= 0 and _is_host_marked():
@@ -55,9 +55,14 @@ def runs_everywhere(comm: MPI.Comm, members: tuple[int, ...]) -> bool:
 
 
 @cache
+def _is_marked(rank: int) -> bool:
+    return is_marked(rank)
+
+
+@cache
 def _is_host_marked() -> bool:
     """Whether all ranks of this launch that are on this host are marked."""
-    return sum(map(is_marked, range(MPI.COMM_WORLD.size))) == ranks_of_host()
+    return sum(map(_is_marked, range(MPI.COMM_WORLD.size))) == ranks_of_host()
 
 
 def _warn(comm: MPI.Comm, unmarked: list[int]) -> None:

@@ -36,8 +36,6 @@ OPS = {
     MPI.LXOR.handle: ("bxor", "b"),
 }  # fmt: skip
 """Our name of MPI's operators, by handle, and the kinds of dtype on which MPI defines them."""
-AS_OBJECT = "as object"
-"""The algorithm of a call whose arrays are an object: shapes count, too."""
 
 
 _EXTREMES = {MPI.MIN.handle, MPI.MAX.handle}

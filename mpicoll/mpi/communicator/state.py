@@ -1,254 +1,290 @@
-"""What a communicator keeps: when it has been used often enough, the collectives that serve it.
+"""What serves a communicator: a channel on one node, plans on several, or MPI.
 
 It is an attribute of MPI's communicator, so that every object of Python with its handle finds the
-same one. When that communicator is freed, the next one of the same ranks in the same order takes it
-over: its calls follow those of the freed one, as if they were on one communicator.
+same one. The ranks make it in their first call, by one allgather of MPI.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from itertools import count
+import os
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from random import Random
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
 from mpicoll.calls.agreement import raise_any
+from mpicoll.calls.arguments import digest_of
 from mpicoll.calls.order import is_asked_for
-from mpicoll.errors import ArgumentError, Disagreement
-from mpicoll.flight.groups import GroupFlight, join
+from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
+from mpicoll.flight.groups import GroupFlight, join, join_known, standing
+from mpicoll.machine.cores import CORES, own_cores
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, stated_node
+from mpicoll.memory.segments import check_environment
+from mpicoll.memory.waiting import default_deadline
+from mpicoll.mpi.communicator import arenas
+from mpicoll.mpi.communicator.channels import OneNode
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
-from mpicoll.mpi.exchange import exchange_items
+from mpicoll.mpi.exchange import exchange_items, mpi_deadline
 from mpicoll.selection.forced import WARMUP as WARMUP
 from mpicoll.selection.forced import forced, stated_first_calls
 
 if TYPE_CHECKING:
     from mpicoll.backend import Nodes
-    from mpicoll.mpi.communicator.dispatcher import Dispatcher
+    from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
 
 FORCED = "MPICOLL_ALGORITHM"
-_WARMUP_CALLS, _REPEATS = 16, 2
+_WARMUP_CALLS, _REPEATS, _MAX_COUNT = 64, 2, 1 << 62
 
 _MOST_SERVED = 64
-"""The communicators of a process that are ours: each takes three more of MPI's, which has few."""
-
-_MOST_IDLE = 8
-"""The states of freed communicators that a process keeps for others of the same ranks."""
+"""The communicators of a process with plans: each takes three more of MPI's, which has few."""
 
 _NAP = 0.01
 """The most seconds before a rank tries again to be the only thread that duplicates."""
 
 _keyval: list[int] = []
-_duplicating, _pooling = Lock(), Lock()
-_live: set[Dispatcher] = set()
-_numbers = count()
-_idle: list[State] = []
-"""The states of freed communicators, oldest first."""
+_duplicating = Lock()
+_live: set[NodesDispatcher] = set()
 
 
 class Wishes(NamedTuple):
     """What the environment says.
 
     Attributes:
+        warmup_calls: MPI's first calls, None where the environment does not say.
         is_fixed: it asks for one order of folding.
+        unshared: why the ranks share no memory; empty where they may.
         error: what is wrong with it.
     """
 
-    warmup_calls: int = 0
-    repeats: int = 1
+    warmup_calls: int | None = None
     algorithms: dict[str, str] = {}  # noqa: RUF012  a tuple's default, never changed
     is_fixed: bool = False
+    unshared: str = ""
     error: str | None = None
 
 
-class Offer(NamedTuple):
-    """What a rank tells the others of a new communicator.
+class Member(NamedTuple):
+    """What a rank tells the others of itself, as numbers.
 
     Attributes:
-        member: this rank in ``MPI_COMM_WORLD``.
-        number: of a new state, where this is the first rank.
-        idle: the numbers of states that this rank can reuse.
-        host: of this rank.
-        node: of this rank, as the user states it.
+        wishes: a digest.
+        host: a digest.
+        node: as the user states it, -1 where he does not.
+        job, rank: of the flight recorder: `mpicoll.flight.groups.standing`.
+        token: names the group, where this is its first rank.
+        cores: a digest of those that it may use.
+        quota: thousandths of a core that its container may use, 0 without a limit.
     """
 
-    wishes: Wishes
-    member: int
-    number: int
-    idle: tuple[int, ...]
-    host: str
-    node: int | None
+    wishes: int
+    host: int
+    node: int
+    process: int
+    cores: int
+    core_count: int
+    quota: int
+    job: int
+    rank: int
+    token: int
 
 
 class State:
     """The state of one communicator: how often it was used, and what serves it.
 
-    Args:
-        members: the communicator's ranks in ``MPI_COMM_WORLD``.
-        number: the same on all ranks, and another one for each state of these members.
-
     Attributes:
         nodes: the ranks of each node.
-        is_mpi: MPI serves it, as too many others are ours, or some rank does not run the drop-in.
+        run: runs a call, None as long as MPI does.
         folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
-        methods: those that are made for it, by name.
+        server: what `run` belongs to; None where MPI serves all calls.
+        arena, unit: what its channel has taken of this rank's memory.
     """
 
-    def __init__(self, members: tuple[int, ...], number: int, wishes: Wishes) -> None:
-        self.members, self.number, self.wishes = members, number, wishes
+    def __init__(self, wishes: Wishes) -> None:
+        self.wishes = wishes
         self.nodes: Nodes = ()
-        self.calls, self.is_mpi, self.folds = 0, False, False
-        self.methods: dict[str, Callable[..., Any]] = {}
+        self.calls, self.folds = 0, False
+        self.run: Callable[..., Any] | None = None
         self.flight: GroupFlight | None = None
-        self.dispatcher: Dispatcher | None = None
-
-    @property
-    def is_reusable(self) -> bool:
-        """Whether another communicator of the same ranks can have it."""
-        in_order = self.dispatcher is None or self.dispatcher.is_in_order
-        return in_order and not self.is_mpi and min(self.members) >= 0
+        self.server: OneNode | NodesDispatcher | None = None
+        self.arena: arenas.Arena | None = None
+        self.unit = -1
 
     def close(self) -> None:
         """Release what serves the communicator."""
-        if self.dispatcher is not None:
-            _live.discard(self.dispatcher)
-            self.dispatcher.close()
+        _live.discard(self.server)  # type: ignore[arg-type]
+        if self.server is not None:
+            self.server.close()
+        if self.arena is not None:
+            self.arena.closing.append((self.unit, sum(map(len, self.nodes))))
+            self.arena = None
 
 
-def _state_of(comm: MPI.Intracomm) -> State:
-    """Return a new state for a communicator, or that of a freed one; collective."""
-    members = world_ranks(comm)
-    if not runs_everywhere(comm, members):
-        state = State(members, -1, Wishes())
-        state.is_mpi = state.folds = True
-        return state
-    reusable = _take(members)
-    offers = exchange_items(comm, _offer(tuple(reusable)), Offer)
-    if min(members) >= 0:
-        members = tuple(offer.member for offer in offers)  # whatever MPI says of the group
-    wishes = _agreed(comm.rank, [offer.wishes for offer in offers])
-    nodes, _ = group_by_node([offer.host for offer in offers], [offer.node for offer in offers])
-    common = set(reusable).intersection(*(offer.idle for offer in offers))
-    for number in reusable.keys() - common:
-        reusable.pop(number).close()
-    same = members, wishes
-    usable = sorted(
-        number for number in common if (reusable[number].members, reusable[number].wishes) == same
-    )
-    state = reusable.pop(usable[0]) if usable else State(members, offers[0].number, wishes)
-    state.nodes = nodes
-    _idle.extend(reusable.values())
-    if usable:
-        state.folds = False  # mpi4py has not duplicated this communicator
-        state.methods.clear()  # they have the handle of the freed one
-        if state.dispatcher is not None:
-            state.dispatcher.comm = comm
-    else:
-        state.flight = join(
-            partial(exchange_items, comm), comm.rank, comm.size, writers=_compiled,
-            name=comm.name,
-        )  # fmt: skip
-    return state
-
-
-def _take(members: tuple[int, ...]) -> dict[int, State]:
-    """Return the idle states of these ranks by number, which no other thread gets meanwhile."""
-    with _pooling:
-        states = {state.number: state for state in _idle if state.members == members}
-        _idle[:] = [state for state in _idle if state.members != members]
-    return states
-
-
-def table_of(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | None:
+def table_of(comm: MPI.Comm) -> Callable[..., Any] | None:
     """Return what runs a call, None where MPI is to as long as that is open; collective.
-
-    Args:
-        at_once: also in the first calls of the communicator, the same on all ranks.
 
     Raises:
         ArgumentError: the environment names an algorithm that does not exist; `Disagreement` where
             it is not the same on all ranks.
     """
     plain = MPI.Intracomm(comm)
-    state: Any = plain.Get_attr(_key())
     if plain.size == 1:
         return mpi_call
+    state: Any = plain.Get_attr(_key())
     if state is None:
-        state = _state_of(plain)
+        state = _make_state(plain)
         plain.Set_attr(_key(), state)
-    if state.is_mpi:
-        return mpi_call
-    if state.dispatcher is None:
+    if state.run is None:
         # All ranks count the same calls.
         state.calls += 1
-        if state.calls <= state.wishes.warmup_calls and not at_once:
-            return None
-        state.dispatcher = _dispatcher(plain, state)
-        if state.dispatcher is None:
-            state.is_mpi = True
-            return mpi_call
-    table: Callable[..., Any] = state.dispatcher.table or mpi_call
-    return table
+        if state.calls > _warmup_calls(state):
+            state.run = _make_run(plain, state)
+    run: Callable[..., Any] | None = state.run
+    return run
 
 
-def _dispatcher(comm: MPI.Intracomm, state: State) -> Dispatcher | None:
-    """Return what dispatches the calls of a communicator, None where MPI serves it; collective."""
+def _warmup_calls(state: State) -> int:
+    """Return how many calls of a communicator are MPI's own before others are ours."""
     wishes = state.wishes
-    arguments = comm, wishes.algorithms, wishes.repeats, state.flight
-    if len(state.nodes) > 1:
+    if wishes.warmup_calls is not None:
+        return wishes.warmup_calls
+    is_at_once = state.unit >= 0 or wishes.algorithms or wishes.is_fixed
+    return 0 if is_at_once else _WARMUP_CALLS
+
+
+def _make_state(comm: MPI.Intracomm) -> State:
+    """Return the state of a new communicator; collective."""
+    if not runs_everywhere(comm, world_ranks(comm)):
+        state = State(Wishes())
+        state.run, state.folds = mpi_call, True
+        return state
+    wishes, node = _wishes()
+    state = State(wishes)
+    table = _announce(comm, wishes, node)
+    members = [Member(*row[: len(Member._fields)]) for row in table]
+    if wishes.error or any(member.wishes != members[0].wishes for member in members):
+        _agree(comm.rank, exchange_items(comm, wishes, Wishes))
+    nodes = [None if member.node < 0 else member.node for member in members]
+    state.nodes, _ = group_by_node([member.host for member in members], nodes)
+    state.flight = _join(comm, members)
+    if len(state.nodes) == 1 and not wishes.algorithms and not wishes.unshared:
+        _take_units(comm, state, members, [row[len(Member._fields) :] for row in table])
+    return state
+
+
+def _announce(comm: MPI.Intracomm, wishes: Wishes, node: int | None) -> list[list[int]]:
+    """Return the numbers of all ranks: those of a `Member`, and its offer of memory."""
+    local = Member(
+        _digest(repr(wishes)), _digest(host_identity()), -1 if node is None else node, os.getpid(),
+        *_cores(os.environ.get(CORES)), *standing(), int.from_bytes(os.urandom(7), "little"),
+    )  # fmt: skip
+    numbers = np.array([*local, *arenas.offer()], np.int64)
+    table = np.empty((comm.size, numbers.size), np.int64)
+    comm.Allgather(numbers, table)
+    rows: list[list[int]] = table.tolist()
+    return rows
+
+
+def _join(comm: MPI.Intracomm, members: Sequence[Member]) -> GroupFlight | None:
+    """Return the recorder of a group's calls, None where nothing is recorded; collective."""
+    first = members[0]
+    if first.job and all(
+        (member.job, member.host) == (first.job, first.host) for member in members
+    ):
+        return join_known(
+            comm.rank, [member.rank for member in members],
+            [member.process for member in members], first.token, writers=_compiled, name=comm.name,
+        )  # fmt: skip
+    return join(
+        partial(exchange_items, comm), comm.rank, comm.size, writers=_compiled, name=comm.name
+    )
+
+
+def _take_units(
+    comm: MPI.Intracomm, state: State, members: Sequence[Member], offers: list[list[int]]
+) -> None:
+    """Make a channel, where each rank has memory for it; collective."""
+    arena, unit, addresses = arenas.choose(offers, comm.rank)
+    if comm.size > _compiled.MOST_MEMBERS:
+        return
+    if arena is None:
+        exchange = partial(exchange_items, comm)
+        try:
+            arenas.make(exchange, comm.rank, comm.size)
+        except Unavailable:
+            return
+        offers = exchange(arenas.offer(), list[int])
+        arena, unit, addresses = arenas.choose(offers, comm.rank)
+    if arena is None or not addresses:
+        return
+    state.arena, state.unit = arena, unit
+    state.server = OneNode(
+        comm, addresses, [member.process for member in members],
+        mpi_deadline() or default_deadline(), state.flight,
+        shares_cores=comm.size > _usable_cores(members), keep=arena.segment,
+    )  # fmt: skip
+
+
+def _usable_cores(members: Sequence[Member]) -> float:
+    """Return how many cores the ranks of a node may use together."""
+    counts = {member.cores: member.core_count for member in members}
+    quota = max(member.quota for member in members)
+    return min(sum(counts.values()), quota / 1000) if quota else sum(counts.values())
+
+
+@cache
+def _cores(stated: str | None) -> tuple[int, int, int]:
+    """Return what `Member` has of the cores of this process, given those that the user states."""
+    cores = own_cores()
+    return _digest(repr(cores.allowed)), len(cores.allowed), int((cores.quota or 0) * 1000)
+
+
+def _digest(text: str) -> int:
+    return digest_of(text) & _MAX_COUNT
+
+
+def _make_run(comm: MPI.Intracomm, state: State) -> Callable[..., Any]:
+    """Return what runs the calls of a communicator; collective."""
+    if isinstance(state.server, OneNode):
+        if not os.environ.get("MPICOLL_TRACE"):
+            return state.server.channel  # type: ignore[no-any-return]
+        from mpicoll.mpi.communicator.tracing import traced
+
+        return traced(comm, state.server.channel)  # type: ignore[no-any-return]
+    wishes = state.wishes
+    if len(state.nodes) > 1 or wishes.algorithms:
         from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
 
-        across = NodesDispatcher(*arguments, state.nodes, _admit, is_fixed=wishes.is_fixed)
-        return across if across.may_serve() else None
-    if not _has_room(comm):
-        return None
-    from mpicoll.mpi.communicator.dispatcher import Dispatcher
+        repeats = 1 if wishes.algorithms or wishes.warmup_calls is not None else _REPEATS
+        dispatcher = NodesDispatcher(
+            comm, wishes.algorithms, repeats, state.flight, state.nodes, _admit,
+            is_fixed=wishes.is_fixed,
+        )  # fmt: skip
+        if dispatcher.may_serve():
+            state.server = dispatcher
+            return dispatcher.table  # type: ignore[no-any-return]
+    return mpi_call
 
-    dispatcher = Dispatcher(*arguments)
-    if dispatcher.table is not None:  # else its ranks share no memory
-        _live.add(dispatcher)
-    return dispatcher
 
-
-def _admit(dispatcher: Dispatcher) -> bool:
+def _admit(dispatcher: NodesDispatcher) -> bool:
     """Whether all ranks can make the transport of a dispatcher; collective."""
-    has_room = _has_room(dispatcher.comm)
+    has_room = max(exchange_items(dispatcher.comm, len(_live), int)) < _MOST_SERVED
     if has_room:
         _live.add(dispatcher)
     return has_room
 
 
-def _has_room(comm: MPI.Comm) -> bool:
-    """Whether all ranks can make one more transport; collective."""
-    while len(_live) >= _MOST_SERVED and _idle:
-        _idle.pop(0).close()
-    most_live: int = max(exchange_items(comm, len(_live), int))
-    return most_live < _MOST_SERVED
-
-
-def serves_objects(comm: MPI.Comm) -> bool:
-    """Whether the methods of objects on a communicator are ours: where its ranks share memory."""
+def channel_of(comm: MPI.Comm) -> Any:
+    """Return the channel of a communicator, None where it has none."""
     state: Any = comm.Get_attr(_key())
-    return len(state.nodes) == 1
-
-
-def method_of(
-    comm: MPI.Comm, name: str, make: Callable[[Any], Callable[..., Any]]
-) -> Callable[..., Any]:
-    """Return a method as `make` makes it once for a communicator, whatever objects stand for it."""
-    state: Any = comm.Get_attr(_key())
-    if name not in state.methods:
-        state.methods[name] = make(comm)
-    method: Callable[..., Any] = state.methods[name]
-    return method
+    return state.server.channel if isinstance(state.server, OneNode) else None
 
 
 def find_flight(comm: MPI.Comm) -> GroupFlight | None:
@@ -289,49 +325,35 @@ def is_fixed(comm: MPI.Comm) -> bool:
 
 
 def mpi_call(*arguments: Any) -> bool:
-    """Begin a call that MPI serves, as `Comm._call` does; return True."""
-    return bool(_compiled.begin_uninterrupted(bool, True))
+    """Leave a call to MPI."""
+    return True
 
 
-def _offer(idle: tuple[int, ...]) -> Offer:
-    wishes, node = _wishes(), None
+def _wishes() -> tuple[Wishes, int | None]:
+    """Return what the environment of this rank says, and the node that it states."""
+    error, unshared, algorithms, first_calls, node = None, "", {}, None, None
     try:
         node = stated_node(MPI.COMM_WORLD.rank)
-    except ArgumentError as error:
-        wishes = Wishes(error=str(error))
-    return Offer(wishes, MPI.COMM_WORLD.rank, next(_numbers), idle, host_identity(), node)
-
-
-def _wishes() -> Wishes:
-    try:
         algorithms, first_calls = forced(FORCED), stated_first_calls()
-    except ArgumentError as error:
-        return Wishes(error=str(error))
-    if is_asked_for():
-        return Wishes(0, 1, algorithms, is_fixed=True)
-    if algorithms or first_calls is not None:
-        return Wishes(first_calls or 0, 1, algorithms)
-    return Wishes(_WARMUP_CALLS, _REPEATS, algorithms)
+        check_environment()
+    except Unavailable as refusal:
+        unshared = str(refusal)
+    except CollectiveError as refusal:
+        error = str(refusal)
+    return Wishes(first_calls, algorithms, is_asked_for(), unshared, error), node
 
 
-def _agreed(rank: int, wishes: list[Wishes]) -> Wishes:
-    """Return the wishes of the environment, the same on all ranks.
-
-    Args:
-        rank: this one.
-        wishes: those of all ranks.
-    """
+def _agree(rank: int, wishes: list[Wishes]) -> None:
+    """Raise on all ranks where the environment of one is wrong, or different from this rank's."""
     error = wishes[rank].error
     raise_any(error and ArgumentError(error), [wish.error for wish in wishes])
-    if any(wish.is_fixed for wish in wishes):
-        wishes = [Wishes(0, 1, wish.algorithms, is_fixed=True) for wish in wishes]
     local = wishes[rank]
     for number, wish in enumerate(wishes):
         if wish != local:
             raise Disagreement(
-                f"{FORCED} or {WARMUP} differs: {local[:3]} here, {wish[:3]} on rank {number}"
+                f"{FORCED}, {WARMUP} or another variable differs: {tuple(local)} here, "
+                f"{tuple(wish)} on rank {number}"
             )
-    return local
 
 
 def _key() -> int:
@@ -341,12 +363,5 @@ def _key() -> int:
 
 
 def _end(comm: MPI.Comm, keyval: int, state: State) -> None:
-    """Keep the state of a communicator that is freed, for others of the same ranks."""
-    if not state.is_reusable or MPI.Is_finalized():
-        state.close()
-        return
-    with _pooling:
-        _idle.append(state)
-        oldest = _idle.pop(0) if len(_idle) > _MOST_IDLE else None
-    if oldest is not None:
-        oldest.close()
+    """Release what serves a communicator that is freed."""
+    state.close()

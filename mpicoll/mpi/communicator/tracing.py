@@ -28,12 +28,13 @@ from mpicoll.engine.tally_file import Record, TallyFile, lines_of, remove
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.nodes import stated_node
 from mpicoll.mpi.communicator.members import world_ranks
-from mpicoll.mpi.communicator.reading import AS_OBJECT, Call
+from mpicoll.mpi.communicator.reading import OPS, Call
+from mpicoll.text import traces
 from mpicoll.text.files import open_by_name
 from mpicoll.text.lines import Lines
 from mpicoll.text.numbers import ranges
 from mpicoll.text.printable import printable
-from mpicoll.text.traces import OPENING, SCHEMA, VARIABLE, path_of_rank, paths_of_ranks, traced
+from mpicoll.text.traces import OPENING, SCHEMA, VARIABLE, path_of_rank, paths_of_ranks
 
 _BUFFERS = {
     "Barrier": None, "Bcast": 0, "Gather": 0, "Gatherv": 0, "Scatter": 1, "Scatterv": 1,
@@ -44,6 +45,8 @@ _BUFFERS = {
 }  # fmt: skip
 """The traced methods, each with the argument whose bytes are those of one rank."""
 _FROM_OUT = ("broadcast", "scatter", "reduce_scatter")
+_OUTPUTS = ("scatter", "scatterv", "allreduce", "scan", "exscan")
+"""The methods in small letters whose bytes of one rank are those of its output."""
 _NAMES = {"broadcast": "Bcast", "reduce_scatter_own": "Reduce_scatter"}
 """mpi4py's methods of what is named otherwise here."""
 
@@ -159,20 +162,44 @@ def _append(path: Path, data: bytes) -> None:
         os.close(file)
 
 
-def kind_of(
-    comm: MPI.Comm, key: tuple[Any, ...], call: Call, arguments: Arguments, ran: Plan
-) -> Kind:
-    """Return what calls are counted as that a plan of ours serves.
-
-    Args:
-        key: the arguments by which they are found.
-    """
-    name, *_, algorithm = key
+def kind_of(comm: MPI.Comm, name: str, call: Call, arguments: Arguments, ran: Plan) -> Kind:
+    """Return what calls of a method, in small letters, are counted as that a plan of ours serves."""
     array = call.out if call.name in _FROM_OUT else call.x
     return Kind(
-        *_label(comm), name if algorithm is AS_OBJECT else _NAMES.get(name, name.capitalize()),
+        *_label(comm), _NAMES.get(name, name.capitalize()),
         0 if array is None else array.nbytes, arguments.dtype or "",
         call.op if arguments.collective.reduces else "", ran.algorithm, ran.transport,
+    )  # fmt: skip
+
+
+def traced(comm: MPI.Comm, channel: Any) -> Any:
+    """Return a channel whose calls are counted, if calls are traced."""
+    if TRACING is None:
+        return channel
+    trace, known = TRACING, dict[Any, memoryview]()
+
+    def call(name: str, x: Any, out: Any, op: Any, *others: Any) -> Any:
+        began = tallies.ticks()
+        if (is_mpi := channel(name, x, out, op, *others)) is not True:
+            array = out if name in _OUTPUTS else x
+            if type(array) in (list, tuple) and array:
+                array = array[0]
+            key = name, getattr(array, "nbytes", 0), getattr(array, "dtype", ""), op
+            if key not in known:
+                known[key] = trace.tally(_kind_of_channel(comm, *key))
+            tallies.count(known[key], began)
+        return is_mpi
+
+    call.exchange = channel.exchange  # type: ignore[attr-defined]
+    return call
+
+
+def _kind_of_channel(comm: MPI.Comm, name: str, nbytes: int, dtype: Any, op: Any) -> Kind:
+    op_name = OPS[op.handle][0] if isinstance(op, MPI.Op) else ""
+    text = str(dtype) if op_name else ""
+    return Kind(
+        *_label(comm), _NAMES.get(name, name.capitalize()), nbytes, text, op_name, "slots",
+        "symmetric",
     )  # fmt: skip
 
 
@@ -194,7 +221,7 @@ def _opened() -> Trace | None:
     Raises:
         ArgumentError: it cannot be written: better now than when the program has run for hours.
     """
-    path = traced()
+    path = traces.traced()
     if path is None:
         return None
     trace = Trace(path)

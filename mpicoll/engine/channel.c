@@ -1,0 +1,546 @@
+/* Collectives of any length over the slots of a channel: see channel.h. */
+
+#include "channel.h"
+#include "program.h"
+
+#include <string.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#define PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define PAUSE() __asm__ __volatile__("yield")
+#else
+#define PAUSE() ((void)0)
+#endif
+
+enum { SHORT_AT = sizeof(Head), LINE = 64, SHORT = LINE - SHORT_AT, AHEAD_PARTS = 4 };
+
+static Head *slot_of(const Channel *channel, int rank, int64_t number)
+{
+    return (Head *)(void *)(channel->units[rank] + UNIT_HEAD + number % SLOTS * SLOT_STRIDE);
+}
+
+/* Where the data of a part of `nbytes` are. */
+static char *data_of(Head *head, int64_t nbytes)
+{
+    return (char *)head + (nbytes <= SHORT ? SHORT_AT : LINE);
+}
+
+static int64_t *read_word(const Channel *channel, int reader, int writer)
+{
+    return unit_words(channel->units[reader]) + FIRST_READ + writer;
+}
+
+static int64_t *sleepers_of(const Channel *channel)
+{
+    return unit_words(channel->units[0]) + SLEEPERS;
+}
+
+void unit_clear(char *unit)
+{
+    memset(unit, 0, UNIT_HEAD);
+    for (int slot = 0; slot < SLOTS; slot++)
+        memset(unit + UNIT_HEAD + slot * SLOT_STRIDE, 0, sizeof(Head));
+}
+
+static int await(Channel *channel, const int64_t *word, int64_t minimum, int peer)
+{
+    for (int64_t look = 0; look <= channel->spins; look++) {
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= minimum)
+            return 0;
+        PAUSE();
+    }
+    return channel->wait(channel, word, minimum, peer);
+}
+
+/* -- writing ----------------------------------------------------------------------------------- */
+
+/* The reader that has not yet read what the next slot holds, -1 where there is none. */
+static int slow_reader(Channel *channel)
+{
+    const int64_t next = channel->written + 1, old = next - SLOTS;
+    const int slot = (int)(next % SLOTS);
+    for (int peer = channel->first_reader[slot]; old > 0 && peer < channel->end_reader[slot]; peer++) {
+        if (peer == channel->rank || channel->read[peer] >= old)
+            continue;
+        channel->read[peer] =
+            __atomic_load_n(read_word(channel, peer, channel->rank), __ATOMIC_ACQUIRE);
+        if (channel->read[peer] < old)
+            return peer;
+    }
+    return -1;
+}
+
+/* Take the next slot, for readers from `first` to `end`; NULL where a wait has failed. */
+static Head *begin_message(Channel *channel, int first, int end)
+{
+    const int64_t next = channel->written + 1;
+    for (int peer; (peer = slow_reader(channel)) >= 0;)
+        if (await(channel, read_word(channel, peer, channel->rank), next - SLOTS, peer) < 0)
+            return NULL;
+    Head *const head = slot_of(channel, channel->rank, next);
+    channel->first_reader[next % SLOTS] = first, channel->end_reader[next % SLOTS] = end;
+    /* A rank that this message is not for may look at the slot meanwhile. */
+    __atomic_store_n(&head->number, -1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    head->call = channel->call;
+    return head;
+}
+
+static void end_message(Channel *channel, Head *head, Key key, int64_t total)
+{
+    head->key = key, head->total = total;
+    word_raise(&head->number, ++channel->written, sleepers_of(channel));
+}
+
+/* -- reading ----------------------------------------------------------------------------------- */
+
+static int is_same(Key key, Key other)
+{
+    return !memcmp(&key, &other, sizeof key);
+}
+
+/* Whether a message of rank `peer` is for this one. */
+static int is_for(const Channel *channel, Key key, int peer)
+{
+    switch (key.collective) {
+    case GATHER:
+        return key.root == channel->rank;
+    case REDUCE:
+        return key.root == channel->rank || (key.has_shares && !key.is_share);
+    case SCAN:
+    case EXSCAN:
+        return channel->rank > peer;
+    default:
+        return 1;
+    }
+}
+
+static void mark_read(Channel *channel, int peer)
+{
+    int64_t *const word = read_word(channel, channel->rank, peer);
+    word_raise(word, ++channel->taken[peer], sleepers_of(channel));
+}
+
+static Head *refuse(Channel *channel, int peer, const Head *head, Key key, int64_t total)
+{
+    channel->odd_peer = peer, channel->odd = *head;
+    channel->odd_key = key, channel->odd_total = total;
+    return NULL;
+}
+
+/* Return the next message of rank `peer` in this call; NULL with an outcome where it does not come or does
+   not fit. `total`: what it must have, -1 where that is not known. */
+static Head *take(Channel *channel, int peer, Key key, int64_t total, enum outcome *outcome)
+{
+    for (;;) {
+        const int64_t next = channel->taken[peer] + 1;
+        Head *const head = slot_of(channel, peer, next);
+        if (await(channel, &head->number, next, peer) < 0) {
+            *outcome = BROKEN;
+            return NULL;
+        }
+        const int64_t number = __atomic_load_n(&head->number, __ATOMIC_ACQUIRE);
+        const Head copy = *head;
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (number < next || __atomic_load_n(&head->number, __ATOMIC_RELAXED) != number)
+            continue; /* it is written anew */
+        if (number > next) {
+            channel->taken[peer] = number - SLOTS; /* messages for others have been overwritten */
+            continue;
+        }
+        const int is_now = copy.call == channel->call;
+        if (is_now && is_same(copy.key, key) && (total < 0 || copy.total == total))
+            return head;
+        if (copy.call > channel->call || is_for(channel, copy.key, peer)) {
+            *outcome = DIFFERENT;
+            if (copy.call < channel->call)
+                key = channel->recent[copy.call % RECENT_KEYS], total = -1;
+            return refuse(channel, peer, &copy, key, total);
+        }
+        mark_read(channel, peer);
+    }
+}
+
+static void begin_call(Channel *channel, Key key)
+{
+    channel->recent[++channel->call % RECENT_KEYS] = key;
+}
+
+/* -- calls that move data ---------------------------------------------------------------------- */
+
+static int64_t length_of(const Blocks *blocks, int block)
+{
+    return blocks->lengths ? blocks->lengths[block] : blocks->nbytes;
+}
+
+static char *start_of(const Blocks *blocks, int block)
+{
+    return blocks->places ? blocks->places[block] : blocks->base + block * blocks->nbytes;
+}
+
+static int64_t least(int64_t left, int64_t right)
+{
+    return left < right ? left : right;
+}
+
+static int64_t parts_of(int64_t nbytes, int64_t part)
+{
+    return nbytes > part ? (nbytes + part - 1) / part : 1;
+}
+
+static int64_t rest_of(int64_t nbytes, int64_t start, int64_t most)
+{
+    return nbytes <= start ? 0 : least(nbytes - start, most);
+}
+
+/* In a message with rows, a table of their lengths comes first, then a place of this length for each. */
+static int64_t row_bytes(const Channel *channel)
+{
+    const int64_t room = SLOT_BYTES - 8 * (int64_t)channel->size;
+    return room / channel->size / 64 * 64;
+}
+
+static char *row_of(const Channel *channel, Head *head, int rank)
+{
+    return (char *)head + LINE + (8 * channel->size + 63) / 64 * 64 + rank * row_bytes(channel);
+}
+
+static int64_t *lengths_in(Head *head)
+{
+    return (int64_t *)(void *)((char *)head + LINE);
+}
+
+static int send_part(Channel *channel, const Move *move, int64_t part, int64_t parts)
+{
+    Head *const head = begin_message(channel, move->first_reader, move->end_reader);
+    if (!head)
+        return -1;
+    if (!move->sends_rows) {
+        const int64_t total = length_of(&move->source, 0), start = part * SLOT_BYTES;
+        const int64_t nbytes = rest_of(total, start, SLOT_BYTES);
+        if (nbytes)
+            copy_bytes(data_of(head, nbytes), move->source.base + start, (size_t)nbytes, 0);
+        end_message(channel, head, move->key, total);
+        return 0;
+    }
+    const int64_t most = row_bytes(channel), start = part * most;
+    for (int peer = 0; peer < channel->size; peer++) {
+        const int64_t length = length_of(&move->source, peer), nbytes = rest_of(length, start, most);
+        lengths_in(head)[peer] = length;
+        if (nbytes && peer != channel->rank)
+            copy_bytes(row_of(channel, head, peer), start_of(&move->source, peer) + start,
+                       (size_t)nbytes, 0);
+    }
+    end_message(channel, head, move->key, parts);
+    return 0;
+}
+
+static int64_t parts_to_send(const Channel *channel, const Move *move)
+{
+    if (!move->sends)
+        return 0;
+    if (!move->sends_rows)
+        return parts_of(length_of(&move->source, 0), SLOT_BYTES);
+    int64_t longest = 0;
+    for (int peer = 0; peer < channel->size; peer++)
+        if (length_of(&move->source, peer) > longest)
+            longest = length_of(&move->source, peer);
+    return parts_of(longest, row_bytes(channel));
+}
+
+static int is_of_rows(enum collective collective)
+{
+    return collective == SCATTER || collective == ALLTOALL;
+}
+
+/* Take a part of the message of rank `peer`; `is_last` becomes true with its last part. */
+static enum outcome get_part(Channel *channel, const Move *move, int peer, int64_t part, int *is_last)
+{
+    const int has_rows = is_of_rows(move->key.collective), block = move->gets_one ? 0 : peer;
+    const int64_t wanted = move->allocates ? -1 : length_of(&move->target, block);
+    enum outcome outcome = FINE;
+    Head *const head = take(channel, peer, move->key, has_rows ? -1 : wanted, &outcome);
+    if (!head)
+        return outcome;
+    const int64_t total = has_rows ? lengths_in(head)[channel->rank] : head->total;
+    if (wanted >= 0 && total != wanted) {
+        Head odd = *head;
+        odd.total = total;
+        refuse(channel, peer, &odd, move->key, wanted);
+        return DIFFERENT;
+    }
+    const int64_t most = has_rows ? row_bytes(channel) : SLOT_BYTES, start = part * most;
+    const int64_t nbytes = rest_of(total, start, most);
+    char *target = NULL;
+    if (move->allocates) {
+        target = channel->allocate(channel, peer, total);
+        if (!target)
+            return BROKEN;
+    } else if (nbytes) {
+        target = start_of(&move->target, block);
+    }
+    if (nbytes)
+        copy_bytes(target + start,
+                   has_rows ? row_of(channel, head, channel->rank) : data_of(head, nbytes),
+                   (size_t)nbytes, 0);
+    *is_last = part + 1 >= (has_rows ? head->total : parts_of(total, most));
+    mark_read(channel, peer);
+    return FINE;
+}
+
+/* Copy the block that this rank has for itself. */
+static void keep_block(const Channel *channel, const Move *move)
+{
+    const int sent = move->sends_rows ? channel->rank : 0, block = move->gets_one ? 0 : channel->rank;
+    const int64_t nbytes = length_of(&move->source, sent);
+    const char *const source = start_of(&move->source, sent);
+    char *const target = start_of(&move->target, block);
+    if (nbytes && target != source)
+        memmove(target, source, (size_t)nbytes);
+}
+
+enum outcome channel_move(Channel *channel, const Move *move)
+{
+    begin_call(channel, move->key);
+    enum outcome outcome = FINE;
+    const int64_t parts = parts_to_send(channel, move);
+    char done[MOST_MEMBERS] = {0};
+    int open = 0;
+    for (int peer = move->first_peer; peer < move->end_peer; peer++)
+        open += peer != channel->rank;
+    int64_t sent = 0;
+    for (int64_t part = 0; sent < parts || open; part++) {
+        while (sent < parts &&
+               (sent <= part || (open && sent < part + AHEAD_PARTS && slow_reader(channel) < 0))) {
+            if (send_part(channel, move, sent, parts) < 0)
+                return BROKEN;
+            sent++;
+        }
+        for (int turn = 1; open && turn < channel->size; turn++) {
+            const int peer = (channel->rank + turn) % channel->size;
+            if (peer < move->first_peer || peer >= move->end_peer || done[peer])
+                continue;
+            int is_last = 0;
+            outcome = get_part(channel, move, peer, part, &is_last);
+            if (outcome != FINE)
+                return outcome;
+            done[peer] = (char)is_last, open -= is_last;
+        }
+    }
+    if (move->keeps)
+        keep_block(channel, move);
+    return FINE;
+}
+
+/* -- calls that fold --------------------------------------------------------------------------- */
+
+/* Write the fold of many operands. */
+static void fold_all(const FoldCall *call, char *out, const void **operands, int many, int64_t nbytes)
+{
+    const size_t count = (size_t)(nbytes / call->itemsize);
+    if (many == 1) {
+        if (nbytes && out != operands[0])
+            memmove(out, operands[0], (size_t)nbytes);
+        return;
+    }
+    const int first = many < MOST_OPERANDS ? many : MOST_OPERANDS;
+    char copy[SLOT_BYTES];
+    for (int index = first; index < many; index++)
+        if (operands[index] == out && nbytes)
+            operands[index] = memcpy(copy, out, (size_t)nbytes);
+    call->fold_many(out, operands, (size_t)first, count);
+    for (int index = first; index < many; index++)
+        call->fold(out, out, operands[index], count);
+}
+
+static int send_bytes(
+    Channel *channel, Key key, const char *source, int64_t nbytes, int64_t total, int first, int end)
+{
+    Head *const head = begin_message(channel, first, end);
+    if (!head)
+        return -1;
+    if (nbytes)
+        copy_bytes(data_of(head, nbytes), source, (size_t)nbytes, 0);
+    end_message(channel, head, key, total);
+    return 0;
+}
+
+/* Find the parts of the ranks from 0 to `end`, this one's at `local`; their data are `offset` behind. */
+static enum outcome take_parts(
+    Channel *channel, const FoldCall *call, const void **operands, int64_t nbytes, int end,
+    const char *local, int64_t offset)
+{
+    enum outcome outcome = FINE;
+    for (int turn = 1; turn <= channel->size; turn++) {
+        const int peer = (channel->rank + turn) % channel->size;
+        if (peer >= end)
+            continue;
+        if (peer == channel->rank) {
+            operands[peer] = local;
+            continue;
+        }
+        Head *const head = take(channel, peer, call->key, call->nbytes, &outcome);
+        if (!head)
+            return outcome;
+        operands[peer] = data_of(head, nbytes) + offset;
+    }
+    return FINE;
+}
+
+static void mark_all_read(Channel *channel, int end)
+{
+    for (int peer = 0; peer < end; peer++)
+        if (peer != channel->rank)
+            mark_read(channel, peer);
+}
+
+enum outcome channel_fold(Channel *channel, const FoldCall *call)
+{
+    begin_call(channel, call->key);
+    const void *operands[MOST_MEMBERS];
+    const int64_t parts = parts_of(call->nbytes, SLOT_BYTES);
+    const int reads = call->result && call->end_peer;
+    const int is_read = call->first_reader < call->end_reader;
+    int64_t sent = is_read ? 0 : parts;
+    for (int64_t part = 0; part < parts; part++) {
+        const int64_t start = part * SLOT_BYTES, nbytes = rest_of(call->nbytes, start, SLOT_BYTES);
+        while (sent < parts && (sent <= part || (reads && sent < part + AHEAD_PARTS &&
+                                                 slow_reader(channel) < 0))) {
+            const int64_t at = sent * SLOT_BYTES;
+            if (send_bytes(channel, call->key, call->input + at,
+                           rest_of(call->nbytes, at, SLOT_BYTES), call->nbytes,
+                           call->first_reader, call->end_reader) < 0)
+                return BROKEN;
+            sent++;
+        }
+        if (!reads)
+            continue;
+        const enum outcome outcome = take_parts(channel, call, operands, nbytes, call->end_peer,
+                                                call->input + start, 0);
+        if (outcome != FINE)
+            return outcome;
+        fold_all(call, call->result + start, operands, call->end_peer, nbytes);
+        mark_all_read(channel, call->end_peer);
+    }
+    return FINE;
+}
+
+/* The first byte of a rank's share of `nbytes`. */
+static int64_t share_start(const Channel *channel, const FoldCall *call, int64_t nbytes, int rank)
+{
+    return nbytes / call->itemsize * rank / channel->size * call->itemsize;
+}
+
+/* Fold this rank's share of a part, and send it. */
+static enum outcome send_share(Channel *channel, const FoldCall *call, int64_t part, int root)
+{
+    const void *operands[MOST_MEMBERS];
+    const int64_t start = part * SLOT_BYTES, nbytes = rest_of(call->nbytes, start, SLOT_BYTES);
+    const int64_t begin = share_start(channel, call, nbytes, channel->rank);
+    const int64_t length = share_start(channel, call, nbytes, channel->rank + 1) - begin;
+    const enum outcome outcome = take_parts(channel, call, operands, nbytes, channel->size,
+                                            call->input + start + begin, begin);
+    if (outcome != FINE)
+        return outcome;
+    char *result = call->result ? call->result + start + begin : NULL;
+    Head *head = NULL;
+    if (channel->rank != root) {
+        head = begin_message(channel, root < 0 ? 0 : root, root < 0 ? channel->size : root + 1);
+        if (!head)
+            return BROKEN;
+        char *const target = data_of(head, length);
+        fold_all(call, target, operands, channel->size, length);
+        if (result && root < 0 && length)
+            memcpy(result, target, (size_t)length);
+        Key key = call->key;
+        key.is_share = 1;
+        end_message(channel, head, key, call->nbytes);
+    } else {
+        fold_all(call, result, operands, channel->size, length);
+    }
+    mark_all_read(channel, channel->size);
+    return FINE;
+}
+
+static enum outcome get_shares(Channel *channel, const FoldCall *call, int64_t part)
+{
+    const int64_t start = part * SLOT_BYTES, nbytes = rest_of(call->nbytes, start, SLOT_BYTES);
+    Key key = call->key;
+    key.is_share = 1;
+    enum outcome outcome = FINE;
+    for (int turn = 1; turn < channel->size; turn++) {
+        const int peer = (channel->rank + turn) % channel->size;
+        Head *const head = take(channel, peer, key, call->nbytes, &outcome);
+        if (!head)
+            return outcome;
+        const int64_t begin = share_start(channel, call, nbytes, peer);
+        const int64_t length = share_start(channel, call, nbytes, peer + 1) - begin;
+        if (length)
+            copy_bytes(call->result + start + begin, data_of(head, length), (size_t)length, 0);
+        mark_read(channel, peer);
+    }
+    return FINE;
+}
+
+enum outcome channel_fold_shares(Channel *channel, const FoldCall *call, int root)
+{
+    begin_call(channel, call->key);
+    const int64_t parts = parts_of(call->nbytes, SLOT_BYTES);
+    const int gets = root < 0 || channel->rank == root;
+    /* Each turn writes a part, folds the share of the part before, and gets those of the one before that:
+       so the ranks wait for what was written a turn ago. */
+    for (int64_t part = 0; part < parts + 2; part++) {
+        const int64_t start = part * SLOT_BYTES;
+        if (part < parts &&
+            send_bytes(channel, call->key, call->input + start,
+                       rest_of(call->nbytes, start, SLOT_BYTES), call->nbytes, 0, channel->size) < 0)
+            return BROKEN;
+        enum outcome outcome = FINE;
+        if (part && part <= parts)
+            outcome = send_share(channel, call, part - 1, root);
+        if (outcome == FINE && part > 1 && gets)
+            outcome = get_shares(channel, call, part - 2);
+        if (outcome != FINE)
+            return outcome;
+    }
+    return FINE;
+}
+
+enum outcome channel_fold_rows(Channel *channel, const FoldCall *call, const Blocks *rows)
+{
+    begin_call(channel, call->key);
+    const void *operands[MOST_MEMBERS];
+    const Move move = {.key = call->key, .sends = 1, .sends_rows = 1, .end_reader = channel->size,
+                       .source = *rows};
+    const int64_t most = row_bytes(channel), parts = parts_to_send(channel, &move);
+    const int64_t total = length_of(rows, channel->rank);
+    enum outcome outcome = FINE;
+    int64_t sent = 0;
+    for (int64_t part = 0; part < parts; part++) {
+        while (sent < parts &&
+               (sent <= part || (sent < part + AHEAD_PARTS && slow_reader(channel) < 0))) {
+            if (send_part(channel, &move, sent, parts) < 0)
+                return BROKEN;
+            sent++;
+        }
+        const int64_t start = part * most, nbytes = rest_of(total, start, most);
+        for (int turn = 1; turn < channel->size; turn++) {
+            const int peer = (channel->rank + turn) % channel->size;
+            Head *const head = take(channel, peer, call->key, -1, &outcome);
+            if (!head)
+                return outcome;
+            if (lengths_in(head)[channel->rank] != total) {
+                Head odd = *head;
+                odd.total = lengths_in(head)[channel->rank];
+                refuse(channel, peer, &odd, call->key, total);
+                return DIFFERENT;
+            }
+            operands[peer] = row_of(channel, head, channel->rank);
+        }
+        operands[channel->rank] = start_of(rows, channel->rank) + start;
+        fold_all(call, call->result + start, operands, channel->size, nbytes);
+        mark_all_read(channel, channel->size);
+    }
+    return FINE;
+}
