@@ -13,17 +13,24 @@
 #define PAUSE() ((void)0)
 #endif
 
-enum { SHORT_AT = sizeof(Head), LINE = 64, SHORT = LINE - SHORT_AT, AHEAD_PARTS = 4 };
+enum { LINE = 64, SHORT = LINE - sizeof(Head), AHEAD_PARTS = 16 };
 
 static Head *slot_of(const Channel *channel, int rank, int64_t number)
 {
-    return (Head *)(void *)(channel->units[rank] + UNIT_HEAD + number % SLOTS * SLOT_STRIDE);
+    return (Head *)(void *)(channel->units[rank] + UNIT_HEAD + number % SLOTS * SLOT_HEAD);
+}
+
+/* The room of a slot behind all heads. */
+static char *room_of(Head *head)
+{
+    const int64_t slot = (head->number < 0 ? -head->number : head->number) % SLOTS;
+    return (char *)head + (SLOTS - slot) * SLOT_HEAD + slot * SLOT_BYTES;
 }
 
 /* Where the data of a part of `nbytes` are. */
 static char *data_of(Head *head, int64_t nbytes)
 {
-    return (char *)head + (nbytes <= SHORT ? SHORT_AT : LINE);
+    return nbytes <= SHORT ? (char *)(head + 1) : room_of(head);
 }
 
 static int64_t *read_word(const Channel *channel, int reader, int writer)
@@ -38,9 +45,7 @@ static int64_t *sleepers_of(const Channel *channel)
 
 void unit_clear(char *unit)
 {
-    memset(unit, 0, UNIT_HEAD);
-    for (int slot = 0; slot < SLOTS; slot++)
-        memset(unit + UNIT_HEAD + slot * SLOT_STRIDE, 0, sizeof(Head));
+    memset(unit, 0, UNIT_HEAD + SLOTS * SLOT_HEAD);
 }
 
 static int await(Channel *channel, const int64_t *word, int64_t minimum, int peer)
@@ -81,7 +86,7 @@ static Head *begin_message(Channel *channel, int first, int end)
     Head *const head = slot_of(channel, channel->rank, next);
     channel->first_reader[next % SLOTS] = first, channel->end_reader[next % SLOTS] = end;
     /* A rank that this message is not for may look at the slot meanwhile. */
-    __atomic_store_n(&head->number, -1, __ATOMIC_RELAXED);
+    __atomic_store_n(&head->number, -next, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     head->call = channel->call;
     return head;
@@ -195,20 +200,24 @@ static int64_t rest_of(int64_t nbytes, int64_t start, int64_t most)
 }
 
 /* In a message with rows, a table of their lengths comes first, then a place of this length for each. */
+static int64_t table_bytes(const Channel *channel)
+{
+    return (8 * channel->size + 63) / 64 * 64;
+}
+
 static int64_t row_bytes(const Channel *channel)
 {
-    const int64_t room = SLOT_BYTES - 8 * (int64_t)channel->size;
-    return room / channel->size / 64 * 64;
+    return (SLOT_BYTES - table_bytes(channel)) / channel->size / 64 * 64;
 }
 
 static char *row_of(const Channel *channel, Head *head, int rank)
 {
-    return (char *)head + LINE + (8 * channel->size + 63) / 64 * 64 + rank * row_bytes(channel);
+    return room_of(head) + table_bytes(channel) + rank * row_bytes(channel);
 }
 
 static int64_t *lengths_in(Head *head)
 {
-    return (int64_t *)(void *)((char *)head + LINE);
+    return (int64_t *)(void *)room_of(head);
 }
 
 static int send_part(Channel *channel, const Move *move, int64_t part, int64_t parts)

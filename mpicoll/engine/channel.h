@@ -17,11 +17,11 @@
 #include "kernels.h"
 
 enum {
-    SLOTS = 8,               /* of a ring */
-    SLOT_BYTES = 32 * 1024,  /* of a message, or of a part of it */
+    SLOTS = 64,             /* of a ring; a ring that the caches of a core hold is slower */
+    SLOT_BYTES = 32 * 1024, /* of a message, or of a part of it */
+    SLOT_HEAD = 128,
     UNIT_HEAD = 4096,
-    SLOT_STRIDE = SLOT_BYTES + 1024,
-    UNIT_BYTES = UNIT_HEAD + SLOTS * SLOT_STRIDE,
+    UNIT_BYTES = UNIT_HEAD + SLOTS * (SLOT_HEAD + SLOT_BYTES),
     MOST_MEMBERS = 256,
     RECENT_KEYS = 64
 };
@@ -44,7 +44,7 @@ typedef struct {
 
 /* The head of a slot. The data of a short message follow in the same cache line. */
 typedef struct {
-    int64_t number;  /* of the message among those of its rank; -1 while it is written */
+    int64_t number;  /* of the message among those of its rank; negative while it is written */
     int64_t call;    /* of its rank */
     int64_t total;   /* bytes of the whole message; parts where it has a row for each rank */
     Key key;

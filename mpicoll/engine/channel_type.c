@@ -31,15 +31,19 @@ typedef struct {
     uint32_t place;
 } Place;
 
-typedef struct {
-    PyObject_HEAD
-    Channel channel;
+/* What all channels read alike. */
+static struct {
     ArgumentReader reader;
     PyObject *ops;       /* each: an operator of MPI's, and its name */
     PyObject *datatypes; /* each: a datatype of MPI's, and the first of NumPy's dtypes with its elements */
     int32_t canonical[MAX_DTYPES]; /* the first of NumPy's dtypes with the same elements */
     Fold folds[MOST_OPS][MAX_DTYPES];
     FoldMany folds_of_many[MOST_OPS][MAX_DTYPES];
+} forms;
+
+typedef struct {
+    PyObject_HEAD
+    Channel channel;
     PyObject *slow;      /* slow(name, x, out, op, root, counts): as a call here, of arguments of other forms */
     PyObject *fail;      /* fail(peer, reason, numbers): raises */
     PyObject *progress;  /* lets MPI move messages of its own */
@@ -279,18 +283,18 @@ typedef struct {
 
 enum { UNREAD, READ };
 
-static int64_t itemsize_of(const ChannelObject *self, int32_t kind)
+static int64_t itemsize_of(int32_t kind)
 {
-    return PyLong_AsLongLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(self->reader.dtypes, kind - 1), 1));
+    return PyLong_AsLongLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms.reader.dtypes, kind - 1), 1));
 }
 
 /* Read one number for each rank. */
 static int read_numbers(ChannelObject *self, PyObject *item, int64_t *numbers)
 {
     const int size = self->channel.size;
-    if (Py_TYPE(item) == self->reader.array_type) {
+    if (Py_TYPE(item) == forms.reader.array_type) {
         ArrayArgument array;
-        if (!read_array(&self->reader, item, &array, 0) || array.dimensions != 1 || array.kind < 1 ||
+        if (!read_array(&forms.reader, item, &array, 0) || array.dimensions != 1 || array.kind < 1 ||
             array.shape[0] != size)
             return UNREAD;
         const NumpyDtype *const dtype = (NumpyDtype *)((NumpyArray *)item)->descr;
@@ -312,13 +316,13 @@ static int read_numbers(ChannelObject *self, PyObject *item, int64_t *numbers)
     return PyErr_Occurred() ? UNREAD : READ;
 }
 
-static int same_elements(const ChannelObject *self, PyObject *datatype, int32_t kind)
+static int same_elements(PyObject *datatype, int32_t kind)
 {
-    const Py_ssize_t count = PyTuple_GET_SIZE(self->datatypes);
+    const Py_ssize_t count = PyTuple_GET_SIZE(forms.datatypes);
     for (Py_ssize_t index = 0; index < count; index++) {
-        PyObject *const pair = PyTuple_GET_ITEM(self->datatypes, index);
+        PyObject *const pair = PyTuple_GET_ITEM(forms.datatypes, index);
         if (PyTuple_GET_ITEM(pair, 0) == datatype)
-            return PyLong_AsLong(PyTuple_GET_ITEM(pair, 1)) == self->canonical[kind - 1];
+            return PyLong_AsLong(PyTuple_GET_ITEM(pair, 1)) == forms.canonical[kind - 1];
     }
     return 0;
 }
@@ -333,7 +337,7 @@ static int read_buffer(
     buffer->has_counts = 0, buffer->kind = 0, buffer->nbytes = 0, buffer->address = NULL;
     if (object == Py_None)
         return READ;
-    if (object == self->reader.in_place) {
+    if (object == forms.reader.in_place) {
         buffer->kind = -1;
         return READ;
     }
@@ -344,7 +348,7 @@ static int read_buffer(
         if (length < 2 || length > 4)
             return UNREAD;
         memory = items[0];
-        if ((PyObject *)Py_TYPE(items[length - 1]) == self->reader.datatype)
+        if ((PyObject *)Py_TYPE(items[length - 1]) == forms.reader.datatype)
             datatype = items[length - 1];
         else if (length > 2)
             return UNREAD;
@@ -359,13 +363,13 @@ static int read_buffer(
             extra[1] = PyTuple_GET_ITEM(extra[0], 1), extra[0] = PyTuple_GET_ITEM(extra[0], 0);
         }
     }
-    if (Py_TYPE(memory) != self->reader.array_type ||
-        !read_array(&self->reader, memory, &array, written) || array.kind < 1)
+    if (Py_TYPE(memory) != forms.reader.array_type ||
+        !read_array(&forms.reader, memory, &array, written) || array.kind < 1)
         return UNREAD;
-    if (datatype && !same_elements(self, datatype, array.kind))
+    if (datatype && !same_elements(datatype, array.kind))
         return UNREAD;
     buffer->address = array.address, buffer->nbytes = array.nbytes, buffer->kind = array.kind;
-    buffer->itemsize = itemsize_of(self, array.kind);
+    buffer->itemsize = itemsize_of(array.kind);
     if (!counted) {
         if (extra[1])
             return UNREAD;
@@ -559,11 +563,11 @@ static enum served serve_move(
 
 /* -- calls that fold --------------------------------------------------------------------------- */
 
-static int op_of(const ChannelObject *self, PyObject *op)
+static int op_of(PyObject *op)
 {
-    const Py_ssize_t count = PyTuple_GET_SIZE(self->ops);
+    const Py_ssize_t count = PyTuple_GET_SIZE(forms.ops);
     for (Py_ssize_t index = 0; index < count; index++)
-        if (PyTuple_GET_ITEM(PyTuple_GET_ITEM(self->ops, index), 0) == op)
+        if (PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms.ops, index), 0) == op)
             return (int)index;
     return -1;
 }
@@ -614,7 +618,7 @@ static enum served serve_fold(
     if (!read_buffer(self, args[1], &x, 0, 0) || !x.kind || (!gets && x.kind < 0) ||
         (gets && (!read_buffer(self, target, &out, 1, 0) || out.kind < 1)))
         return IS_SLOW;
-    const int op = op_of(self, args[3]);
+    const int op = op_of(args[3]);
     if (op < 0)
         return IS_SLOW;
     const int in_place = x.kind < 0;
@@ -622,10 +626,10 @@ static enum served serve_fold(
         x = out;
     if (x.kind < 1)
         return IS_SLOW;
-    const int32_t kind = self->canonical[x.kind - 1];
-    if (!self->folds[op][kind])
+    const int32_t kind = forms.canonical[x.kind - 1];
+    if (!forms.folds[op][kind])
         return IS_MPIS;
-    if (gets && self->canonical[out.kind - 1] != kind)
+    if (gets && forms.canonical[out.kind - 1] != kind)
         return IS_SLOW;
     if (gets && !in_place && overlap(&x, &out))
         return IS_SLOW;
@@ -649,7 +653,7 @@ static enum served serve_fold(
     FoldCall call = {
         .key = {.collective = (uint8_t)collective, .op = (uint8_t)op, .kind = (uint8_t)kind,
                 .root = (uint16_t)root},
-        .fold = self->folds[op][kind], .fold_many = self->folds_of_many[op][kind],
+        .fold = forms.folds[op][kind], .fold_many = forms.folds_of_many[op][kind],
         .itemsize = x.itemsize, .nbytes = x.nbytes, .input = x.address,
         .result = gets ? out.address : NULL, .end_reader = size, .end_peer = size};
     const int has_shares = (collective == ALLREDUCE || collective == REDUCE) &&
@@ -825,17 +829,9 @@ static PyObject *clear_unit(PyObject *Py_UNUSED(module), PyObject *address)
     Py_RETURN_NONE;
 }
 
-PyMethodDef channel_functions[] = {
-    {"unit_is_closed", unit_is_closed, METH_VARARGS, NULL},
-    {"clear_unit", clear_unit, METH_O, NULL},
-    {NULL},
-};
-
-/* -- the type ---------------------------------------------------------------------------------- */
-
-static int find_folds(ChannelObject *self, PyObject *names)
+static int find_folds(PyObject *names)
 {
-    const Py_ssize_t kinds = PyTuple_GET_SIZE(self->reader.dtypes), ops = PyTuple_GET_SIZE(self->ops);
+    const Py_ssize_t kinds = PyTuple_GET_SIZE(forms.reader.dtypes), ops = PyTuple_GET_SIZE(forms.ops);
     if (kinds > MAX_DTYPES || ops > MOST_OPS || PyTuple_GET_SIZE(names) != kinds) {
         PyErr_SetString(PyExc_ValueError, "too many operators or dtypes, or one without a name");
         return -1;
@@ -845,41 +841,65 @@ static int find_folds(ChannelObject *self, PyObject *names)
         Py_ssize_t first = 0;
         while (PyUnicode_Compare(PyTuple_GET_ITEM(names, first), name))
             first++;
-        self->canonical[kind] = (int32_t)first;
+        forms.canonical[kind] = (int32_t)first;
         const char *const dtype = PyUnicode_AsUTF8(name);
         for (Py_ssize_t op = 0; dtype && op < ops; op++) {
             const char *text, *defined;
-            if (!PyArg_ParseTuple(PyTuple_GET_ITEM(self->ops, op), "Oss", &(PyObject *){NULL}, &text,
+            if (!PyArg_ParseTuple(PyTuple_GET_ITEM(forms.ops, op), "Oss", &(PyObject *){NULL}, &text,
                                   &defined))
                 return -1;
             if (!strchr(defined, dtype[0] == 'c' ? 'c' : dtype[0]))
                 continue;
-            self->folds[op][kind] = find_fold(text, dtype);
-            self->folds_of_many[op][kind] = find_fold_many(text, dtype);
+            forms.folds[op][kind] = find_fold(text, dtype);
+            forms.folds_of_many[op][kind] = find_fold_many(text, dtype);
         }
     }
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* prepare_channels(layout, dtypes, ops, datatypes, in_place, datatype): before the first channel. */
+static PyObject *prepare_channels(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *probe, *table, *dtypes, *ops, *datatypes, *in_place, *datatype;
+    if (!PyArg_ParseTuple(args, "(OO)O!O!O!OO", &probe, &table, &PyTuple_Type, &dtypes, &PyTuple_Type, &ops,
+                          &PyTuple_Type, &datatypes, &in_place, &datatype))
+        return NULL;
+    if (forms.ops) {
+        PyErr_SetString(PyExc_RuntimeError, "channels are prepared once");
+        return NULL;
+    }
+    forms.ops = Py_NewRef(ops), forms.datatypes = Py_NewRef(datatypes);
+    if (reader_open(&forms.reader, probe, table) < 0 || find_folds(dtypes) < 0)
+        return NULL;
+    forms.reader.in_place = Py_NewRef(in_place), forms.reader.datatype = Py_NewRef(datatype);
+    Py_RETURN_NONE;
+}
+
+PyMethodDef channel_functions[] = {
+    {"prepare_channels", prepare_channels, METH_VARARGS, NULL},
+    {"unit_is_closed", unit_is_closed, METH_VARARGS, NULL},
+    {"clear_unit", clear_unit, METH_O, NULL},
+    {NULL},
+};
+
+/* -- the type ---------------------------------------------------------------------------------- */
+
 static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"units", "rank", "processes", "layout", "dtypes", "ops", "datatypes", "in_place",
-                            "datatype", "slow", "fail", "progress", "place", "keep", "log", "deadline",
-                            "spins", "yield_ns", "shares_above", "first_share_ranks", NULL};
-    PyObject *units, *processes, *probe, *table, *dtypes, *ops, *datatypes, *in_place, *datatype, *slow, *fail;
-    PyObject *progress, *place, *keep, *log;
+    static char *names[] = {"units", "rank", "processes", "slow", "fail", "progress", "place", "keep", "log",
+                            "deadline", "spins", "yield_ns", "shares_above", "first_share_ranks",
+                            NULL};
+    PyObject *units, *processes, *slow, *fail, *progress, *place, *keep, *log;
     int rank;
     double deadline;
     long long spins, yield_ns, above, first;
-    if (self->channel.units || self->has_ended) {
-        PyErr_SetString(PyExc_TypeError, "a channel is made once");
+    if (self->channel.units || self->has_ended || !forms.ops) {
+        PyErr_SetString(PyExc_TypeError, "a channel is made once, after `prepare_channels`");
         return -1;
     }
-    if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "$O!iO!(OO)O!O!O!OOOOOOOOdLLLL", names, &PyTuple_Type, &units, &rank, &PyTuple_Type,
-            &processes, &probe, &table, &PyTuple_Type, &dtypes, &PyTuple_Type, &ops, &PyTuple_Type,
-            &datatypes, &in_place, &datatype, &slow, &fail, &progress, &place, &keep, &log, &deadline,
-            &spins, &yield_ns, &above, &first))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!iO!OOOOOOdLLLL", names, &PyTuple_Type, &units, &rank,
+                                     &PyTuple_Type, &processes, &slow, &fail, &progress, &place, &keep, &log,
+                                     &deadline, &spins, &yield_ns, &above, &first))
         return -1;
     const Py_ssize_t size = PyTuple_GET_SIZE(units);
     if (size > MOST_MEMBERS || rank < 0 || rank >= size || PyTuple_GET_SIZE(processes) != size) {
@@ -891,9 +911,6 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "a compiled log, or None");
         return -1;
     }
-    self->ops = Py_NewRef(ops), self->datatypes = Py_NewRef(datatypes);
-    if (reader_open(&self->reader, probe, table) < 0 || find_folds(self, dtypes) < 0)
-        return -1;
     Channel *const channel = &self->channel;
     channel->rank = rank, channel->size = (int)size, channel->spins = spins;
     channel->wait = wait_for, channel->allocate = allocate;
@@ -908,7 +925,6 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
         channel->units[peer] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(units, peer));
         self->processes[peer] = PyLong_AsLongLong(PyTuple_GET_ITEM(processes, peer));
     }
-    self->reader.in_place = Py_NewRef(in_place), self->reader.datatype = Py_NewRef(datatype);
     self->slow = Py_NewRef(slow), self->fail = Py_NewRef(fail), self->progress = Py_NewRef(progress);
     self->place = Py_NewRef(place), self->keep = Py_NewRef(keep);
     self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
@@ -943,9 +959,6 @@ static void channel_dealloc(ChannelObject *self)
     PyObject_GC_UnTrack(self);
     channel_clear(self);
     Py_XDECREF(self->log);
-    Py_XDECREF(self->ops);
-    Py_XDECREF(self->datatypes);
-    reader_close(&self->reader);
     PyMem_Free(self->channel.units);
     PyMem_Free(self->channel.taken);
     Py_TYPE(self)->tp_free((PyObject *)self);

@@ -8,7 +8,7 @@ as a derived datatype or gaps, is packed on that rank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from math import isinf
 from typing import Any, NoReturn
 
@@ -50,6 +50,15 @@ def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
     )  # fmt: skip
 
 
+@cache
+def _prepare() -> None:
+    """Tell the compiled channels which arrays, operators and datatypes there are."""
+    probe, table = NumpyArrays().layout() or (None, ())
+    known = {dtype: row for row in table for dtype in row[:1]}
+    layout = probe, tuple(known[dtype] for dtype in _DTYPES)
+    _compiled.prepare_channels(layout, _NAMES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype)
+
+
 class OneNode:
     """Our collectives on one communicator of one node.
 
@@ -70,12 +79,9 @@ class OneNode:
     ) -> None:  # fmt: skip
         self.rank, self.size, self.flight = comm.rank, comm.size, flight
         self.processes, self.name = processes, comm.name
-        probe, table = NumpyArrays().layout() or (None, ())
-        known = {dtype: row for row in table for dtype in row[:1]}
+        _prepare()
         self.channel: Any = _compiled.Channel(
             units=tuple(units), rank=comm.rank, processes=tuple(processes),
-            layout=(probe, tuple(known[dtype] for dtype in _DTYPES)), dtypes=_NAMES, ops=_OPS,
-            datatypes=_datatypes(), in_place=MPI.IN_PLACE, datatype=MPI.Datatype,
             slow=self._serve, fail=self._fail,
             progress=partial(MPI.Intracomm(comm).Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG),
             place=self._place, keep=keep, log=flight and flight.log,
