@@ -54,8 +54,8 @@ TALLY_MOST: int
 TALLY_ENDED: int
 TALLY_BUCKETS: int
 TALLY_LENGTH: int
-PICKLE: int
-MESSAGE_HEAD: str
+UNIT_BYTES: int
+MOST_MEMBERS: int
 
 class Program:
     """A table of instructions over registers, and the loop that runs it: ``program.c``.

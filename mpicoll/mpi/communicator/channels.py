@@ -54,8 +54,8 @@ def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
 def _prepare() -> None:
     """Tell the compiled channels which arrays, operators and datatypes there are."""
     probe, table = NumpyArrays().layout() or (None, ())
-    known = {dtype: row for row in table for dtype in row[:1]}
-    layout = probe, tuple(known[dtype] for dtype in _DTYPES)
+    known = {row[0].char: row for row in table}  # C's long and long long are equal
+    layout = probe, tuple(known[dtype.char] for dtype in _DTYPES)
     _compiled.prepare_channels(layout, _NAMES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype)
 
 
@@ -90,12 +90,17 @@ class OneNode:
             first_share_ranks=FIRST_SHARE_RANKS,
         )  # fmt: skip
 
-    def _serve(
+    def _serve(self, *arguments: Any) -> bool | None:
+        """Run a call whose arguments the channel does not read; True where MPI is to serve it."""
+        is_mpi: bool | None = _compiled.uninterrupted(self._read, *arguments)
+        return is_mpi
+
+    def _read(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, form: object
     ) -> bool | None:
-        """Run a call whose arguments the channel does not read; True where MPI is to serve it."""
         if form is _FLAT:
             return True
+        _compiled.postpone_handlers()
         if isinstance(op, MPI.Op):
             op = _OP_OF_HANDLE.get(op.handle)
             if op is None:
