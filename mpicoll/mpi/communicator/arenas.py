@@ -46,10 +46,12 @@ class Arena:
 
     def take(self) -> int:
         """Return an empty unit of this rank, -1 where all are in use."""
-        for entry in self.closing:
-            if _compiled.unit_is_closed(self.address(self.place, entry[0]), entry[1]):
-                self.closing.remove(entry)
-                self.free.append(entry[0])
+        closing, self.closing = self.closing, []
+        for unit, members in closing:
+            if _compiled.unit_is_closed(self.address(self.place, unit), members):
+                self.free.append(unit)
+            else:
+                self.closing.append((unit, members))
         if not self.free:
             return -1
         unit = self.free.pop()
