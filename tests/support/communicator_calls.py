@@ -9,31 +9,34 @@ import numpy as np
 import pytest
 
 MPI = pytest.importorskip("mpi4py.MPI")
+from mpicoll import Comm  # noqa: E402
 from mpicoll.mpi.communicator import state  # noqa: E402
-from mpicoll.mpi.communicator.dispatcher import Signature  # noqa: E402
 
 Call = Callable[[Any], Any]
 """Makes a call on a communicator; returns what this rank has then."""
 
 
-def mpi_methods(comm: Any) -> set[str] | None:
-    """Return the methods that are MPI's on a communicator, None on a single rank."""
-    if comm.size == 1:
-        return None
-    methods: set[str] = comm.Get_attr(state._key()).dispatcher.unknown_counts.mpi_methods
-    return methods
+def state_of(comm: Any) -> Any:
+    """Return the state of a communicator, None before its first call."""
+    return comm.Get_attr(state._key())
 
 
-def signatures(comm: Any) -> list[Signature]:
-    """Return what the ranks have agreed on, oldest first."""
-    comm_state = comm.Get_attr(state._key())
-    return list(comm_state.dispatcher.plans) if comm_state and comm_state.dispatcher else []
+def signatures(comm: Any) -> list[Any]:
+    """Return the calls for which the ranks of several nodes have plans, oldest first."""
+    return list(getattr(state_of(comm).server, "plans", ()))
 
 
-def close_idle_states() -> None:
-    """Close the states of freed communicators, which the next ones would take over."""
-    while state._idle:
-        state._idle.pop().close()
+def calls_of_mpi(patch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the name of each method of arrays that is MPI's."""
+    names: list[str] = []
+
+    def end(method: Callable[..., Any], *arguments: Any) -> Any:
+        names.append(method.__name__)
+        return original(method, *arguments)
+
+    original = Comm._end
+    patch.setattr(Comm, "_end", staticmethod(end))
+    return names
 
 
 def local_array(comm: Any, dtype: str = "float64", rows: int = 3) -> Any:
@@ -366,7 +369,7 @@ PACKED_CALLS = {
     "Gatherv apart": gatherv_apart, "Alltoallv apart": alltoallv_apart,
     "no buffer": gather_no_buffer,
 }  # fmt: skip
-"""Ours on several nodes, where a rank packs what it alone knows of its buffers."""
+"""A rank packs what it alone knows of its buffers."""
 MPI_CALLS = {
     "pairs": pairs, "operator": user_operator(False), "commutative operator": user_operator(True),
     "long double": long_double,
@@ -376,7 +379,7 @@ MPI_CALLS = {
 def check(comm: Any, call: Call) -> None:
     """Assert that a call gives several times what MPI's own method gives."""
     expected = call(MPI.COMM_WORLD)
-    for _ in range(3):  # agreed on, run by the plan table, and once more
+    for _ in range(3):
         result = call(comm)
         assert type(result) is type(expected)
         np.testing.assert_array_equal(result, expected)

@@ -122,7 +122,8 @@ class OneNode:
     def _place(self, key: tuple[int, ...], nbytes: int) -> int:
         """Return the place of a kind of call in the table of the flight recorder."""
         assert self.flight is not None
-        return self.flight.call(COLLECTIVES[key[0]], self._signature(key, nbytes), "", "slots")
+        text = self._signature(key, nbytes)
+        return self.flight.call(COLLECTIVES[key[0]], text, "slots", "symmetric")
 
     def _signature(self, key: tuple[int, ...], nbytes: int) -> str:
         """Return the arguments of a call in words; of lengths, the next power of two."""

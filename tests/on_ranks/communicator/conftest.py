@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from communicator_calls import close_idle_states
 from mpi4py import MPI
 
 from mpicoll import Collectives, Comm
-from mpicoll.mpi.communicator import state
 from mpicoll.mpi.communicator.state import WARMUP
 
 
 @pytest.fixture
 def served_at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave no first calls to MPI, and take over no state."""
+    """Leave no first calls to MPI."""
     monkeypatch.setenv(WARMUP, "0")
-    monkeypatch.setattr(state, "_MOST_IDLE", 0)
-    close_idle_states()
 
 
 @pytest.fixture

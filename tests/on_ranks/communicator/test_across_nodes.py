@@ -14,7 +14,6 @@ from communicator_calls import (
     allreduce,
     bcast,
     check,
-    close_idle_states,
     signatures,
 )
 from random_buffers import RandomCalls
@@ -23,7 +22,6 @@ MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm, RankLost  # noqa: E402
 from mpicoll.errors import ArgumentError  # noqa: E402
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
-from mpicoll.mpi.communicator import state  # noqa: E402
 from mpicoll.mpi.communicator.state import FORCED, WARMUP  # noqa: E402
 from mpicoll.mpi.transport import MpiTransport  # noqa: E402
 from mpicoll.selection import shipped  # noqa: E402
@@ -39,8 +37,6 @@ def _made(patch: pytest.MonkeyPatch, per_node: int) -> Comm:
     patch.setenv(RANKS_PER_NODE, str(per_node))
     patch.setenv(WARMUP, "0")
     patch.setenv(FORCED, ",".join(f"{name}={text}" for name, text in SCHEDULES.items()))
-    patch.setattr(state, "_MOST_IDLE", 0)
-    close_idle_states()
     return Comm(MPI.COMM_WORLD.Dup())
 
 
