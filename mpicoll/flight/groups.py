@@ -117,7 +117,8 @@ def _digest(job: str) -> int:
 
 
 def join_known(
-    rank: int, numbers: Sequence[int], processes: Sequence[int], token: int, *, writers: Any, name: str
+    rank: int, numbers: Sequence[int], processes: Sequence[int], token: int, *, writers: Any,
+    name: str,
 ) -> GroupFlight | None:  # fmt: skip
     """Return the same of a group whose ranks are on this host, and have recorders of one job.
 

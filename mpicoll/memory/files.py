@@ -26,6 +26,12 @@ from mpicoll.text.files import open_by_name
 from mpicoll.text.sizes import rounded_size_text
 
 PREFIX = "mpicoll-"
+SWITCH = "MPICOLL_SYMMETRIC"
+
+
+def is_switched_off() -> bool:
+    """Whether the environment turns shared memory off."""
+    return os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false")
 
 
 class _File(NamedTuple):

@@ -1,8 +1,8 @@
 """Memory for channels: arenas, which some ranks of a node map once, and units of them.
 
-A channel needs one unit of each of its ranks. So a new communicator takes units of an arena that its
-ranks have already, and its ranks tell each other which. A unit is used again when all ranks of its
-channel have left it.
+A channel needs one unit of each of its ranks. So a new communicator takes units of an arena that
+its ranks have already, and its ranks tell each other which. A unit is used again when all ranks of
+its channel have left it.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ _arenas: list[Arena] = []
 
 def offer() -> list[int]:
     """Return the numbers by which this rank offers a unit in each of its arenas."""
-    numbers = [
-        number for arena in _arenas for number in (arena.number, arena.place, arena.take())
-    ]
+    numbers = [number for arena in _arenas for number in (arena.number, arena.place, arena.take())]
     return numbers + [0] * (OFFER - len(numbers))
 
 
@@ -84,9 +82,7 @@ def choose(offers: Sequence[Sequence[int]], rank: int) -> tuple[Arena | None, in
         {numbers[at]: (numbers[at + 1], numbers[at + 2]) for at in range(0, OFFER, 3)}
         for numbers in offers
     ]
-    common = [
-        number for number in tables[0] if number and all(number in table for table in tables)
-    ]
+    common = [number for number in tables[0] if number and all(number in table for table in tables)]
     newest = common[-1] if common else 0
     chosen, unit, addresses = None, -1, list[int]()
     for arena in _arenas:

@@ -1,8 +1,8 @@
 """Serve the collectives of one communicator of one node by a channel.
 
-The key of a call alone decides that: what MPI demands to be the same on all ranks. MPI runs reductions by
-a user's operator, or of a datatype that its operator is not defined on. What one rank alone knows, such
-as a derived datatype or gaps, is packed on that rank.
+The key of a call alone decides that: what MPI demands to be the same on all ranks. MPI runs
+reductions by a user's operator, or of a datatype that its operator is not defined on. What one rank
+alone knows, such as a derived datatype or gaps, is packed on that rank.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from functools import cache, partial
 from math import isinf
 from typing import Any, NoReturn
 
-import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
@@ -34,8 +33,9 @@ BROADCAST, GATHER, SCATTER, ALLGATHER, ALLTOALL = range(1, 6)
 _ROOTED = ("broadcast", "gather", "scatter", "reduce")
 _FLAT = "flat"
 """The algorithm of a call whose arrays have been read."""
-_DTYPES = tuple(map(np.dtype, "?bhilqBHILQfdFD"))
-_NAMES = tuple(dtype.name for dtype in _DTYPES)
+_LAYOUT: Any = NumpyArrays().layout()
+_DTYPES = tuple(row for row in _LAYOUT[1] if row[0].char != "e")  # MPI has no half floats
+_NAMES = tuple(dtype.name for dtype, *_ in _DTYPES)
 _OPS = tuple((op, *OPS[op.handle]) for op in (
     MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.BAND, MPI.BOR, MPI.BXOR, MPI.LAND, MPI.LOR, MPI.LXOR
 ))  # fmt: skip
@@ -53,9 +53,7 @@ def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
 @cache
 def _prepare() -> None:
     """Tell the compiled channels which arrays, operators and datatypes there are."""
-    probe, table = NumpyArrays().layout() or (None, ())
-    known = {dtype: row for row in table for dtype in row[:1]}
-    layout = probe, tuple(known[dtype] for dtype in _DTYPES)
+    layout = _LAYOUT[0], _DTYPES
     _compiled.prepare_channels(layout, _NAMES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype)
 
 

@@ -9,30 +9,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from hashlib import blake2b
 from math import inf
 from random import Random
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.calls.agreement import raise_any
-from mpicoll.calls.arguments import digest_of
 from mpicoll.calls.order import REPRODUCIBLE, is_asked_for
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
 from mpicoll.flight.groups import GroupFlight, join, join_known, standing
 from mpicoll.machine.cores import CORES, Cores, own_cores
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import RANKS_PER_NODE, group_by_node, stated_node
-from mpicoll.memory.segments import SWITCH, check_environment
+from mpicoll.memory.files import SWITCH, is_switched_off
 from mpicoll.memory.waiting import DEADLINE, default_deadline
 from mpicoll.mpi.communicator import arenas
 from mpicoll.mpi.communicator.channels import OneNode
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
-from mpicoll.mpi.exchange import exchange_items, mpi_deadline
+from mpicoll.mpi.exchange import exchange_items, exchange_numbers, mpi_deadline
 from mpicoll.selection.forced import WARMUP as WARMUP
 from mpicoll.selection.forced import forced, stated_first_calls
 
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 
 FORCED = "MPICOLL_ALGORITHM"
 _VARIABLES = FORCED, WARMUP, RANKS_PER_NODE, REPRODUCIBLE, SWITCH, DEADLINE, CORES
-_WARMUP_CALLS, _REPEATS, _MAX_COUNT = 64, 2, 1 << 62
+_WARMUP_CALLS, _REPEATS = 64, 2
 
 _MOST_SERVED = 64
 """The communicators of a process with plans: each takes three more of MPI's, which has few."""
@@ -54,7 +52,7 @@ _keyval: list[int] = []
 _duplicating = Lock()
 _live: set[NodesDispatcher] = set()
 _closed_flights: dict[tuple[int, ...], GroupFlight] = {}
-"""Recorders of freed communicators, one for the same ranks: the next such communicator goes on there."""
+"""Recorders of freed communicators, by ranks: the next communicator of these goes on there."""
 
 
 class Wishes(NamedTuple):
@@ -139,7 +137,7 @@ class State:
 
     def close(self) -> None:
         """Release what serves the communicator."""
-        _live.discard(self.server)  # type: ignore[arg-type]
+        _live.discard(self.server)
         if self.server is not None:
             self.server.close()
         if self.arena is not None:
@@ -208,11 +206,8 @@ def _announce(
 ) -> tuple[list[Member], list[list[int]]]:  # fmt: skip
     """Return what all ranks say of themselves, and their offers of memory."""
     token = int.from_bytes(os.urandom(7), "little") + 1
-    numbers = np.array([*local.numbers, *standing(), closed, token, *arenas.offer()], np.int64)
-    table = np.empty((comm.size, numbers.size), np.int64)
-    comm.Allgather(numbers, table)
-    count = len(Member._fields)
-    rows = table.tolist()
+    numbers = *local.numbers, *standing(), closed, token, *arenas.offer()
+    rows, count = exchange_numbers(comm, numbers), len(Member._fields)
     return [Member(*row[:count]) for row in rows], [row[count:] for row in rows]
 
 
@@ -265,7 +260,7 @@ def _usable_cores(members: Sequence[Member]) -> float:
 
 
 def _digest(text: str) -> int:
-    return digest_of(text) & _MAX_COUNT
+    return int.from_bytes(blake2b(text.encode(), digest_size=7).digest())
 
 
 def _make_run(comm: MPI.Intracomm, state: State) -> Callable[..., Any]:
@@ -293,7 +288,8 @@ def _make_run(comm: MPI.Intracomm, state: State) -> Callable[..., Any]:
 
 def _admit(dispatcher: NodesDispatcher) -> bool:
     """Whether all ranks can make the transport of a dispatcher; collective."""
-    has_room = max(exchange_items(dispatcher.comm, len(_live), int)) < _MOST_SERVED
+    most_live: int = max(exchange_items(dispatcher.comm, len(_live), int))
+    has_room = most_live < _MOST_SERVED
     if has_room:
         _live.add(dispatcher)
     return has_room
@@ -339,7 +335,7 @@ def prepare_folds(comm: MPI.Comm) -> None:
 def is_fixed(comm: MPI.Comm) -> bool:
     """Whether one order of folding is asked for on a communicator."""
     state: Any = comm.Get_attr(_key())
-    return state is not None and state.wishes.is_fixed
+    return bool(state and state.wishes.is_fixed)
 
 
 def mpi_call(*arguments: Any) -> bool:
@@ -357,9 +353,7 @@ def _local(texts: tuple[str | None, ...], process: int) -> Local:
         algorithms, first_calls = forced(FORCED), stated_first_calls()
         cores = own_cores()
         deadline = mpi_deadline() or default_deadline()
-        check_environment()
-    except Unavailable as refusal:
-        unshared = str(refusal)
+        unshared = f"{SWITCH} turns it off" if is_switched_off() else ""
     except CollectiveError as refusal:
         error = str(refusal)
     wishes = Wishes(first_calls, algorithms, is_asked_for(), unshared, error)
@@ -372,6 +366,8 @@ def _local(texts: tuple[str | None, ...], process: int) -> Local:
 
 def _agree(rank: int, wishes: list[Wishes]) -> None:
     """Raise on all ranks where the environment of one is wrong, or different from this rank's."""
+    from mpicoll.calls.agreement import raise_any
+
     error = wishes[rank].error
     raise_any(error and ArgumentError(error), [wish.error for wish in wishes])
     local = wishes[rank]
