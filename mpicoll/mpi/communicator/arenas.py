@@ -13,6 +13,7 @@ from ctypes import addressof, c_char
 from typing import Any
 
 from mpicoll.c_extension import _compiled
+from mpicoll.errors import Unavailable
 from mpicoll.memory.files import Files, Segment
 
 UNITS = 64
@@ -31,6 +32,7 @@ class Arena:
         number: the same on its ranks, and another one for each arena.
         place: of this rank in it.
         free: units of this rank that nobody uses.
+        reserved: units whose memory is sure, where it lies in a file system.
         closing: units that this rank has left, each with the number of ranks of its channel.
     """
 
@@ -39,6 +41,7 @@ class Arena:
         self._start = addressof(c_char.from_buffer(segment.mapped))
         self.free = list(range(UNITS))
         self.closing: list[tuple[int, int]] = []
+        self.reserved: set[int] = set()
 
     def address(self, place: int, unit: int) -> int:
         """Return the address of a unit of the rank at a place."""
@@ -55,6 +58,13 @@ class Arena:
         if not self.free:
             return -1
         unit = self.free.pop()
+        if self.segment.is_named and unit not in self.reserved:
+            try:
+                self.segment.reserve(unit * _UNIT_BYTES, _UNIT_BYTES)
+            except Unavailable:
+                self.free.append(unit)
+                return -1
+            self.reserved.add(unit)
         _compiled.clear_unit(self.address(self.place, unit))
         return unit
 
