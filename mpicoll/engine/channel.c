@@ -106,9 +106,13 @@ static int is_same(Key key, Key other)
 }
 
 /* Whether a message of rank `peer` is for this one. */
-static int is_for(const Channel *channel, Key key, int peer)
+static int is_for(const Channel *channel, const Head *head, int peer)
 {
+    const Key key = head->key;
     switch (key.collective) {
+    case LIBRARYS:
+        return channel->call - head->call < RECENT_KEYS &&
+               channel->recent[head->call % RECENT_KEYS].collective != LIBRARYS;
     case GATHER:
         return key.root == channel->rank;
     case REDUCE:
@@ -157,7 +161,7 @@ static Head *take(Channel *channel, int peer, Key key, int64_t total, enum outco
         const int is_now = copy.call == channel->call;
         if (is_now && is_same(copy.key, key) && (total < 0 || copy.total == total))
             return head;
-        if (copy.call > channel->call || is_for(channel, copy.key, peer)) {
+        if (copy.call > channel->call || is_for(channel, &copy, peer)) {
             *outcome = DIFFERENT;
             if (copy.call < channel->call)
                 key = channel->recent[copy.call % RECENT_KEYS], total = -1;
@@ -170,6 +174,17 @@ static Head *take(Channel *channel, int peer, Key key, int64_t total, enum outco
 static void begin_call(Channel *channel, Key key)
 {
     channel->recent[++channel->call % RECENT_KEYS] = key;
+}
+
+enum outcome channel_skip(Channel *channel)
+{
+    const Key key = {.collective = LIBRARYS};
+    begin_call(channel, key);
+    Head *const head = begin_message(channel, 0, 0);
+    if (!head)
+        return BROKEN;
+    end_message(channel, head, key, 0);
+    return FINE;
 }
 
 /* -- calls that move data ---------------------------------------------------------------------- */

@@ -30,9 +30,9 @@ enum {
    sleeping waits of all members are counted in the unit of rank 0. */
 enum { LEFT, CLOSED, SLEEPERS, FIRST_READ = 8 };
 
-/* Collectives, as keys name them. */
+/* Collectives, as keys name them. LIBRARYS: the library's own call, which only this rank may know. */
 enum collective { BARRIER, BCAST, GATHER, SCATTER, ALLGATHER, ALLTOALL, REDUCE, ALLREDUCE, SCAN, EXSCAN,
-                  REDUCE_SCATTER, COLLECTIVES };
+                  REDUCE_SCATTER, LIBRARYS, COLLECTIVES };
 
 /* What the ranks of a call must give alike, but for its length. */
 typedef struct {
@@ -95,6 +95,10 @@ typedef struct {
     int first_peer, end_peer, gets_one, allocates, keeps;
     Blocks target;
 } Move;
+
+/* Count a call that the library serves. No rank waits for this one's message, but one that makes another
+   call finds it there. */
+enum outcome channel_skip(Channel *channel);
 
 enum outcome channel_move(Channel *channel, const Move *move);
 

@@ -795,6 +795,14 @@ static PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     return result;
 }
 
+/* skip(): count a call that the library serves. */
+static PyObject *channel_skip_call(ChannelObject *self, PyObject *Py_UNUSED(ignored))
+{
+    if (self->has_ended)
+        Py_RETURN_NONE; /* its own call raises */
+    return end(&(Span){.self = self}, channel_skip(&self->channel));
+}
+
 /* close(): leave the channel, whose memory other channels of the ranks then get. */
 static PyObject *channel_close(ChannelObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -966,6 +974,7 @@ static void channel_dealloc(ChannelObject *self)
 
 static PyMethodDef channel_methods[] = {
     {"exchange", (PyCFunction)channel_exchange, METH_VARARGS, NULL},
+    {"skip", (PyCFunction)channel_skip_call, METH_NOARGS, NULL},
     {"close", (PyCFunction)channel_close, METH_NOARGS, NULL},
     {NULL},
 };

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
@@ -59,7 +60,10 @@ class GroupFlight:
     Attributes:
         log: writes their rows.
         messages: writes those of messages between two ranks.
+        token: names the group where it was joined by numbers, else 0.
     """
+
+    token = 0
 
     def __init__(self, recorder: Recorder, log: Log, messages: Log) -> None:
         self.recorder, self.log, self.messages = recorder, log, messages
@@ -104,11 +108,17 @@ def standing() -> tuple[int, int]:
     recorder = find()
     if recorder is None or not is_on():
         return 0, 0
-    return int.from_bytes(blake2b(recorder.job.encode(), digest_size=7).digest()), recorder.place[0]
+    return _digest(recorder.job), recorder.place[0]
+
+
+@cache
+def _digest(job: str) -> int:
+    return int.from_bytes(blake2b(job.encode(), digest_size=7).digest())
 
 
 def join_known(
-    rank: int, numbers: Sequence[int], processes: Sequence[int], token: int, *, writers: Any, name: str
+    rank: int, numbers: Sequence[int], processes: Sequence[int], token: int, *, writers: Any,
+    name: str,
 ) -> GroupFlight | None:  # fmt: skip
     """Return the same of a group whose ranks are on this host, and have recorders of one job.
 
@@ -124,7 +134,10 @@ def join_known(
         _Member(True, True, recorder.job, number, f"{token:016x}", (host, process))
         for number, process in zip(numbers, processes, strict=True)
     ]
-    return _join(everyone[rank], everyone, rank, recorder.place, name, False, writers)
+    flight = _join(everyone[rank], everyone, rank, recorder.place, name, False, writers)
+    if flight is not None:
+        flight.token = token
+    return flight
 
 
 def _join(

@@ -26,6 +26,12 @@ from mpicoll.text.files import open_by_name
 from mpicoll.text.sizes import rounded_size_text
 
 PREFIX = "mpicoll-"
+SWITCH = "MPICOLL_SYMMETRIC"
+
+
+def is_switched_off() -> bool:
+    """Whether the environment turns shared memory off."""
+    return os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false")
 
 
 class _File(NamedTuple):
@@ -56,10 +62,14 @@ class Segment:
         handle: the file's descriptor, which this object closes.
         index, ranks: this rank's place among the ranks of its node, and how many these are.
         nbytes: of each part, whole pages.
+        is_named: it lies in a file system, which may be full.
     """
 
-    def __init__(self, handle: int, index: int, ranks: int, nbytes: int) -> None:
+    def __init__(
+        self, handle: int, index: int, ranks: int, nbytes: int, *, is_named: bool
+    ) -> None:  # fmt: skip
         weakref.finalize(self, os.close, handle)
+        self.is_named = is_named
         self.process, self.handle, self.ranks = os.getpid(), handle, ranks
         self.mapped = _mapped(handle, ranks * nbytes)
         self.start, whole = index * nbytes, memoryview(self.mapped)
@@ -155,7 +165,9 @@ class Files:
         except BaseException:
             os.close(handle)
             raise
-        return Segment(handle, self.node.index(self.rank), len(self.node), nbytes)
+        return Segment(
+            handle, self.node.index(self.rank), len(self.node), nbytes, is_named=named
+        )  # fmt: skip
 
     def _agreed(self, size: int, step: Callable[[], _File | None]) -> list[_File | None]:
         """Return every rank's result of a step, or raise Unavailable on all where one fails."""

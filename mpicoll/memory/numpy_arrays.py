@@ -9,14 +9,16 @@ import operator
 from collections.abc import Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpicoll.backend import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
-from mpicoll.lowering.fusing import Steps
 from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
+
+if TYPE_CHECKING:
+    from mpicoll.lowering.fusing import Steps
 
 UFUNCS = {
     "sum": "add",

@@ -33,7 +33,7 @@ from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.forks import FORKED
 from mpicoll.memory import cma
 from mpicoll.memory.allocator import Area, FirstFit, whole_lines
-from mpicoll.memory.files import Files, Segment
+from mpicoll.memory.files import SWITCH, Files, Segment, is_switched_off
 from mpicoll.memory.mailbox import Mailbox
 from mpicoll.memory.notes import Notes
 from mpicoll.memory.slots import SharedResources
@@ -46,7 +46,6 @@ FIRST = 15 << 16
 _STREAMED = 64 * 1024
 _ORDERED = ("x86_64", "amd64", "i686", "s390x")
 FENCES = "MPICOLL_FENCES"
-SWITCH = "MPICOLL_SYMMETRIC"
 
 
 class _Peer(NamedTuple):
@@ -345,7 +344,7 @@ os.register_at_fork(after_in_child=_disown_all)
 
 def check_environment() -> None:
     """Raise where a variable of this rank turns the memory off, or has no meaning."""
-    if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
+    if is_switched_off():
         raise Unavailable(f"{SWITCH} turns it off")
     default_deadline()
     own_cores()

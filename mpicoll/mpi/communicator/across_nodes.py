@@ -1,4 +1,4 @@
-"""What dispatches the calls on one communicator of several nodes, or by algorithms that a user names.
+"""Dispatch the calls on a communicator of several nodes, or by algorithms that a user names.
 
 The ranks exchange nothing before a call. All of them find the same plan by its key, in the same
 call, and make it from what the ranks of each node tell each other. A rank that waits for another
@@ -109,6 +109,7 @@ class NodesDispatcher(PlanCache[Signature]):
     """
 
     arrays = MpiArrays()
+    group: Any
     transport: MpiTransport | None
     planner: Planner
 
@@ -116,7 +117,7 @@ class NodesDispatcher(PlanCache[Signature]):
         self, comm: MPI.Comm, algorithms: dict[str, str], repeats: int, flight: GroupFlight | None,
         nodes: Nodes, admit: Callable[[NodesDispatcher], bool], *, is_fixed: bool,
     ) -> None:  # fmt: skip
-        self.group: Any = _Group(self, comm, nodes)
+        self.group = _Group(self, comm, nodes)
         self.calls: Calls = self.group.calls
         self.admit, self.is_fixed = admit, is_fixed
         self.is_admitted = True
@@ -260,7 +261,8 @@ class NodesDispatcher(PlanCache[Signature]):
         x, out = (0 if array is None else self.arrays.span(array)[0] for array in arrays)
         tally, began = None, 0
         if TRACING is not None:
-            tally, began = TRACING.tally(kind_of(self.comm, name, call, arguments, plan)), tallies.ticks()
+            tally = TRACING.tally(kind_of(self.comm, name, call, arguments, plan))
+            began = tallies.ticks()
         try:
             program.run_on(x, out, *arrays)
         except BaseException as error:
@@ -383,7 +385,7 @@ class NodesDispatcher(PlanCache[Signature]):
         self._leave_group(error)  # as others may wait for this rank in a later call
         self.fail_target(program, error)
 
-    def _leave_group(self, error: CollectiveError) -> None:
+    def _leave_group(self, error: BaseException) -> None:
         """Tell the ranks that wait for this one that it will not come."""
         if self.transport is not None:
             self.transport.leave(GROUP, error)

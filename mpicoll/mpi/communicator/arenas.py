@@ -1,8 +1,8 @@
 """Memory for channels: arenas, which some ranks of a node map once, and units of them.
 
-A channel needs one unit of each of its ranks. So a new communicator takes units of an arena that its
-ranks have already, and its ranks tell each other which. A unit is used again when all ranks of its
-channel have left it.
+A channel needs one unit of each of its ranks. So a new communicator takes units of an arena that
+its ranks have already, and its ranks tell each other which. A unit is used again when all ranks of
+its channel have left it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ctypes import addressof, c_char
 from typing import Any
 
 from mpicoll.c_extension import _compiled
+from mpicoll.errors import Unavailable
 from mpicoll.memory.files import Files, Segment
 
 UNITS = 64
@@ -31,6 +32,7 @@ class Arena:
         number: the same on its ranks, and another one for each arena.
         place: of this rank in it.
         free: units of this rank that nobody uses.
+        reserved: units whose memory is sure, where it lies in a file system.
         closing: units that this rank has left, each with the number of ranks of its channel.
     """
 
@@ -39,6 +41,7 @@ class Arena:
         self._start = addressof(c_char.from_buffer(segment.mapped))
         self.free = list(range(UNITS))
         self.closing: list[tuple[int, int]] = []
+        self.reserved: set[int] = set()
 
     def address(self, place: int, unit: int) -> int:
         """Return the address of a unit of the rank at a place."""
@@ -46,13 +49,22 @@ class Arena:
 
     def take(self) -> int:
         """Return an empty unit of this rank, -1 where all are in use."""
-        for entry in self.closing:
-            if _compiled.unit_is_closed(self.address(self.place, entry[0]), entry[1]):
-                self.closing.remove(entry)
-                self.free.append(entry[0])
+        closing, self.closing = self.closing, []
+        for unit, members in closing:
+            if _compiled.unit_is_closed(self.address(self.place, unit), members):
+                self.free.append(unit)
+            else:
+                self.closing.append((unit, members))
         if not self.free:
             return -1
         unit = self.free.pop()
+        if self.segment.is_named and unit not in self.reserved:
+            try:
+                self.segment.reserve(unit * _UNIT_BYTES, _UNIT_BYTES)
+            except Unavailable:
+                self.free.append(unit)
+                return -1
+            self.reserved.add(unit)
         _compiled.clear_unit(self.address(self.place, unit))
         return unit
 
@@ -63,9 +75,7 @@ _arenas: list[Arena] = []
 
 def offer() -> list[int]:
     """Return the numbers by which this rank offers a unit in each of its arenas."""
-    numbers = [
-        number for arena in _arenas for number in (arena.number, arena.place, arena.take())
-    ]
+    numbers = [number for arena in _arenas for number in (arena.number, arena.place, arena.take())]
     return numbers + [0] * (OFFER - len(numbers))
 
 
@@ -82,9 +92,7 @@ def choose(offers: Sequence[Sequence[int]], rank: int) -> tuple[Arena | None, in
         {numbers[at]: (numbers[at + 1], numbers[at + 2]) for at in range(0, OFFER, 3)}
         for numbers in offers
     ]
-    common = [
-        number for number in tables[0] if number and all(number in table for table in tables)
-    ]
+    common = [number for number in tables[0] if number and all(number in table for table in tables)]
     newest = common[-1] if common else 0
     chosen, unit, addresses = None, -1, list[int]()
     for arena in _arenas:

@@ -349,6 +349,12 @@ def _memory(memory: Any, kind: Any, *, written: bool) -> Flat:
     return flat if flat.dtype == dtype else flat.view(dtype)
 
 
+def is_on_gpu(spec: Any) -> bool:
+    """Whether the memory of a buffer is that of a GPU, which MPI may read itself."""
+    memory = spec[0] if isinstance(spec, list | tuple) and spec else spec
+    return hasattr(memory, "__cuda_array_interface__")
+
+
 def _array(memory: Any) -> Flat:
     return memory if type(memory) is np.ndarray else np.asarray(memoryview(memory))
 

@@ -1,8 +1,8 @@
 """Serve the collectives of one communicator of one node by a channel.
 
-The key of a call alone decides that: what MPI demands to be the same on all ranks. MPI runs reductions by
-a user's operator, or of a datatype that its operator is not defined on. What one rank alone knows, such
-as a derived datatype or gaps, is packed on that rank.
+The key of a call alone decides that: what MPI demands to be the same on all ranks. MPI runs
+reductions by a user's operator, or of a datatype that its operator is not defined on. What one rank
+alone knows, such as a derived datatype or gaps, is packed on that rank.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from functools import cache, partial
 from math import isinf
 from typing import Any, NoReturn
 
-import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import FREED, Disagreement, RankLost
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.mpi.communicator.buffers import known_datatypes
+from mpicoll.mpi.communicator.buffers import is_on_gpu, known_datatypes
 from mpicoll.mpi.communicator.forms import flat
 from mpicoll.mpi.communicator.reading import OPS, Reading
 from mpicoll.text.sizes import size_text
@@ -27,15 +26,16 @@ from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE, SPINS, YIELD_NS, YIE
 
 COLLECTIVES = (
     "barrier", "broadcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce",
-    "scan", "exscan", "reduce_scatter",
+    "scan", "exscan", "reduce_scatter", "a call that MPI serves",
 )  # fmt: skip
 """Our names of the collectives, as the keys of messages number them."""
 BROADCAST, GATHER, SCATTER, ALLGATHER, ALLTOALL = range(1, 6)
 _ROOTED = ("broadcast", "gather", "scatter", "reduce")
 _FLAT = "flat"
 """The algorithm of a call whose arrays have been read."""
-_DTYPES = tuple(map(np.dtype, "?bhilqBHILQfdFD"))
-_NAMES = tuple(dtype.name for dtype in _DTYPES)
+_LAYOUT: Any = NumpyArrays().layout()
+_DTYPES = tuple(row for row in _LAYOUT[1] if row[0].char != "e")  # MPI has no half floats
+_NAMES = tuple(dtype.name for dtype, *_ in _DTYPES)
 _OPS = tuple((op, *OPS[op.handle]) for op in (
     MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.BAND, MPI.BOR, MPI.BXOR, MPI.LAND, MPI.LOR, MPI.LXOR
 ))  # fmt: skip
@@ -53,9 +53,7 @@ def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
 @cache
 def _prepare() -> None:
     """Tell the compiled channels which arrays, operators and datatypes there are."""
-    probe, table = NumpyArrays().layout() or (None, ())
-    known = {row[0].char: row for row in table}  # C's long and long long are equal
-    layout = probe, tuple(known[dtype.char] for dtype in _DTYPES)
+    layout = _LAYOUT[0], _DTYPES
     _compiled.prepare_channels(layout, _NAMES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype)
 
 
@@ -105,6 +103,9 @@ class OneNode:
             op = _OP_OF_HANDLE.get(op.handle)
             if op is None:
                 return True
+        if is_on_gpu(x) or is_on_gpu(out):
+            self.channel.skip()  # a rank with memory of the host would wait for this one
+            return True
         at = Reading(self.rank, self.size)
         try:
             try:
@@ -169,7 +170,8 @@ class OneNode:
     def _call_text(self, key: tuple[int, ...], nbytes: int) -> str:
         collective, is_object, op, kind, root = key
         name = COLLECTIVES[collective]
-        details = [] if nbytes < 0 or is_object or name == "barrier" else [f"{nbytes} bytes"]
+        is_bare = nbytes < 0 or is_object or name in ("barrier", COLLECTIVES[-1])
+        details = [] if is_bare else [f"{nbytes} bytes"]
         if name in ("reduce", "allreduce", "scan", "exscan", "reduce_scatter"):
             details += [_NAMES[kind], _OPS[op][1]]
         if name in _ROOTED:

@@ -1,4 +1,4 @@
-"""The forms in which a program may give the buffers of a call: what mpi4py refuses, and flat arrays."""
+"""Read the forms of buffers: what mpi4py refuses, and flat arrays of all others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def flat(
     at: Reading, name: str, x: Any, out: Any, op: Any, root: int,
     exchange_counts: Callable[[int], list[int]] | None,
 ) -> tuple[str, Any, Any]:  # fmt: skip
-    """Return the method, and its buffers as arrays without gaps, each with counts where it has some.
+    """Return the method, and its buffers as arrays without gaps; with counts if it has some.
 
     What is moved is bytes, and what is folded has a dtype.
 
@@ -70,7 +70,7 @@ def flat(
         out, counts = out
         counts = numbers(counts, at.size)
     reads_x, reads_out = _sides(at, name, x, out, root)
-    arrays = [MPI.IN_PLACE, None]
+    arrays: list[Any] = [MPI.IN_PLACE, None]
     for index, (spec, is_read) in enumerate(((x, reads_x), (out, reads_out))):
         if is_read:
             arrays[index] = _array(at, name, spec, index, x, out, root)
@@ -79,7 +79,7 @@ def flat(
     if name in _RECEIVES and not reads_out:
         arrays[1] = MPI.IN_PLACE
     if name not in _FOLDS:
-        return name, *arrays
+        return name, arrays[0], arrays[1]
     data, result = arrays
     if name == _OWN_COUNT and exchange_counts is not None:
         name, counts = "reduce_scatter", exchange_counts(result.size)

@@ -1,7 +1,7 @@
 """Collectives of Python's objects: mpi4py's lower-case methods, over a channel.
 
-An object is pickled by mpi4py's serializer, and its bytes go through the slots of the channel. A reader
-learns their number from the first slot, so a method is one call.
+An object is pickled by mpi4py's serializer, and its bytes go through the slots of the channel. A
+reader learns their number from the first slot, so a method is one call.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _fold_first(exchange: Method, comm: Any, sendobj: Any, op: Any, count: int) 
 
 
 def _fold_of(op: Any) -> Callable[[Any, Any], Any]:
-    """Return an operator of objects: MPI's minimum and maximum keep NaN, and order zeros by sign."""
+    """Return an operator of objects; minima and maxima keep NaN, and order zeros by sign."""
     if not is_extreme(op):
         return op  # type: ignore[no-any-return]
     choose = min if op.handle == MPI.MIN.handle else max

@@ -8,30 +8,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
+from hashlib import blake2b
+from math import inf
 from random import Random
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.calls.agreement import raise_any
-from mpicoll.calls.arguments import digest_of
-from mpicoll.calls.order import is_asked_for
+from mpicoll.calls.order import REPRODUCIBLE, is_asked_for
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
 from mpicoll.flight.groups import GroupFlight, join, join_known, standing
-from mpicoll.machine.cores import CORES, own_cores
+from mpicoll.machine.cores import CORES, Cores, own_cores
 from mpicoll.machine.network import host_identity
-from mpicoll.machine.nodes import group_by_node, stated_node
-from mpicoll.memory.segments import check_environment
-from mpicoll.memory.waiting import default_deadline
+from mpicoll.machine.nodes import RANKS_PER_NODE, group_by_node, stated_node
+from mpicoll.memory.files import SWITCH, is_switched_off
+from mpicoll.memory.waiting import DEADLINE, default_deadline
 from mpicoll.mpi.communicator import arenas
 from mpicoll.mpi.communicator.channels import OneNode
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
-from mpicoll.mpi.exchange import exchange_items, mpi_deadline
+from mpicoll.mpi.exchange import exchange_items, exchange_numbers, mpi_deadline
 from mpicoll.selection.forced import WARMUP as WARMUP
 from mpicoll.selection.forced import forced, stated_first_calls
 
@@ -40,7 +39,8 @@ if TYPE_CHECKING:
     from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
 
 FORCED = "MPICOLL_ALGORITHM"
-_WARMUP_CALLS, _REPEATS, _MAX_COUNT = 64, 2, 1 << 62
+_VARIABLES = FORCED, WARMUP, RANKS_PER_NODE, REPRODUCIBLE, SWITCH, DEADLINE, CORES
+_WARMUP_CALLS, _REPEATS = 64, 2
 
 _MOST_SERVED = 64
 """The communicators of a process with plans: each takes three more of MPI's, which has few."""
@@ -51,6 +51,8 @@ _NAP = 0.01
 _keyval: list[int] = []
 _duplicating = Lock()
 _live: set[NodesDispatcher] = set()
+_closed_flights: dict[tuple[int, ...], GroupFlight] = {}
+"""Recorders of freed communicators, by ranks: the next communicator of these goes on there."""
 
 
 class Wishes(NamedTuple):
@@ -70,6 +72,19 @@ class Wishes(NamedTuple):
     error: str | None = None
 
 
+class Local(NamedTuple):
+    """What this process says to each new communicator.
+
+    Attributes:
+        numbers: those of a `Member` up to its cores.
+        deadline: of waits, in seconds.
+    """
+
+    wishes: Wishes
+    numbers: tuple[int, ...]
+    deadline: float
+
+
 class Member(NamedTuple):
     """What a rank tells the others of itself, as numbers.
 
@@ -77,10 +92,11 @@ class Member(NamedTuple):
         wishes: a digest.
         host: a digest.
         node: as the user states it, -1 where he does not.
-        job, rank: of the flight recorder: `mpicoll.flight.groups.standing`.
-        token: names the group, where this is its first rank.
         cores: a digest of those that it may use.
         quota: thousandths of a core that its container may use, 0 without a limit.
+        job, rank: of the flight recorder: `mpicoll.flight.groups.standing`.
+        closed: the token of a recorder of a freed communicator of these ranks, 0 for none.
+        token: names the group, where this is its first rank.
     """
 
     wishes: int
@@ -92,6 +108,7 @@ class Member(NamedTuple):
     quota: int
     job: int
     rank: int
+    closed: int
     token: int
 
 
@@ -99,6 +116,7 @@ class State:
     """The state of one communicator: how often it was used, and what serves it.
 
     Attributes:
+        members: its ranks in ``MPI_COMM_WORLD``, as MPI says.
         nodes: the ranks of each node.
         run: runs a call, None as long as MPI does.
         folds: mpi4py has what its reductions of objects need.
@@ -107,8 +125,8 @@ class State:
         arena, unit: what its channel has taken of this rank's memory.
     """
 
-    def __init__(self, wishes: Wishes) -> None:
-        self.wishes = wishes
+    def __init__(self, wishes: Wishes, members: tuple[int, ...] = ()) -> None:
+        self.wishes, self.members = wishes, members
         self.nodes: Nodes = ()
         self.calls, self.folds = 0, False
         self.run: Callable[..., Any] | None = None
@@ -119,12 +137,14 @@ class State:
 
     def close(self) -> None:
         """Release what serves the communicator."""
-        _live.discard(self.server)  # type: ignore[arg-type]
+        _live.discard(self.server)
         if self.server is not None:
             self.server.close()
         if self.arena is not None:
-            self.arena.closing.append((self.unit, sum(map(len, self.nodes))))
+            self.arena.closing.append((self.unit, len(self.members)))
             self.arena = None
+        if self.flight is not None and self.flight.token:
+            _closed_flights[self.members] = self.flight
 
 
 def table_of(comm: MPI.Comm) -> Callable[..., Any] | None:
@@ -161,39 +181,38 @@ def _warmup_calls(state: State) -> int:
 
 def _make_state(comm: MPI.Intracomm) -> State:
     """Return the state of a new communicator; collective."""
-    if not runs_everywhere(comm, world_ranks(comm)):
+    members_of_world = world_ranks(comm)
+    if not runs_everywhere(comm, members_of_world):
         state = State(Wishes())
         state.run, state.folds = mpi_call, True
         return state
-    wishes, node = _wishes()
-    state = State(wishes)
-    table = _announce(comm, wishes, node)
-    members = [Member(*row[: len(Member._fields)]) for row in table]
-    if wishes.error or any(member.wishes != members[0].wishes for member in members):
-        _agree(comm.rank, exchange_items(comm, wishes, Wishes))
+    local = _local(tuple(map(os.environ.get, _VARIABLES)), os.getpid())
+    state = State(local.wishes, members_of_world)
+    closed = _closed_flights.pop(members_of_world, None)
+    members, offers = _announce(comm, local, closed.token if closed else 0)
+    if local.wishes.error or any(member.wishes != members[0].wishes for member in members):
+        _agree(comm.rank, exchange_items(comm, local.wishes, Wishes))
     nodes = [None if member.node < 0 else member.node for member in members]
     state.nodes, _ = group_by_node([member.host for member in members], nodes)
-    state.flight = _join(comm, members)
-    if len(state.nodes) == 1 and not wishes.algorithms and not wishes.unshared:
-        _take_units(comm, state, members, [row[len(Member._fields) :] for row in table])
+    is_reused = closed and all(member.closed == members[0].closed for member in members)
+    state.flight = closed if is_reused else _join(comm, members)
+    if len(state.nodes) == 1 and not local.wishes.algorithms and not local.wishes.unshared:
+        _take_units(comm, state, members, offers, local.deadline)
     return state
 
 
-def _announce(comm: MPI.Intracomm, wishes: Wishes, node: int | None) -> list[list[int]]:
-    """Return the numbers of all ranks: those of a `Member`, and its offer of memory."""
-    local = Member(
-        _digest(repr(wishes)), _digest(host_identity()), -1 if node is None else node, os.getpid(),
-        *_cores(os.environ.get(CORES)), *standing(), int.from_bytes(os.urandom(7), "little"),
-    )  # fmt: skip
-    numbers = np.array([*local, *arenas.offer()], np.int64)
-    table = np.empty((comm.size, numbers.size), np.int64)
-    comm.Allgather(numbers, table)
-    rows: list[list[int]] = table.tolist()
-    return rows
+def _announce(
+    comm: MPI.Intracomm, local: Local, closed: int
+) -> tuple[list[Member], list[list[int]]]:  # fmt: skip
+    """Return what all ranks say of themselves, and their offers of memory."""
+    token = int.from_bytes(os.urandom(7), "little") + 1
+    numbers = *local.numbers, *standing(), closed, token, *arenas.offer()
+    rows, count = exchange_numbers(comm, numbers), len(Member._fields)
+    return [Member(*row[:count]) for row in rows], [row[count:] for row in rows]
 
 
 def _join(comm: MPI.Intracomm, members: Sequence[Member]) -> GroupFlight | None:
-    """Return the recorder of a group's calls, None where nothing is recorded; collective."""
+    """Return a new recorder of a group's calls, None where nothing is recorded; collective."""
     first = members[0]
     if first.job and all(
         (member.job, member.host) == (first.job, first.host) for member in members
@@ -208,8 +227,9 @@ def _join(comm: MPI.Intracomm, members: Sequence[Member]) -> GroupFlight | None:
 
 
 def _take_units(
-    comm: MPI.Intracomm, state: State, members: Sequence[Member], offers: list[list[int]]
-) -> None:
+    comm: MPI.Intracomm, state: State, members: Sequence[Member], offers: list[list[int]],
+    deadline: float,
+) -> None:  # fmt: skip
     """Make a channel, where each rank has memory for it; collective."""
     arena, unit, addresses = arenas.choose(offers, comm.rank)
     if comm.size > _compiled.MOST_MEMBERS:
@@ -227,7 +247,7 @@ def _take_units(
     state.arena, state.unit = arena, unit
     state.server = OneNode(
         comm, addresses, [member.process for member in members],
-        mpi_deadline() or default_deadline(), state.flight,
+        deadline, state.flight,
         shares_cores=comm.size > _usable_cores(members), keep=arena.segment,
     )  # fmt: skip
 
@@ -239,15 +259,8 @@ def _usable_cores(members: Sequence[Member]) -> float:
     return min(sum(counts.values()), quota / 1000) if quota else sum(counts.values())
 
 
-@cache
-def _cores(stated: str | None) -> tuple[int, int, int]:
-    """Return what `Member` has of the cores of this process, given those that the user states."""
-    cores = own_cores()
-    return _digest(repr(cores.allowed)), len(cores.allowed), int((cores.quota or 0) * 1000)
-
-
 def _digest(text: str) -> int:
-    return digest_of(text) & _MAX_COUNT
+    return int.from_bytes(blake2b(text.encode(), digest_size=7).digest())
 
 
 def _make_run(comm: MPI.Intracomm, state: State) -> Callable[..., Any]:
@@ -275,7 +288,8 @@ def _make_run(comm: MPI.Intracomm, state: State) -> Callable[..., Any]:
 
 def _admit(dispatcher: NodesDispatcher) -> bool:
     """Whether all ranks can make the transport of a dispatcher; collective."""
-    has_room = max(exchange_items(dispatcher.comm, len(_live), int)) < _MOST_SERVED
+    most_live: int = max(exchange_items(dispatcher.comm, len(_live), int))
+    has_room = most_live < _MOST_SERVED
     if has_room:
         _live.add(dispatcher)
     return has_room
@@ -321,7 +335,7 @@ def prepare_folds(comm: MPI.Comm) -> None:
 def is_fixed(comm: MPI.Comm) -> bool:
     """Whether one order of folding is asked for on a communicator."""
     state: Any = comm.Get_attr(_key())
-    return state is not None and state.wishes.is_fixed
+    return bool(state and state.wishes.is_fixed)
 
 
 def mpi_call(*arguments: Any) -> bool:
@@ -329,22 +343,31 @@ def mpi_call(*arguments: Any) -> bool:
     return True
 
 
-def _wishes() -> tuple[Wishes, int | None]:
-    """Return what the environment of this rank says, and the node that it states."""
+@lru_cache(maxsize=8)
+def _local(texts: tuple[str | None, ...], process: int) -> Local:
+    """Return what this process says, given the texts of `_VARIABLES`."""
     error, unshared, algorithms, first_calls, node = None, "", {}, None, None
+    deadline, cores = inf, Cores([], None)
     try:
         node = stated_node(MPI.COMM_WORLD.rank)
         algorithms, first_calls = forced(FORCED), stated_first_calls()
-        check_environment()
-    except Unavailable as refusal:
-        unshared = str(refusal)
+        cores = own_cores()
+        deadline = mpi_deadline() or default_deadline()
+        unshared = f"{SWITCH} turns it off" if is_switched_off() else ""
     except CollectiveError as refusal:
         error = str(refusal)
-    return Wishes(first_calls, algorithms, is_asked_for(), unshared, error), node
+    wishes = Wishes(first_calls, algorithms, is_asked_for(), unshared, error)
+    numbers = (
+        _digest(repr(wishes)), _digest(host_identity()), -1 if node is None else node, process,
+        _digest(repr(cores.allowed)), len(cores.allowed), int((cores.quota or 0) * 1000),
+    )  # fmt: skip
+    return Local(wishes, numbers, deadline)
 
 
 def _agree(rank: int, wishes: list[Wishes]) -> None:
     """Raise on all ranks where the environment of one is wrong, or different from this rank's."""
+    from mpicoll.calls.agreement import raise_any
+
     error = wishes[rank].error
     raise_any(error and ArgumentError(error), [wish.error for wish in wishes])
     local = wishes[rank]

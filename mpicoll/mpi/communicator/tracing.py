@@ -163,7 +163,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def kind_of(comm: MPI.Comm, name: str, call: Call, arguments: Arguments, ran: Plan) -> Kind:
-    """Return what calls of a method, in small letters, are counted as that a plan of ours serves."""
+    """Return as what calls of a method, in small letters, are counted that a plan serves."""
     array = call.out if call.name in _FROM_OUT else call.x
     return Kind(
         *_label(comm), _NAMES.get(name, name.capitalize()),
