@@ -48,6 +48,11 @@ void unit_clear(char *unit)
     memset(unit, 0, UNIT_HEAD + SLOTS * SLOT_HEAD);
 }
 
+void channel_leave(Channel *channel)
+{
+    word_raise(unit_words(channel->units[channel->rank]) + LEFT, 1, sleepers_of(channel));
+}
+
 static int await(Channel *channel, const int64_t *word, int64_t minimum, int peer)
 {
     for (int64_t look = 0; look <= channel->spins; look++) {
@@ -376,6 +381,8 @@ static void fold_all(const FoldCall *call, char *out, const void **operands, int
     call->fold_many(out, operands, (size_t)first, count);
     for (int index = first; index < many; index++)
         call->fold(out, out, operands[index], count);
+    if (call->divide)
+        call->divide(out, call->divisor, count);
 }
 
 static int send_bytes(

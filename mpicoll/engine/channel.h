@@ -100,6 +100,9 @@ typedef struct {
    call finds it there. */
 enum outcome channel_skip(Channel *channel);
 
+/* Tell the other ranks that this one has left by an error, and makes no more calls. */
+void channel_leave(Channel *channel);
+
 enum outcome channel_move(Channel *channel, const Move *move);
 
 /* A call that folds `nbytes` of each rank from 0 to `end_peer`, in rank order, into `result` where that is
@@ -108,6 +111,8 @@ typedef struct {
     Key key;
     Fold fold;
     FoldMany fold_many;
+    Divide divide; /* of a mean; else NULL */
+    double divisor;
     int64_t itemsize, nbytes;
     const char *input;
     char *result;

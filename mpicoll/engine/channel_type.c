@@ -1,9 +1,7 @@
-/* The type Channel: the collectives of one communicator of mpi4py, whose ranks share memory. */
+/* The type Channel: the collectives of one group of a library, whose ranks share memory. */
 
 #define _GNU_SOURCE
-#include "call_key.h"
-#include "channel.h"
-#include "module.h"
+#include "channel_type.h"
 
 #include "numpy_arrays.h"
 
@@ -11,8 +9,12 @@
 #include <signal.h>
 #include <errno.h>
 #include <stddef.h>
+#include <stdlib.h>
 
-enum { MOST_OPS = 16, PLACES = 256, BELOW_LIBRARY = 1 };
+#include <structmember.h>
+
+enum { BELOW_LIBRARY = 1 };
+#define FORMS "mpicoll.engine._compiled.forms"
 
 /* The methods of mpi4py, in small letters. */
 enum method { BARRIER_, BCAST_, GATHER_, GATHERV_, SCATTER_, SCATTERV_, ALLGATHER_, ALLGATHERV_, ALLTOALL_,
@@ -26,46 +28,12 @@ static const enum collective collective_of[METHODS] = {
     ALLREDUCE, SCAN, EXSCAN, REDUCE_SCATTER, REDUCE_SCATTER};
 static PyObject *methods[METHODS];
 
-typedef struct {
-    uint64_t key;
-    uint32_t place;
-} Place;
-
-/* What all channels read alike. */
-static struct {
-    ArgumentReader reader;
-    PyObject *ops;       /* each: an operator of MPI's, and its name */
-    PyObject *datatypes; /* each: a datatype of MPI's, and the first of NumPy's dtypes with its elements */
-    int32_t canonical[MAX_DTYPES]; /* the first of NumPy's dtypes with the same elements */
-    Fold folds[MOST_OPS][MAX_DTYPES];
-    FoldMany folds_of_many[MOST_OPS][MAX_DTYPES];
-} forms;
-
-typedef struct {
-    PyObject_HEAD
-    Channel channel;
-    PyObject *slow;      /* slow(name, x, out, op, root, counts): as a call here, of arguments of other forms */
-    PyObject *fail;      /* fail(peer, reason, numbers): raises */
-    PyObject *progress;  /* lets MPI move messages of its own */
-    PyObject *place;     /* place(key, bytes): the place of a kind of call in the table of the recorder */
-    PyObject *keep;
-    LogObject *log;
-    Place places[PLACES];
-    int64_t *processes;
-    double deadline;     /* seconds; 0 for none */
-    int64_t yield_ns, shares_above, first_share_ranks;
-    PyThreadState *released; /* of the thread that is in a call without the interpreter's lock */
-    PyObject **received; /* objects, while a call of `exchange` is under way */
-    char is_busy, has_ended;
-    vectorcallfunc vectorcall;
-} ChannelObject;
-
 int channel_import(void)
 {
     for (int method = 0; method < METHODS; method++)
         if (!(methods[method] = PyUnicode_InternFromString(method_names[method])))
             return -1;
-    return 0;
+    return queue_import();
 }
 
 static ChannelObject *owner_of(Channel *channel)
@@ -75,17 +43,17 @@ static ChannelObject *owner_of(Channel *channel)
 
 /* -- waits ------------------------------------------------------------------------------------- */
 
-static void release_lock(ChannelObject *self)
+void release_lock(ChannelObject *self)
 {
-    if (!self->released)
-        self->released = PyEval_SaveThread();
+    if (self->has_lock)
+        self->released = PyEval_SaveThread(), self->has_lock = 0;
 }
 
-static void take_lock(ChannelObject *self)
+void take_lock(ChannelObject *self)
 {
     if (self->released) {
         PyEval_RestoreThread(self->released);
-        self->released = NULL;
+        self->released = NULL, self->has_lock = 1;
     }
 }
 
@@ -103,33 +71,33 @@ static int has_process_ended(int64_t process)
     return read == 1 && (state == 'Z' || state == 'X');
 }
 
-/* Raise an error of Python's; -1. */
-static int raise_reason(ChannelObject *self, int peer, const char *reason, double seconds)
+static int fail(ChannelObject *self, int peer, const char *reason, double seconds)
 {
-    PyObject *const result = PyObject_CallFunction(self->fail, "isd", peer, reason, seconds);
-    if (result) {
-        Py_DECREF(result);
-        PyErr_SetString(PyExc_RuntimeError, "a function that raises has returned");
-    }
+    self->failure = (Failure){reason, peer, seconds};
     return -1;
 }
 
-/* Let MPI go on, and look at the rank that this one waits for; -1 where Python has raised. */
+/* Let MPI go on, and look at the rank that this one waits for; -1 where it will not come. */
 static int look_at(ChannelObject *self, int peer, int is_long, double seconds)
 {
     if (self->progress != Py_None) {
+        take_lock(self);
         PyObject *const result = PyObject_CallNoArgs(self->progress);
+        Py_XDECREF(result);
+        release_lock(self);
         if (!result)
-            return -1;
-        Py_DECREF(result);
+            return fail(self, peer, NULL, 0);
     }
+    if (self->is_closing)
+        return fail(self, peer, "over", seconds);
     int64_t *const words = unit_words(self->channel.units[peer]);
     if (__atomic_load_n(words + LEFT, __ATOMIC_ACQUIRE))
-        return raise_reason(self, peer, "left", seconds);
+        return fail(self, peer, "left", seconds);
     if (is_long && has_process_ended(self->processes[peer]))
-        return raise_reason(self, peer, "ended", seconds);
-    if (self->deadline > 0 && seconds > self->deadline)
-        return raise_reason(self, peer, "deadline", seconds);
+        return fail(self, peer, "ended", seconds);
+    const double deadline = self->deadline;
+    if (deadline > 0 && seconds > deadline)
+        return fail(self, peer, "deadline", deadline);
     return 0;
 }
 
@@ -139,12 +107,16 @@ static int wait_for(Channel *channel, const int64_t *word, int64_t minimum, int 
 {
     enum { NAP_NS = 1000000, LOOK_NS = 50000000 };
     ChannelObject *const self = owner_of(channel);
-    const int had_lock = !self->released;
+    const int had_lock = self->has_lock;
+    /* A thread beside the program's own leaves the core to it. */
+    const int64_t yield_ns = self->is_aside && !channel->spins ? 0 : self->yield_ns;
     const int64_t begun = nanoseconds();
     int64_t now = begun, looked = begun;
     int outcome = 0, is_there = 0;
-    release_lock(self);
-    while (!is_there && now - begun < self->yield_ns) {
+    if (had_lock)
+        release_lock(self);
+    self->waits_for = peer;
+    while (!is_there && now - begun < yield_ns) {
         for (int yields = 0; yields < YIELDS && !is_there; yields++) {
             sched_yield();
             is_there = __atomic_load_n(word, __ATOMIC_ACQUIRE) >= minimum;
@@ -159,17 +131,12 @@ static int wait_for(Channel *channel, const int64_t *word, int64_t minimum, int 
         const int is_long = now - looked > LOOK_NS;
         if (is_long)
             looked = now;
-        take_lock(self);
         outcome = look_at(self, peer, is_long, (double)(now - begun) * 1e-9);
-        release_lock(self);
-        if (outcome && __atomic_load_n(word, __ATOMIC_ACQUIRE) >= minimum) {
-            take_lock(self); /* it came meanwhile */
-            PyErr_Clear();
-            release_lock(self);
-            outcome = 0;
-        }
         is_there = __atomic_load_n(word, __ATOMIC_ACQUIRE) >= minimum;
+        if (is_there && self->failure.reason)
+            outcome = 0; /* it came meanwhile */
     }
+    self->waits_for = -1;
     if (had_lock)
         take_lock(self);
     return outcome;
@@ -200,8 +167,10 @@ static void raise_difference(ChannelObject *self)
 }
 
 /* The place of a call in the table of the recorder; 0 where Python has raised. */
-static uint32_t place_of(ChannelObject *self, Key key, int64_t nbytes)
+uint32_t request_place(ChannelObject *self, const Request *request)
 {
+    const Key key = request->key;
+    const int64_t nbytes = request->nbytes;
     uint64_t number = 0;
     memcpy(&number, &key, sizeof key);
     const int size = nbytes > 0 ? 64 - __builtin_clzll((unsigned long long)nbytes) : 0;
@@ -220,81 +189,81 @@ static uint32_t place_of(ChannelObject *self, Key key, int64_t nbytes)
     return place->place;
 }
 
-/* A call under way, and its row in the recorder. */
-typedef struct {
-    ChannelObject *self;
-    uint64_t row;
-} Span;
-
-/* Begin a call; -1 where Python has raised. */
-static int begin(ChannelObject *self, Span *span, Key key, int64_t nbytes)
+void request_raise(ChannelObject *self, enum outcome outcome)
 {
-    if (self->has_ended)
-        return raise_reason(self, self->channel.rank, "over", 0);
+    const Failure failure = self->failure;
+    if (PyErr_Occurred())
+        return;
+    if (outcome == DIFFERENT) {
+        raise_difference(self);
+    } else if (failure.reason) {
+        PyObject *const result =
+            PyObject_CallFunction(self->fail, "isd", failure.peer, failure.reason, failure.seconds);
+        Py_XDECREF(result);
+    }
+    if (!PyErr_Occurred())
+        PyErr_NoMemory();
+}
+
+int request_begin(ChannelObject *self, Request *request)
+{
+    if (self->has_ended) {
+        fail(self, self->channel.rank, self->channel.units ? "failed" : "over", 0);
+        request_raise(self, BROKEN);
+        return -1;
+    }
     if (self->is_busy) {
         PyErr_SetString(PyExc_RuntimeError,
                         "a call of this group is under way: code that runs while it waits (a finalizer, "
                         "another thread) cannot make another one here");
         return -1;
     }
-    span->self = self, span->row = 0;
+    request->row = 0;
     if (self->log) {
-        const uint32_t place = place_of(self, key, nbytes);
+        const uint32_t place = request_place(self, request);
         if (PyErr_Occurred())
             return -1;
-        span->row = log_begin_below(self->log, place, BELOW_LIBRARY);
+        request->row = log_begin_below(self->log, place, BELOW_LIBRARY);
     }
-    self->is_busy = 1;
-    if (nbytes > SLOT_BYTES)
+    self->is_busy = self->has_lock = 1, self->failure.reason = NULL;
+    if (request->nbytes > SLOT_BYTES)
         release_lock(self);
     return 0;
 }
 
-/* End a call: None, or NULL where Python has raised. */
-static PyObject *end(const Span *span, enum outcome outcome)
+PyObject *request_end(ChannelObject *self, uint64_t row, enum outcome outcome)
 {
-    ChannelObject *const self = span->self;
     take_lock(self);
-    if (outcome == DIFFERENT)
-        raise_difference(self);
+    self->is_busy = self->has_lock = 0;
     if (outcome != FINE) {
-        if (!PyErr_Occurred())
-            PyErr_NoMemory();
+        request_raise(self, outcome);
         self->has_ended = 1;
-        word_raise(unit_words(self->channel.units[self->channel.rank]) + LEFT, 1,
-                   unit_words(self->channel.units[0]) + SLEEPERS);
+        channel_leave(&self->channel);
     }
-    self->is_busy = 0;
-    log_end(self->log, span->row, outcome != FINE);
+    log_end(self->log, row, outcome != FINE);
     return outcome == FINE ? Py_NewRef(Py_None) : NULL;
 }
 
 /* -- arguments --------------------------------------------------------------------------------- */
 
-/* What one rank gives as a buffer. */
-typedef struct {
-    char *address;
-    int64_t nbytes, itemsize;
-    int32_t kind;               /* of NumPy's dtypes, from 1 on; 0 for None, negative for MPI.IN_PLACE */
-    int has_counts;
-    int64_t lengths[MOST_MEMBERS];
-    char *places[MOST_MEMBERS];
-} Buffer;
-
 enum { UNREAD, READ };
 
-static int64_t itemsize_of(int32_t kind)
+/* The number of a dtype, from 1 on; 0 for one that no call has. */
+int32_t forms_kind(const Forms *forms, int32_t kind)
 {
-    return PyLong_AsLongLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms.reader.dtypes, kind - 1), 1));
+    int32_t number = 0;
+    while (number < forms->count && forms->kinds[number] != kind)
+        number++;
+    return number < forms->count ? number + 1 : 0;
 }
 
 /* Read one number for each rank. */
 static int read_numbers(ChannelObject *self, PyObject *item, int64_t *numbers)
 {
     const int size = self->channel.size;
-    if (Py_TYPE(item) == forms.reader.array_type) {
+    if (Py_TYPE(item) == self->forms->reader.array_type) {
         ArrayArgument array;
-        if (!read_array(&forms.reader, item, &array, 0) || array.dimensions != 1 || array.kind < 1 ||
+        if (!read_array(&self->forms->reader, item, &array, 0) || array.dimensions != 1 || array.kind < 1 ||
             array.shape[0] != size)
             return UNREAD;
         const NumpyDtype *const dtype = (NumpyDtype *)((NumpyArray *)item)->descr;
@@ -316,13 +285,13 @@ static int read_numbers(ChannelObject *self, PyObject *item, int64_t *numbers)
     return PyErr_Occurred() ? UNREAD : READ;
 }
 
-static int same_elements(PyObject *datatype, int32_t kind)
+static int same_elements(const Forms *forms, PyObject *datatype, int32_t kind)
 {
-    const Py_ssize_t count = PyTuple_GET_SIZE(forms.datatypes);
+    const Py_ssize_t count = PyTuple_GET_SIZE(forms->datatypes);
     for (Py_ssize_t index = 0; index < count; index++) {
-        PyObject *const pair = PyTuple_GET_ITEM(forms.datatypes, index);
+        PyObject *const pair = PyTuple_GET_ITEM(forms->datatypes, index);
         if (PyTuple_GET_ITEM(pair, 0) == datatype)
-            return PyLong_AsLong(PyTuple_GET_ITEM(pair, 1)) == forms.canonical[kind - 1];
+            return PyLong_AsLong(PyTuple_GET_ITEM(pair, 1)) == forms->canonical[kind - 1];
     }
     return 0;
 }
@@ -337,7 +306,7 @@ static int read_buffer(
     buffer->has_counts = 0, buffer->kind = 0, buffer->nbytes = 0, buffer->address = NULL;
     if (object == Py_None)
         return READ;
-    if (object == forms.reader.in_place) {
+    if (object == self->forms->reader.in_place) {
         buffer->kind = -1;
         return READ;
     }
@@ -348,7 +317,7 @@ static int read_buffer(
         if (length < 2 || length > 4)
             return UNREAD;
         memory = items[0];
-        if ((PyObject *)Py_TYPE(items[length - 1]) == forms.reader.datatype)
+        if ((PyObject *)Py_TYPE(items[length - 1]) == self->forms->reader.datatype)
             datatype = items[length - 1];
         else if (length > 2)
             return UNREAD;
@@ -363,13 +332,14 @@ static int read_buffer(
             extra[1] = PyTuple_GET_ITEM(extra[0], 1), extra[0] = PyTuple_GET_ITEM(extra[0], 0);
         }
     }
-    if (Py_TYPE(memory) != forms.reader.array_type ||
-        !read_array(&forms.reader, memory, &array, written) || array.kind < 1)
+    if (Py_TYPE(memory) != self->forms->reader.array_type ||
+        !read_array(&self->forms->reader, memory, &array, written) || !(array.kind = forms_kind(self->forms, array.kind)))
         return UNREAD;
-    if (datatype && !same_elements(datatype, array.kind))
+    if (datatype && !same_elements(self->forms, datatype, array.kind))
         return UNREAD;
-    buffer->address = array.address, buffer->nbytes = array.nbytes, buffer->kind = array.kind;
-    buffer->itemsize = itemsize_of(array.kind);
+    buffer->address = buffer->low = array.address, buffer->high = array.address + array.nbytes;
+    buffer->nbytes = array.nbytes, buffer->kind = array.kind;
+    buffer->itemsize = self->forms->itemsizes[array.kind - 1];
     if (!counted) {
         if (extra[1])
             return UNREAD;
@@ -424,15 +394,24 @@ static Blocks block_of(const Blocks *blocks, int rank)
         .nbytes = blocks->lengths ? blocks->lengths[rank] : blocks->nbytes};
 }
 
-static int overlap(const Buffer *left, const Buffer *right)
+int overlap(const Buffer *left, const Buffer *right, int size)
 {
-    return left->nbytes && right->nbytes && left->address < right->address + right->nbytes &&
-           right->address < left->address + left->nbytes;
+    if (!left->nbytes || !right->nbytes || left->low >= right->high || right->low >= left->high)
+        return 0;
+    for (int one = 0; one < (left->has_counts ? size : 1); one++) {
+        const char *const start = left->has_counts ? left->places[one] : left->low;
+        const char *const end = left->has_counts ? start + left->lengths[one] : left->high;
+        for (int other = 0; other < (right->has_counts ? size : 1); other++) {
+            const char *const begin = right->has_counts ? right->places[other] : right->low;
+            const char *const stop = right->has_counts ? begin + right->lengths[other] : right->high;
+            if (start < stop && begin < end)
+                return 1;
+        }
+    }
+    return 0;
 }
 
 /* -- calls that move data ---------------------------------------------------------------------- */
-
-enum served { IS_SERVED, IS_SLOW, IS_MPIS };
 
 /* Whether blocks of equal length fill a buffer: without a count, its elements are divided among them. */
 static int is_even(const ChannelObject *self, Buffer *buffer)
@@ -446,235 +425,245 @@ static int is_even(const ChannelObject *self, Buffer *buffer)
     return buffer->nbytes / buffer->itemsize % size == 0;
 }
 
-static int move_of(
-    ChannelObject *self, enum method method, PyObject *const *args, int root, Move *move, Buffer *x,
-    Buffer *out)
+/* Make a call of `x` and `out`, which have been read as far as this rank has them. `counted`: what has blocks
+   has a count for each. */
+enum served build_move(ChannelObject *self, enum collective collective, int counted, Request *request)
 {
-    const int rank = self->channel.rank, size = self->channel.size, is_root = rank == root;
-    const int counted = method == GATHERV_ || method == SCATTERV_ || method == ALLGATHERV_ ||
-                        method == ALLTOALLV_;
-    const enum collective collective = collective_of[method];
+    const int rank = self->channel.rank, size = self->channel.size, root = request->root;
+    const int is_root = rank == root;
+    Move *const move = &request->move;
+    Buffer *const x = &request->x, *const out = &request->out;
     memset(move, 0, sizeof *move);
     move->key.collective = (uint8_t)collective, move->key.root = (uint16_t)root;
+    request->key = move->key, request->shape = MOVES;
     Blocks whole;
     switch (collective) {
     case BARRIER:
         move->sends = 1, move->end_reader = size, move->end_peer = size;
-        return READ;
+        request->nbytes = 0;
+        return IS_SERVED;
     case BCAST:
-        if (!read_buffer(self, args[1], x, !is_root, 0) || x->kind < 1)
-            return UNREAD;
+        if (x->kind < 1)
+            return IS_SLOW;
         move->sends = is_root, move->end_reader = size, move->source = one_block(x);
         move->first_peer = root, move->end_peer = is_root ? root : root + 1;
         move->gets_one = 1, move->target = one_block(x);
-        return READ;
-    case GATHER:
-        if (!read_buffer(self, args[1], x, 0, 0) || (!is_root && x->kind < 1))
-            return UNREAD;
-        if (!is_root) {
-            move->sends = 1, move->first_reader = root, move->end_reader = root + 1;
-            move->source = one_block(x);
-            return READ;
-        }
-        if (!read_buffer(self, args[2], out, 1, counted) || out->kind < 1)
-            return UNREAD;
-        if (!counted && !is_even(self, out))
-            return UNREAD;
-        move->end_peer = size, move->target = all_blocks(self, out);
         break;
     case SCATTER:
-        if (!read_buffer(self, args[2], out, 1, 0) || (!is_root && out->kind < 1))
-            return UNREAD;
         if (!is_root) {
+            if (out->kind < 1)
+                return IS_SLOW;
             move->first_peer = root, move->end_peer = root + 1, move->gets_one = 1;
             move->target = one_block(out);
-            return READ;
+            break;
         }
-        if (!read_buffer(self, args[1], x, 0, counted) || x->kind < 1)
-            return UNREAD;
-        if (!counted && !is_even(self, x))
-            return UNREAD;
+        if (x->kind < 1 || (!counted && !is_even(self, x)))
+            return IS_SLOW;
         move->sends = move->sends_rows = 1, move->end_reader = size;
         move->source = all_blocks(self, x);
         whole = block_of(&move->source, rank);
         if (out->kind > 0) {
-            if (whole.nbytes > out->nbytes || overlap(x, out))
-                return UNREAD;
+            if (whole.nbytes > out->nbytes || (overlap(x, out, size) && whole.base != out->address))
+                return IS_SLOW;
             move->keeps = move->gets_one = 1, move->target = one_block(out);
         }
-        return READ;
-    case ALLGATHER:
-        if (!read_buffer(self, args[1], x, 0, 0) || !read_buffer(self, args[2], out, 1, counted) ||
-            out->kind < 1 || !x->kind)
-            return UNREAD;
-        if (!counted && !is_even(self, out))
-            return UNREAD;
-        move->sends = 1, move->end_reader = size, move->end_peer = size;
-        move->target = all_blocks(self, out);
         break;
-    default: /* ALLTOALL */
-        if (!read_buffer(self, args[1], x, 0, counted) || !read_buffer(self, args[2], out, 1, counted) ||
-            out->kind < 1 || !x->kind)
-            return UNREAD;
-        if (!counted && ((x->kind > 0 && !is_even(self, x)) || !is_even(self, out)))
-            return UNREAD;
-        if (x->kind > 0 && overlap(x, out))
-            return UNREAD;
+    case ALLTOALL:
+        if (out->kind < 1 || !x->kind ||
+            (!counted && ((x->kind > 0 && !is_even(self, x)) || !is_even(self, out))) ||
+            (x->kind > 0 && overlap(x, out, size)))
+            return IS_SLOW;
         move->sends = move->sends_rows = 1, move->end_reader = size, move->end_peer = size;
         move->target = all_blocks(self, out);
         move->source = x->kind > 0 ? all_blocks(self, x) : move->target;
         move->keeps = x->kind > 0;
         if (move->keeps &&
             block_of(&move->source, rank).nbytes != block_of(&move->target, rank).nbytes)
-            return UNREAD;
-        return READ;
+            return IS_SLOW;
+        break;
+    default: /* GATHER, ALLGATHER */
+        move->sends = 1;
+        if (collective == GATHER && !is_root) {
+            if (x->kind < 1)
+                return IS_SLOW;
+            move->first_reader = root, move->end_reader = root + 1;
+            move->source = one_block(x);
+            break;
+        }
+        if (out->kind < 1 || (collective == ALLGATHER && !x->kind) || (!counted && !is_even(self, out)))
+            return IS_SLOW;
+        move->sends = collective == ALLGATHER, move->end_reader = size, move->end_peer = size;
+        move->target = all_blocks(self, out);
+        /* This rank's block is `x`, or lies there. */
+        whole = block_of(&move->target, rank);
+        move->keeps = x->kind > 0;
+        move->source = x->kind > 0 ? one_block(x) : whole;
+        if (move->source.nbytes != whole.nbytes ||
+            (x->kind > 0 && overlap(x, out, size) && whole.base != x->address))
+            return IS_SLOW;
     }
-    /* A gather, on a rank that gets all blocks: its own is `x`, or lies there. */
-    whole = block_of(&move->target, rank);
-    move->keeps = x->kind > 0;
-    move->source = x->kind > 0 ? one_block(x) : whole;
-    if (move->source.nbytes != whole.nbytes || (x->kind > 0 && overlap(x, out)))
-        return UNREAD;
-    return READ;
+    const Blocks *const blocks = move->sends ? &move->source : &move->target;
+    const int has_rows = move->sends ? move->sends_rows : !move->gets_one;
+    request->nbytes = has_rows && !blocks->lengths ? blocks->nbytes * size : blocks->nbytes;
+    for (int peer = 0; blocks->lengths && peer < size; peer++)
+        request->nbytes += blocks->lengths[peer];
+    return IS_SERVED;
 }
 
-static enum served serve_move(
-    ChannelObject *self, enum method method, PyObject *const *args, int root, PyObject **result)
+static enum served read_move(
+    ChannelObject *self, enum method method, PyObject *const *args, Request *request)
 {
-    Move move;
-    Buffer x, out;
-    if (!move_of(self, method, args, root, &move, &x, &out))
+    const int is_root = self->channel.rank == request->root;
+    const int counted = method == GATHERV_ || method == SCATTERV_ || method == ALLGATHERV_ ||
+                        method == ALLTOALLV_;
+    const enum collective collective = collective_of[method];
+    Buffer *const x = &request->x, *const out = &request->out;
+    x->kind = out->kind = 0;
+    const int reads_x = collective != BARRIER && (collective != SCATTER || is_root);
+    const int reads_out = collective >= GATHER && (collective != GATHER || is_root);
+    const int counts_x = counted && (collective == SCATTER || collective == ALLTOALL);
+    if ((reads_x && !read_buffer(self, args[1], x, collective == BCAST && !is_root, counts_x)) ||
+        (reads_out && !read_buffer(self, args[2], out, 1, counted && collective != SCATTER)))
         return IS_SLOW;
-    int64_t nbytes = move.sends ? (move.sends_rows ? move.source.nbytes * self->channel.size
-                                                   : move.source.nbytes)
-                                : move.target.nbytes;
-    if (move.source.lengths || move.target.lengths) {
-        const Blocks *const blocks = move.source.lengths ? &move.source : &move.target;
-        nbytes = 0;
-        for (int peer = 0; peer < self->channel.size; peer++)
-            nbytes += blocks->lengths[peer];
-    }
-    Span span;
-    if (begin(self, &span, move.key, nbytes) < 0)
-        return IS_SERVED;
-    *result = end(&span, channel_move(&self->channel, &move));
-    return IS_SERVED;
+    return build_move(self, collective, counted, request);
 }
 
 /* -- calls that fold --------------------------------------------------------------------------- */
 
-static int op_of(PyObject *op)
+static int op_of(const Forms *forms, PyObject *op)
 {
-    const Py_ssize_t count = PyTuple_GET_SIZE(forms.ops);
+    const Py_ssize_t count = PyTuple_GET_SIZE(forms->ops);
     for (Py_ssize_t index = 0; index < count; index++)
-        if (PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms.ops, index), 0) == op)
+        if (PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms->ops, index), 0) == op)
             return (int)index;
     return -1;
 }
 
-/* Run a reduce_scatter, whose input is `x`; its own block lies at the beginning of `out` afterwards. */
-static enum outcome fold_rows(
-    ChannelObject *self, FoldCall *call, const Buffer *x, const Buffer *out, const int64_t *counts)
+/* Run a reduce_scatter. */
+static enum outcome fold_rows(ChannelObject *self, Request *request)
 {
     const int size = self->channel.size;
-    Blocks rows = {.base = x->address, .nbytes = x->nbytes / size};
+    const Buffer *const x = &request->x;
+    Blocks rows = all_blocks(self, x);
     char *places[MOST_MEMBERS], *copy = NULL;
     int64_t lengths[MOST_MEMBERS];
-    if (x->address == out->address && x->nbytes) { /* in place: results overwrite rows that are not sent */
-        copy = PyMem_RawMalloc((size_t)x->nbytes);
-        if (!copy)
-            return BROKEN;
-        rows.base = memcpy(copy, x->address, (size_t)x->nbytes);
-    }
-    if (counts) {
-        char *place = rows.base;
+    if (request->has_counts) {
+        char *place = x->address;
         for (int rank = 0; rank < size; rank++) {
-            lengths[rank] = counts[rank] * x->itemsize, places[rank] = place;
+            lengths[rank] = request->counts[rank] * x->itemsize, places[rank] = place;
             place += lengths[rank];
         }
         rows.lengths = lengths, rows.places = places;
     }
-    const enum outcome outcome = channel_fold_rows(&self->channel, call, &rows);
-    PyMem_RawFree(copy);
+    if (!x->has_counts && overlap(x, &request->out, size) &&
+        block_of(&rows, self->channel.rank).base != request->out.address) {
+        /* Results would overwrite rows that are not sent. */
+        copy = malloc((size_t)x->nbytes);
+        if (!copy)
+            return BROKEN;
+        memcpy(copy, x->address, (size_t)x->nbytes);
+        for (int rank = 0; rank < size; rank++)
+            places[rank] = copy + (block_of(&rows, rank).base - x->address);
+        rows.base = copy, rows.places = rows.lengths ? places : NULL;
+    }
+    const enum outcome outcome = channel_fold_rows(&self->channel, &request->fold, &rows);
+    free(copy);
     return outcome;
 }
 
-static enum served serve_fold(
-    ChannelObject *self, enum method method, PyObject *const *args, int root, PyObject **result)
+/* Make a call of `x` and `out`, which have been read as far as this rank has them. */
+enum served build_fold(ChannelObject *self, enum collective collective, PyObject *op_object, Request *request)
 {
-    Channel *const channel = &self->channel;
-    const int rank = channel->rank, size = channel->size;
-    const enum collective collective = collective_of[method];
-    const int gets = method != REDUCE_ || rank == root, is_rows = collective == REDUCE_SCATTER;
-    int64_t counts[MOST_MEMBERS];
-    Buffer x, out;
+    const Channel *const channel = &self->channel;
+    const Forms *const forms = self->forms;
+    const int rank = channel->rank, size = channel->size, root = request->root;
+    const int gets = collective != REDUCE || rank == root, is_rows = collective == REDUCE_SCATTER;
+    Buffer *const x = &request->x, *const out = &request->out;
+    const int op = op_of(forms, op_object), in_place = x->kind < 0;
+    if (op < 0 || (gets && out->kind < 1) || (in_place && !gets))
+        return IS_SLOW;
+    if (in_place)
+        memcpy(x, out, offsetof(Buffer, lengths));
+    if (x->kind < 1)
+        return IS_SLOW;
+    const int32_t kind = forms->canonical[x->kind - 1];
+    if (!forms->folds[op][kind])
+        return IS_MPIS;
+    if (gets && (forms->canonical[out->kind - 1] != kind || (x->has_counts && !is_rows) ||
+                 (!in_place && !is_rows && x->address != out->address && overlap(x, out, size))))
+        return IS_SLOW;
+    if (is_rows) {
+        int64_t total = 0, wanted = x->nbytes / size;
+        for (int peer = 0; request->has_counts && peer < size; peer++) {
+            if (request->counts[peer] < 0)
+                return IS_SLOW;
+            total += request->counts[peer] * x->itemsize;
+        }
+        if (request->has_counts)
+            wanted = request->counts[rank] * x->itemsize;
+        if ((request->has_counts ? x->nbytes != total : x->nbytes / x->itemsize % size != 0) ||
+            (!in_place && out->nbytes != wanted))
+            return IS_SLOW;
+    } else if (gets && x->nbytes != out->nbytes) {
+        return IS_SLOW;
+    }
+    request->fold = (FoldCall){
+        .key = {.collective = (uint8_t)collective, .op = (uint8_t)op, .kind = (uint8_t)kind,
+                .root = (uint16_t)root},
+        .fold = forms->folds[op][kind], .fold_many = forms->folds_of_many[op][kind],
+        .divide = forms->divides[op][kind], .divisor = size, .itemsize = x->itemsize, .nbytes = x->nbytes,
+        .input = x->address, .result = gets ? out->address : NULL, .end_reader = size, .end_peer = size};
+    FoldCall *const call = &request->fold;
+    const int has_shares = (collective == ALLREDUCE || collective == REDUCE) &&
+                           size >= self->first_share_ranks && x->nbytes > self->shares_above;
+    call->key.has_shares = (uint8_t)has_shares;
+    if (collective == REDUCE && !has_shares) {
+        call->first_reader = root, call->end_reader = rank == root ? root : root + 1;
+    } else if (collective == SCAN || collective == EXSCAN) {
+        call->first_reader = rank + 1, call->end_peer = rank + (collective == SCAN);
+        if (!call->end_peer)
+            call->result = NULL;
+    }
+    request->shape = is_rows ? FOLDS_ROWS : has_shares ? FOLDS_SHARES : FOLDS;
+    request->key = call->key, request->nbytes = x->nbytes;
+    return IS_SERVED;
+}
+
+static enum served read_fold(
+    ChannelObject *self, enum method method, PyObject *const *args, Request *request)
+{
+    const int gets = method != REDUCE_ || self->channel.rank == request->root;
     PyObject *target = args[2];
-    if (method == REDUCE_SCATTER_) {
+    request->has_counts = method == REDUCE_SCATTER_;
+    if (request->has_counts) {
         if (!PyList_CheckExact(target) || PyList_GET_SIZE(target) != 2 ||
-            read_numbers(self, PyList_GET_ITEM(target, 1), counts) == UNREAD)
+            read_numbers(self, PyList_GET_ITEM(target, 1), request->counts) == UNREAD)
             return IS_SLOW;
         target = PyList_GET_ITEM(target, 0);
     }
-    if (!read_buffer(self, args[1], &x, 0, 0) || !x.kind || (!gets && x.kind < 0) ||
-        (gets && (!read_buffer(self, target, &out, 1, 0) || out.kind < 1)))
+    Buffer *const x = &request->x, *const out = &request->out;
+    out->kind = 0;
+    if (!read_buffer(self, args[1], x, 0, 0) || (gets && !read_buffer(self, target, out, 1, 0)))
         return IS_SLOW;
-    const int op = op_of(args[3]);
-    if (op < 0)
+    if (collective_of[method] == REDUCE_SCATTER && (x->has_counts || (gets && out->has_counts)))
         return IS_SLOW;
-    const int in_place = x.kind < 0;
-    if (in_place)
-        x = out;
-    if (x.kind < 1)
-        return IS_SLOW;
-    const int32_t kind = forms.canonical[x.kind - 1];
-    if (!forms.folds[op][kind])
-        return IS_MPIS;
-    if (gets && forms.canonical[out.kind - 1] != kind)
-        return IS_SLOW;
-    if (gets && !in_place && overlap(&x, &out))
-        return IS_SLOW;
-    if (is_rows) {
-        if (x.has_counts || out.has_counts)
-            return IS_SLOW;
-        int64_t total = 0;
-        for (int peer = 0; method == REDUCE_SCATTER_ && peer < size; peer++) {
-            if (counts[peer] < 0)
-                return IS_SLOW;
-            total += counts[peer];
-        }
-        if (method == REDUCE_SCATTER_ ? x.nbytes != total * x.itemsize ||
-                                            (!in_place && out.nbytes != counts[rank] * x.itemsize)
-                                      : x.nbytes / x.itemsize % size ||
-                                            (!in_place && out.nbytes != x.nbytes / size))
-            return IS_SLOW;
-    } else if (gets && x.nbytes != out.nbytes) {
-        return IS_SLOW;
+    x->has_counts = out->has_counts = 0;
+    return build_fold(self, collective_of[method], args[3], request);
+}
+
+enum outcome request_run(ChannelObject *self, Request *request)
+{
+    switch (request->shape) {
+    case MOVES:
+        return channel_move(&self->channel, &request->move);
+    case FOLDS:
+        return channel_fold(&self->channel, &request->fold);
+    case FOLDS_SHARES:
+        return channel_fold_shares(&self->channel, &request->fold,
+                                   request->key.collective == REDUCE ? request->root : -1);
+    default:
+        return fold_rows(self, request);
     }
-    FoldCall call = {
-        .key = {.collective = (uint8_t)collective, .op = (uint8_t)op, .kind = (uint8_t)kind,
-                .root = (uint16_t)root},
-        .fold = forms.folds[op][kind], .fold_many = forms.folds_of_many[op][kind],
-        .itemsize = x.itemsize, .nbytes = x.nbytes, .input = x.address,
-        .result = gets ? out.address : NULL, .end_reader = size, .end_peer = size};
-    const int has_shares = (collective == ALLREDUCE || collective == REDUCE) &&
-                           size >= self->first_share_ranks && x.nbytes > self->shares_above;
-    call.key.has_shares = (uint8_t)has_shares;
-    if (collective == REDUCE && !has_shares) {
-        call.first_reader = root, call.end_reader = rank == root ? root : root + 1;
-    } else if (collective == SCAN || collective == EXSCAN) {
-        call.first_reader = rank + 1, call.end_peer = rank + (collective == SCAN);
-        if (!call.end_peer)
-            call.result = NULL;
-    }
-    Span span;
-    if (begin(self, &span, call.key, x.nbytes) < 0)
-        return IS_SERVED;
-    const enum outcome outcome =
-        is_rows      ? fold_rows(self, &call, &x, &out, method == REDUCE_SCATTER_ ? counts : NULL)
-        : has_shares ? channel_fold_shares(channel, &call, collective == REDUCE ? root : -1)
-                     : channel_fold(channel, &call);
-    *result = end(&span, outcome);
-    return IS_SERVED;
 }
 
 /* channel(name, x, out, op, root, counts, algorithm): None, or True where MPI's own method is to serve. */
@@ -690,12 +679,15 @@ static PyObject *channel_call(PyObject *object, PyObject *const *args, size_t fl
         method++;
     const long root = PyLong_CheckExact(args[4]) ? PyLong_AsLong(args[4]) : -1;
     enum served served = IS_SLOW;
-    PyObject *result = NULL;
+    Request request;
+    request.root = (int)root;
     if (method < METHODS && root >= 0 && root < self->channel.size)
-        served = method < REDUCE_ ? serve_move(self, (enum method)method, args, (int)root, &result)
-                                  : serve_fold(self, (enum method)method, args, (int)root, &result);
+        served = method < REDUCE_ ? read_move(self, (enum method)method, args, &request)
+                                  : read_fold(self, (enum method)method, args, &request);
     if (served == IS_SERVED)
-        return result;
+        return request_begin(self, &request) < 0
+                   ? NULL
+                   : request_end(self, request.row, request_run(self, &request));
     PyErr_Clear();
     if (served == IS_MPIS)
         return Py_NewRef(Py_True);
@@ -709,7 +701,7 @@ static char *allocate(Channel *channel, int peer, int64_t total)
 {
     ChannelObject *const self = owner_of(channel);
     if (!self->received[peer]) {
-        const int had_lock = !self->released;
+        const int had_lock = self->has_lock;
         take_lock(self);
         self->received[peer] = PyBytes_FromStringAndSize(NULL, total);
         if (!had_lock)
@@ -776,13 +768,13 @@ static PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     if (!fine && !PyErr_Occurred())
         PyErr_SetString(PyExc_ValueError, "one item for each rank");
     move.source = (Blocks){.lengths = lengths, .places = places};
-    Span span;
-    if (fine && begin(self, &span, move.key, nbytes) == 0) {
+    Request request = {.key = move.key, .nbytes = nbytes};
+    if (fine && request_begin(self, &request) == 0) {
         PyObject **const outer = self->received;
         self->received = received;
         if (!has_rows && wanted)
             move.source = (Blocks){.base = places[0], .nbytes = lengths[0]};
-        result = end(&span, channel_move(&self->channel, &move));
+        result = request_end(self, request.row, channel_move(&self->channel, &move));
         result = received_of(self, &move, result);
         self->received = outer;
     }
@@ -800,7 +792,7 @@ static PyObject *channel_skip_call(ChannelObject *self, PyObject *Py_UNUSED(igno
 {
     if (self->has_ended)
         Py_RETURN_NONE; /* its own call raises */
-    return end(&(Span){.self = self}, channel_skip(&self->channel));
+    return request_end(self, 0, channel_skip(&self->channel));
 }
 
 /* close(): leave the channel, whose memory other channels of the ranks then get. */
@@ -810,6 +802,7 @@ static PyObject *channel_close(ChannelObject *self, PyObject *Py_UNUSED(ignored)
         for (int peer = 0; self->channel.units && peer < self->channel.size; peer++)
             __atomic_add_fetch(unit_words(self->channel.units[peer]) + CLOSED, 1, __ATOMIC_ACQ_REL);
         self->has_ended = 1;
+        queue_close(self);
         PyMem_Free(self->channel.units);
         self->channel.units = NULL;
     }
@@ -837,50 +830,60 @@ static PyObject *clear_unit(PyObject *Py_UNUSED(module), PyObject *address)
     Py_RETURN_NONE;
 }
 
-static int find_folds(PyObject *names)
+static int find_folds(Forms *forms, PyObject *dtypes)
 {
-    const Py_ssize_t kinds = PyTuple_GET_SIZE(forms.reader.dtypes), ops = PyTuple_GET_SIZE(forms.ops);
-    if (kinds > MAX_DTYPES || ops > MOST_OPS || PyTuple_GET_SIZE(names) != kinds) {
-        PyErr_SetString(PyExc_ValueError, "too many operators or dtypes, or one without a name");
+    const Py_ssize_t kinds = PyTuple_GET_SIZE(dtypes), ops = PyTuple_GET_SIZE(forms->ops);
+    const char *names[MAX_DTYPES], *types[MAX_DTYPES];
+    if (kinds > MAX_DTYPES || ops > MOST_OPS) {
+        PyErr_SetString(PyExc_ValueError, "too many operators or dtypes");
         return -1;
     }
-    for (Py_ssize_t kind = 0; kind < kinds; kind++) {
-        PyObject *const name = PyTuple_GET_ITEM(names, kind);
-        Py_ssize_t first = 0;
-        while (PyUnicode_Compare(PyTuple_GET_ITEM(names, first), name))
+    for (forms->count = 0; forms->count < kinds; forms->count++) {
+        const int kind = forms->count;
+        PyObject *sample;
+        ArrayArgument array;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(dtypes, kind), "ssO", names + kind, types + kind, &sample))
+            return -1;
+        if (!read_array(&forms->reader, sample, &array, 0) || !array.nbytes) {
+            PyErr_SetString(PyExc_ValueError, "an array of one element");
+            return -1;
+        }
+        forms->kinds[kind] = array.kind, forms->itemsizes[kind] = array.nbytes;
+        int first = 0;
+        while (strcmp(names[first], names[kind]))
             first++;
-        forms.canonical[kind] = (int32_t)first;
-        const char *const dtype = PyUnicode_AsUTF8(name);
-        for (Py_ssize_t op = 0; dtype && op < ops; op++) {
+        forms->canonical[kind] = first;
+        for (Py_ssize_t op = 0; op < ops; op++) {
             const char *text, *defined;
-            if (!PyArg_ParseTuple(PyTuple_GET_ITEM(forms.ops, op), "Oss", &(PyObject *){NULL}, &text,
-                                  &defined))
+            if (!PyArg_ParseTuple(PyTuple_GET_ITEM(forms->ops, op), "Oss", &(PyObject *){NULL}, &text, &defined))
                 return -1;
-            if (!strchr(defined, dtype[0] == 'c' ? 'c' : dtype[0]))
+            if (!strstr(defined, types[kind]))
                 continue;
-            forms.folds[op][kind] = find_fold(text, dtype);
-            forms.folds_of_many[op][kind] = find_fold_many(text, dtype);
+            forms->folds[op][kind] = find_fold(text, names[kind]);
+            forms->folds_of_many[op][kind] = find_fold_many(text, names[kind]);
+            forms->divides[op][kind] = strcmp(text, "avg") ? NULL : find_divide(names[kind]);
         }
     }
-    return PyErr_Occurred() ? -1 : 0;
+    return 0;
 }
 
-/* prepare_channels(layout, dtypes, ops, datatypes, in_place, datatype): before the first channel. */
+/* prepare_channels(layout, dtypes, ops, datatypes, in_place, datatype): what channels read.
+
+   dtypes: of each its name, its kind, and an array of one element. */
 static PyObject *prepare_channels(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *probe, *table, *dtypes, *ops, *datatypes, *in_place, *datatype;
     if (!PyArg_ParseTuple(args, "(OO)O!O!O!OO", &probe, &table, &PyTuple_Type, &dtypes, &PyTuple_Type, &ops,
                           &PyTuple_Type, &datatypes, &in_place, &datatype))
         return NULL;
-    if (forms.ops) {
-        PyErr_SetString(PyExc_RuntimeError, "channels are prepared once");
+    Forms *const forms = PyMem_Calloc(1, sizeof *forms); /* it lasts as long as the process */
+    if (!forms)
+        return PyErr_NoMemory();
+    forms->ops = Py_NewRef(ops), forms->datatypes = Py_NewRef(datatypes);
+    if (reader_open(&forms->reader, probe, table) < 0 || find_folds(forms, dtypes) < 0)
         return NULL;
-    }
-    forms.ops = Py_NewRef(ops), forms.datatypes = Py_NewRef(datatypes);
-    if (reader_open(&forms.reader, probe, table) < 0 || find_folds(dtypes) < 0)
-        return NULL;
-    forms.reader.in_place = Py_NewRef(in_place), forms.reader.datatype = Py_NewRef(datatype);
-    Py_RETURN_NONE;
+    forms->reader.in_place = Py_NewRef(in_place), forms->reader.datatype = Py_NewRef(datatype);
+    return PyCapsule_New(forms, FORMS, NULL);
 }
 
 PyMethodDef channel_functions[] = {
@@ -894,18 +897,18 @@ PyMethodDef channel_functions[] = {
 
 static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"units", "rank", "processes", "slow", "fail", "progress", "place", "keep", "log",
+    static char *names[] = {"forms", "units", "rank", "processes", "slow", "fail", "progress", "place", "keep", "log",
                             "deadline", "spins", "yield_ns", "shares_above", "first_share_ranks",
                             NULL};
-    PyObject *units, *processes, *slow, *fail, *progress, *place, *keep, *log;
+    PyObject *forms, *units, *processes, *slow, *fail, *progress, *place, *keep, *log;
     int rank;
     double deadline;
     long long spins, yield_ns, above, first;
-    if (self->channel.units || self->has_ended || !forms.ops) {
-        PyErr_SetString(PyExc_TypeError, "a channel is made once, after `prepare_channels`");
+    if (self->channel.units || self->has_ended) {
+        PyErr_SetString(PyExc_TypeError, "a channel is made once");
         return -1;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!iO!OOOOOOdLLLL", names, &PyTuple_Type, &units, &rank,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOOdLLLL", names, &forms, &PyTuple_Type, &units, &rank,
                                      &PyTuple_Type, &processes, &slow, &fail, &progress, &place, &keep, &log,
                                      &deadline, &spins, &yield_ns, &above, &first))
         return -1;
@@ -919,6 +922,8 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "a compiled log, or None");
         return -1;
     }
+    if (!(self->forms = PyCapsule_GetPointer(forms, FORMS)) || queue_open(self) < 0)
+        return -1;
     Channel *const channel = &self->channel;
     channel->rank = rank, channel->size = (int)size, channel->spins = spins;
     channel->wait = wait_for, channel->allocate = allocate;
@@ -937,7 +942,7 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
     self->place = Py_NewRef(place), self->keep = Py_NewRef(keep);
     self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
     self->deadline = deadline, self->yield_ns = yield_ns;
-    self->shares_above = above, self->first_share_ranks = first;
+    self->shares_above = above, self->first_share_ranks = first, self->waits_for = -1;
     self->vectorcall = channel_call;
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -965,6 +970,7 @@ static int channel_clear(ChannelObject *self)
 static void channel_dealloc(ChannelObject *self)
 {
     PyObject_GC_UnTrack(self);
+    queue_close(self);
     channel_clear(self);
     Py_XDECREF(self->log);
     PyMem_Free(self->channel.units);
@@ -972,7 +978,22 @@ static void channel_dealloc(ChannelObject *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
+static PyMemberDef channel_members[] = {
+    {"deadline", T_DOUBLE, offsetof(ChannelObject, deadline), 0, NULL},
+    {"held", T_BOOL, offsetof(ChannelObject, is_held), 0, NULL},
+    {"issued", T_LONGLONG, offsetof(ChannelObject, issued), READONLY, NULL},
+    {"completed", T_LONGLONG, offsetof(ChannelObject, completed), READONLY, NULL},
+    {"failed", T_LONGLONG, offsetof(ChannelObject, failed), READONLY, NULL},
+    {"waits_for", T_INT, offsetof(ChannelObject, waits_for), READONLY, NULL},
+    {NULL},
+};
+
 static PyMethodDef channel_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))queue_run, METH_FASTCALL, NULL},
+    {"run_next", (PyCFunction)(void (*)(void))queue_run_next, METH_FASTCALL, NULL},
+    {"issue", (PyCFunction)(void (*)(void))queue_issue, METH_FASTCALL, NULL},
+    {"complete", (PyCFunction)queue_complete, METH_O, NULL},
+    {"look", (PyCFunction)queue_look, METH_NOARGS, NULL},
     {"exchange", (PyCFunction)channel_exchange, METH_VARARGS, NULL},
     {"skip", (PyCFunction)channel_skip_call, METH_NOARGS, NULL},
     {"close", (PyCFunction)channel_close, METH_NOARGS, NULL},
@@ -992,4 +1013,5 @@ PyTypeObject ChannelType = {
     .tp_clear = (inquiry)channel_clear,
     .tp_dealloc = (destructor)channel_dealloc,
     .tp_methods = channel_methods,
+    .tp_members = channel_members,
 };

@@ -12,6 +12,7 @@ from functools import cache, partial
 from math import isinf
 from typing import Any, NoReturn
 
+import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
@@ -34,8 +35,11 @@ _ROOTED = ("broadcast", "gather", "scatter", "reduce")
 _FLAT = "flat"
 """The algorithm of a call whose arrays have been read."""
 _LAYOUT: Any = NumpyArrays().layout()
-_DTYPES = tuple(row for row in _LAYOUT[1] if row[0].char != "e")  # MPI has no half floats
-_NAMES = tuple(dtype.name for dtype, *_ in _DTYPES)
+_DTYPES = tuple(
+    (dtype.name, dtype.kind, np.zeros(1, dtype))
+    for dtype, *_ in _LAYOUT[1] if dtype.char != "e"  # MPI has no half floats
+)  # fmt: skip
+_NAMES = tuple(name for name, *_ in _DTYPES)
 _OPS = tuple((op, *OPS[op.handle]) for op in (
     MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.BAND, MPI.BOR, MPI.BXOR, MPI.LAND, MPI.LOR, MPI.LXOR
 ))  # fmt: skip
@@ -51,10 +55,11 @@ def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
 
 
 @cache
-def _prepare() -> None:
-    """Tell the compiled channels which arrays, operators and datatypes there are."""
-    layout = _LAYOUT[0], _DTYPES
-    _compiled.prepare_channels(layout, _NAMES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype)
+def _forms() -> Any:
+    """Return what the compiled channels read of arrays, operators and datatypes."""
+    return _compiled.prepare_channels(
+        _LAYOUT, _DTYPES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype
+    )
 
 
 class OneNode:
@@ -77,9 +82,8 @@ class OneNode:
     ) -> None:  # fmt: skip
         self.rank, self.size, self.flight = comm.rank, comm.size, flight
         self.processes, self.name = processes, comm.name
-        _prepare()
         self.channel: Any = _compiled.Channel(
-            units=tuple(units), rank=comm.rank, processes=tuple(processes),
+            forms=_forms(), units=tuple(units), rank=comm.rank, processes=tuple(processes),
             slow=self._serve, fail=self._fail,
             progress=partial(MPI.Intracomm(comm).Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG),
             place=self._place, keep=keep, log=flight and flight.log,
@@ -152,6 +156,8 @@ class OneNode:
         """
         if reason == "over":
             raise RuntimeError(FREED)
+        if reason == "failed":
+            raise RankLost("an earlier call of this communicator has failed", rank=peer)
         who = f"rank {peer} (process {self.processes[peer]})"
         if reason == "different":
             key, nbytes, local_key, local_nbytes = detail

@@ -1,0 +1,141 @@
+/* The type Channel, and a call of it whose arguments have been read. */
+
+#ifndef MPICOLL_CHANNEL_TYPE_H
+#define MPICOLL_CHANNEL_TYPE_H
+
+#include "call_key.h"
+#include "channel.h"
+#include "module.h"
+
+#include <pthread.h>
+
+enum { MOST_OPS = 16, PLACES = 256 };
+
+/* The arrays, operators and datatypes that a library gives. */
+typedef struct {
+    ArgumentReader reader;
+    PyObject *ops;       /* each: an operator of the library's, its name, and kinds of dtypes */
+    PyObject *datatypes; /* each: a datatype of MPI's, and the first of the dtypes with its elements */
+    int count;           /* of dtypes */
+    int32_t kinds[MAX_DTYPES];     /* as arrays have them */
+    int32_t canonical[MAX_DTYPES]; /* the first dtype with the same elements */
+    int64_t itemsizes[MAX_DTYPES];
+    Fold folds[MOST_OPS][MAX_DTYPES];
+    FoldMany folds_of_many[MOST_OPS][MAX_DTYPES];
+    Divide divides[MOST_OPS][MAX_DTYPES];
+} Forms;
+
+/* What one rank gives as a buffer: `kind` is the number of its dtype, from 1 on; 0 for None, negative for
+   MPI.IN_PLACE. */
+typedef struct {
+    char *address, *low, *high; /* where its bytes begin, and end */
+    int64_t nbytes, itemsize;
+    int32_t kind;
+    int has_counts;
+    int64_t lengths[MOST_MEMBERS];
+    char *places[MOST_MEMBERS];
+} Buffer;
+
+/* A call whose arguments have been read. */
+typedef struct Request {
+    enum { MOVES, FOLDS, FOLDS_SHARES, FOLDS_ROWS } shape;
+    Key key;
+    int root;
+    int64_t nbytes; /* for the recorder */
+    Move move;
+    FoldCall fold;
+    Buffer x, out;
+    int has_counts;
+    int64_t counts[MOST_MEMBERS];
+    /* Where it was issued: */
+    struct Request *next;
+    PyObject *arguments;
+    uint64_t row; /* in the recorder */
+} Request;
+
+enum served { IS_SERVED, IS_SLOW, IS_MPIS };
+
+typedef struct {
+    uint64_t key;
+    uint32_t place;
+} Place;
+
+/* Why a wait has failed. */
+typedef struct {
+    const char *reason; /* NULL where Python has raised, or memory is short */
+    int peer;
+    double seconds;
+} Failure;
+
+typedef struct {
+    PyObject_HEAD
+    Channel channel;
+    const Forms *forms;
+    PyObject *slow;      /* slow(name, x, out, op, root, counts): as a call here, of arguments of other forms */
+    PyObject *fail;      /* fail(peer, reason, numbers): raises */
+    PyObject *progress;  /* lets MPI move messages of its own */
+    PyObject *place;     /* place(key, bytes): the place of a kind of call in the table of the recorder */
+    PyObject *keep;
+    LogObject *log;
+    Place places[PLACES];
+    int64_t *processes;
+    double deadline;     /* seconds; 0 for none */
+    int64_t yield_ns, shares_above, first_share_ranks;
+    PyThreadState *released; /* of the thread that is in a call without the interpreter's lock */
+    PyObject **received; /* objects, while a call of `exchange` is under way */
+    Failure failure;
+    int waits_for;       /* a rank, -1 for none */
+    char is_busy, has_ended, has_lock, is_aside;
+    /* Calls that were issued: channel_queue.c. */
+    pthread_mutex_t turn, lock;
+    pthread_cond_t wake;
+    Request *first, *last, *done; /* that wait, or run; that have run */
+    enum outcome outcome;
+    long long issued, completed, failed;
+    char is_held, has_thread, is_closing, is_broken;
+    pthread_t thread;
+    vectorcallfunc vectorcall;
+} ChannelObject;
+
+/* Run a call; the interpreter's lock is not needed. */
+enum outcome request_run(ChannelObject *self, Request *request);
+
+/* Begin a call: -1 where Python has raised. */
+int request_begin(ChannelObject *self, Request *request);
+
+/* End a call that the recorder has begun: None, or NULL where Python has raised. */
+PyObject *request_end(ChannelObject *self, uint64_t row, enum outcome outcome);
+
+/* The place of a kind of call in the table of the recorder; 0 where Python has raised. */
+uint32_t request_place(ChannelObject *self, const Request *request);
+
+/* Raise the error of a call that has failed. */
+void request_raise(ChannelObject *self, enum outcome outcome);
+
+/* Make the rest of a call whose buffers have been read. */
+enum served build_move(ChannelObject *self, enum collective collective, int counted, Request *request);
+enum served build_fold(ChannelObject *self, enum collective collective, PyObject *op, Request *request);
+
+/* Whether blocks of two buffers overlap, of `size` ranks. */
+int overlap(const Buffer *left, const Buffer *right, int size);
+
+void release_lock(ChannelObject *self);
+void take_lock(ChannelObject *self);
+
+int32_t forms_kind(const Forms *forms, int32_t kind);
+
+/* The methods run, run_next, issue, complete and look: channel_queue.c. */
+PyObject *queue_run(ChannelObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *queue_run_next(ChannelObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *queue_issue(ChannelObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *queue_complete(ChannelObject *self, PyObject *number);
+PyObject *queue_look(ChannelObject *self, PyObject *ignored);
+
+int queue_open(ChannelObject *self);
+
+/* Run no more calls, and end the thread; with the interpreter's lock. */
+void queue_close(ChannelObject *self);
+
+int queue_import(void);
+
+#endif
