@@ -23,6 +23,7 @@ from mpicoll.c_extension import _compiled
 from mpicoll.errors import ArgumentError, CollectiveError
 from torchcoll.backend import autograd
 from torchcoll.backend.autograd import Operator
+from torchcoll.backend.channels import OneNode
 from torchcoll.backend.calls import SpanningTensorCalls, TensorCalls, Tensors
 from torchcoll.backend.choice import choose
 from torchcoll.backend.compiling import uncompiled_methods
@@ -31,8 +32,8 @@ from torchcoll.backend.modes import autograd_mode, run_unseen, unseen
 from torchcoll.backend.opening import (
     come,
     deadline_of,
+    open_on_node,
     open_over_gloo,
-    queue_of,
     wait_for_all,
 )
 from torchcoll.backend.order import Call, Order
@@ -115,8 +116,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if self.spanning is not None:
             parts.append(f"{self._size} ranks on {len(self.spanning.nodes)} nodes")
         elif self._opened is not None:
-            shared = self._opened.transport.shared
-            is_shared = shared is not None and shared.mailbox is not None
+            is_shared = isinstance(self._opened, OneNode)
             parts.append(f"{self._size} ranks {'in shared memory' if is_shared else 'by messages'}")
         parts += [f"{device} by {library._get_backend(torch.device(device)).name()}"
                   for device, library in self.device_libraries.items()]  # fmt: skip
@@ -565,18 +565,22 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             if seconds is not None:
                 wait_for_all(self.store, self._rank, self._size, seconds)
             with unseen():
-                self._opened = self.over(self)
+                self._opened = self._open()
             self._opened.deadline = deadline_of(self)
-            self.order.begin(queue_of(self._opened))
+            self.order.begin(getattr(self._opened, "channel", None))
         return self._opened
+
+    def _open(self) -> Any:
+        """Return the group's collectives: by a channel, unless a user chooses algorithms."""
+        is_free = self.spanning is None and set(self.algorithms.values()) == {"auto"}
+        return (open_on_node(self) if is_free else None) or self.over(self)
 
     def _missing(self) -> str:
         """Name the ranks that keep the call that is under way waiting."""
         opened = self._opened
-        shared = None if opened is None else opened.transport.shared
-        if shared is None or shared.mailbox is None:
+        if not isinstance(opened, OneNode):
             return "its group shares no memory, so nobody knows which rank is missing"
-        ranks = ", ".join(map(str, shared.mailbox.missing()))
+        ranks = ", ".join(map(str, opened.missing()))
         return f"it waits for rank {ranks}" if ranks else "all ranks have called"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from time import monotonic, sleep
 from typing import Any
 from zlib import crc32
@@ -11,9 +12,9 @@ import torch
 
 import mpicoll
 from mpicoll.collectives import Collectives
-from mpicoll.engine import extension
 from mpicoll.errors import LaunchError, RankLost
-from torchcoll.arrays import TorchArrays
+from mpicoll.text.encoding import decode_alike, encode_for
+from torchcoll.backend.channels import OneNode, open_channel
 from torchcoll.backend.tensors import as_numpy
 from torchcoll.groups import world_ranks
 from torchcoll.transport import TorchTransport
@@ -26,12 +27,9 @@ _HERE, _IN_MPI = "torchcoll/here/{}", "torchcoll/mpi/{}"
 
 def open_over_gloo(group: Any) -> Collectives:
     """Return the collectives of a `Group` over its gloo."""
-    name = group.group_name
-    if group.group_desc != "undefined":
-        name = f"{group.group_desc} {name}"
     compares = group.spanning is None
     transport = TorchTransport(group.library, ranks=world_ranks(group), compares=compares)
-    return Collectives(transport, name)
+    return Collectives(transport, name_of(group))
 
 
 def deadline_of(group: Any) -> float:
@@ -86,17 +84,29 @@ def wait_for_keys(store: Any, keys: Sequence[str], seconds: float, action: str) 
         )
 
 
-def queue_of(opened: Any) -> Any:
-    """Return the queue that runs opened collectives without Python; None where there is none.
+def open_on_node(group: Any) -> OneNode | None:
+    """Return the collectives of a `Group` by a channel, None where none can serve it; collective.
 
-    Ranks that compare a call by messages do so in Python.
+    Raises:
+        RankLost: a rank did not come before the timeout of the group.
     """
-    shared = opened.transport.shared
-    has_mailbox = shared is not None and shared.mailbox is not None
-    if not has_mailbox and getattr(opened.transport, "compares", True):
-        return None
-    layout = TorchArrays().layout() if isinstance(opened, OverMpi) else None
-    return extension.queue(opened.plans.table, opened.transport.size, layout)
+    rank, size, seconds = group.rank(), group.size(), deadline_of(group)
+    rounds = count()
+
+    def exchange(item: Any, kind: Any = Any) -> list[Any]:
+        number = next(rounds)
+        keys = [f"torchcoll/channel/{number}/{peer}" for peer in range(size)]
+        group.store.set(keys[rank], encode_for(kind, item))
+        wait_for_keys(group.store, keys, seconds, "come to the first call of this group")
+        return decode_alike([group.store.get(key) for key in keys], kind)
+
+    return open_channel(exchange, rank, size, name_of(group), seconds)
+
+
+def name_of(group: Any) -> str:
+    """Return the name of a `Group` for people."""
+    name: str = group.group_name
+    return name if group.group_desc == "undefined" else f"{group.group_desc} {name}"
 
 
 def open_over_mpi(group: Any) -> OverMpi:

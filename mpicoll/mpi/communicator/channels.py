@@ -9,29 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from math import isinf
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.errors import FREED, Disagreement, RankLost
+from mpicoll.engine.channels import ALLGATHER, GroupChannel
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.communicator.buffers import is_on_gpu, known_datatypes
 from mpicoll.mpi.communicator.forms import flat
 from mpicoll.mpi.communicator.reading import OPS, Reading
-from mpicoll.text.sizes import size_text
-from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE, SPINS, YIELD_NS, YIELD_NS_SHARED
 
-COLLECTIVES = (
-    "barrier", "broadcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce",
-    "scan", "exscan", "reduce_scatter", "a call that MPI serves",
-)  # fmt: skip
-"""Our names of the collectives, as the keys of messages number them."""
-BROADCAST, GATHER, SCATTER, ALLGATHER, ALLTOALL = range(1, 6)
-_ROOTED = ("broadcast", "gather", "scatter", "reduce")
 _FLAT = "flat"
 """The algorithm of a call whose arrays have been read."""
 _LAYOUT: Any = NumpyArrays().layout()
@@ -62,34 +52,27 @@ def _forms() -> Any:
     )
 
 
-class OneNode:
+class OneNode(GroupChannel):
     """Our collectives on one communicator of one node.
 
     Args:
-        units: the addresses of the ranks' units.
-        processes: of the ranks.
-        shares_cores: the ranks outnumber the cores that they may use.
-        keep: what the memory belongs to.
+        units, processes, shares_cores, keep: as `GroupChannel` takes them.
 
     Attributes:
         channel: runs a call that is given as `mpicoll.mpi.communicator.classes` does; returns True
             where MPI is to serve it.
     """
 
+    dtypes, ops = tuple(name for name, *_ in _DTYPES), tuple(name for _, name, _ in _OPS)
+
     def __init__(
         self, comm: MPI.Intracomm, units: Sequence[int], processes: Sequence[int],
         deadline: float, flight: GroupFlight | None, *, shares_cores: bool, keep: object,
     ) -> None:  # fmt: skip
-        self.rank, self.size, self.flight = comm.rank, comm.size, flight
-        self.processes, self.name = processes, comm.name
-        self.channel: Any = _compiled.Channel(
-            forms=_forms(), units=tuple(units), rank=comm.rank, processes=tuple(processes),
-            slow=self._serve, fail=self._fail,
+        super().__init__(
+            _forms(), comm.rank, units, processes, deadline, flight, shares_cores=shares_cores,
+            keep=keep, slow=self._serve,
             progress=partial(MPI.Intracomm(comm).Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG),
-            place=self._place, keep=keep, log=flight and flight.log,
-            deadline=0.0 if isinf(deadline) else deadline, spins=0 if shares_cores else SPINS,
-            yield_ns=YIELD_NS_SHARED if shares_cores else YIELD_NS, shares_above=SHARES_ABOVE,
-            first_share_ranks=FIRST_SHARE_RANKS,
         )  # fmt: skip
 
     def _serve(self, *arguments: Any) -> bool | None:
@@ -128,63 +111,3 @@ class OneNode:
         """Return every rank's count; collective."""
         items = self.channel.exchange(ALLGATHER, 0, count.to_bytes(8, "little"))
         return [count if item is None else int.from_bytes(item, "little") for item in items]
-
-    def _place(self, key: tuple[int, ...], nbytes: int) -> int:
-        """Return the place of a kind of call in the table of the flight recorder."""
-        assert self.flight is not None
-        text = self._signature(key, nbytes)
-        return self.flight.call(COLLECTIVES[key[0]], text, "slots", "symmetric")
-
-    def _signature(self, key: tuple[int, ...], nbytes: int) -> str:
-        """Return the arguments of a call in words; of lengths, the next power of two."""
-        collective, is_object, op, kind, root = key
-        name = COLLECTIVES[collective]
-        folds = name in ("reduce", "allreduce", "scan", "exscan", "reduce_scatter")
-        parts = ["objects"] if is_object else [_NAMES[kind]] if folds else []
-        if nbytes > 0:
-            parts.append(f"up to {size_text(1 << (nbytes - 1).bit_length())}")
-        parts += [_OPS[op][1]] if folds else []
-        parts += [f"root {root}"] if name in _ROOTED else []
-        return ", ".join(parts)
-
-    def _fail(self, peer: int, reason: str, detail: Any = None) -> NoReturn:
-        """Raise the error of a call that cannot be completed.
-
-        Args:
-            reason: a word of the channel's.
-            detail: seconds of a wait; of a difference, the key and bytes of both calls.
-        """
-        if reason == "over":
-            raise RuntimeError(FREED)
-        if reason == "failed":
-            raise RankLost("an earlier call of this communicator has failed", rank=peer)
-        who = f"rank {peer} (process {self.processes[peer]})"
-        if reason == "different":
-            key, nbytes, local_key, local_nbytes = detail
-            raise Disagreement(
-                f"the ranks are in different calls: rank {self.rank} in "
-                f"{self._call_text(local_key, local_nbytes)}, rank {peer} in "
-                f"{self._call_text(key, nbytes)}"
-            )
-        what = {
-            "left": "which has left this communicator by an error",
-            "ended": "which has ended",
-            "deadline": f"which did not come in {detail:.3g} s",
-        }[reason]
-        raise RankLost(f"rank {self.rank} waits for {who}, {what}", rank=peer)
-
-    def _call_text(self, key: tuple[int, ...], nbytes: int) -> str:
-        collective, is_object, op, kind, root = key
-        name = COLLECTIVES[collective]
-        is_bare = nbytes < 0 or is_object or name in ("barrier", COLLECTIVES[-1])
-        details = [] if is_bare else [f"{nbytes} bytes"]
-        if name in ("reduce", "allreduce", "scan", "exscan", "reduce_scatter"):
-            details += [_NAMES[kind], _OPS[op][1]]
-        if name in _ROOTED:
-            details.append(f"root {root}")
-        text = f"{name} of objects" if is_object else name
-        return f"{text} ({', '.join(details)})" if details else text
-
-    def close(self) -> None:
-        """Leave the channel."""
-        self.channel.close()

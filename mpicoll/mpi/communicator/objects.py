@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.mpi.communicator.channels import ALLGATHER, ALLTOALL, BROADCAST, GATHER, SCATTER
+from mpicoll.engine.channels import ALLGATHER, ALLTOALL, BROADCAST, GATHER, SCATTER
 from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
 from mpicoll.mpi.communicator.reading import is_extreme
 

@@ -1,0 +1,121 @@
+"""Serve the collectives of one group of one node by a channel: what both backends have alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isinf
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mpicoll.c_extension import _compiled
+from mpicoll.errors import FREED, Disagreement, RankLost
+from mpicoll.text.sizes import size_text
+from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE, SPINS, YIELD_NS, YIELD_NS_SHARED
+
+if TYPE_CHECKING:
+    from mpicoll.flight.groups import GroupFlight
+
+COLLECTIVES = (
+    "barrier", "broadcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce",
+    "scan", "exscan", "reduce_scatter", "a call that MPI serves",
+)  # fmt: skip
+"""Our names of the collectives, as the keys of messages number them."""
+BROADCAST, GATHER, SCATTER, ALLGATHER, ALLTOALL = range(1, 6)
+_ROOTED = ("broadcast", "gather", "scatter", "reduce")
+_FOLDS = ("reduce", "allreduce", "scan", "exscan", "reduce_scatter")
+
+
+class GroupChannel:
+    """Our collectives on one group of one node.
+
+    Args:
+        forms: what `_compiled.prepare_channels` has returned.
+        units: the addresses of the ranks' units.
+        processes: of the ranks.
+        shares_cores: the ranks outnumber the cores that they may use.
+        keep: what the memory belongs to.
+        slow: runs a call whose arguments the channel does not read.
+        progress: lets the library move messages of its own.
+
+    Attributes:
+        dtypes, ops: our names, as `forms` has them.
+        channel: runs the calls.
+    """
+
+    dtypes: tuple[str, ...]
+    ops: tuple[str, ...]
+
+    def __init__(
+        self, forms: Any, rank: int, units: Sequence[int], processes: Sequence[int],
+        deadline: float, flight: GroupFlight | None, *, shares_cores: bool, keep: object,
+        slow: Callable[..., Any] | None = None, progress: Callable[[], Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.rank, self.size, self.flight = rank, len(units), flight
+        self.processes = processes
+        self.channel: Any = _compiled.Channel(
+            forms=forms, units=tuple(units), rank=rank, processes=tuple(processes),
+            slow=slow, fail=self._fail, progress=progress, place=self._place, keep=keep,
+            log=flight and flight.log, deadline=0.0 if isinf(deadline) else deadline,
+            spins=0 if shares_cores else SPINS,
+            yield_ns=YIELD_NS_SHARED if shares_cores else YIELD_NS, shares_above=SHARES_ABOVE,
+            first_share_ranks=FIRST_SHARE_RANKS,
+        )  # fmt: skip
+
+    def _place(self, key: tuple[int, ...], nbytes: int) -> int:
+        """Return the place of a kind of call in the table of the flight recorder."""
+        assert self.flight is not None
+        text = self._signature(key, nbytes)
+        return self.flight.call(COLLECTIVES[key[0]], text, "slots", "symmetric")
+
+    def _signature(self, key: tuple[int, ...], nbytes: int) -> str:
+        """Return the arguments of a call in words; of lengths, the next power of two."""
+        collective, is_object, op, kind, root = key
+        name = COLLECTIVES[collective]
+        folds = name in _FOLDS
+        parts = ["objects"] if is_object else [self.dtypes[kind]] if folds else []
+        if nbytes > 0:
+            parts.append(f"up to {size_text(1 << (nbytes - 1).bit_length())}")
+        parts += [self.ops[op]] if folds else []
+        parts += [f"root {root}"] if name in _ROOTED else []
+        return ", ".join(parts)
+
+    def _fail(self, peer: int, reason: str, detail: Any = None) -> NoReturn:
+        """Raise the error of a call that cannot be completed.
+
+        Args:
+            reason: a word of the channel's.
+            detail: seconds of a wait; of a difference, the key and bytes of both calls.
+        """
+        if reason == "over":
+            raise RuntimeError(FREED)
+        if reason == "failed":
+            raise RankLost("an earlier call of this group has failed", rank=peer)
+        who = f"rank {peer} (process {self.processes[peer]})"
+        if reason == "different":
+            key, nbytes, local_key, local_nbytes = detail
+            raise Disagreement(
+                f"the ranks are in different calls: rank {self.rank} in "
+                f"{self._call_text(local_key, local_nbytes)}, rank {peer} in "
+                f"{self._call_text(key, nbytes)}"
+            )
+        what = {
+            "left": "which has left this group by an error",
+            "ended": "which has ended",
+            "deadline": f"which did not come in {detail:.3g} s",
+        }[reason]
+        raise RankLost(f"rank {self.rank} waits for {who}, {what}", rank=peer)
+
+    def _call_text(self, key: tuple[int, ...], nbytes: int) -> str:
+        collective, is_object, op, kind, root = key
+        name = COLLECTIVES[collective]
+        is_bare = nbytes < 0 or is_object or name in ("barrier", COLLECTIVES[-1])
+        details = [] if is_bare else [f"{nbytes} bytes"]
+        if name in _FOLDS:
+            details += [self.dtypes[kind], self.ops[op]]
+        if name in _ROOTED:
+            details.append(f"root {root}")
+        text = f"{name} of objects" if is_object else name
+        return f"{text} ({', '.join(details)})" if details else text
+
+    def close(self) -> None:
+        """Leave the channel."""
+        self.channel.close()

@@ -1,0 +1,149 @@
+"""Serve the collectives of one process group of one node by a channel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from ctypes import addressof, c_char
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from mpicoll.c_extension import _compiled
+from mpicoll.calls.recording import Recording
+from mpicoll.engine.channels import ALLGATHER, GroupChannel
+from mpicoll.errors import ArgumentError, Unavailable
+from mpicoll.flight.groups import join
+from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
+from mpicoll.machine.network import host_identity
+from mpicoll.memory.files import Files, is_switched_off
+from mpicoll.notation.elements import DTYPES, OPS, kind_of
+from torchcoll.arrays import HOST, TorchArrays
+
+Tensor = torch.Tensor
+_ROWS = _compiled.ROWS
+_NO_ROWS = ("allreduce", "broadcast", "reduce", "barrier")
+
+
+class _Member(NamedTuple):
+    """What a rank tells the others of itself.
+
+    Attributes:
+        may: it can use a channel.
+    """
+
+    may: bool
+    host: str
+    process: int
+    cores: Cores
+
+
+@cache
+def _forms() -> Any:
+    """Return what the compiled channels read of tensors and operators, None where they cannot."""
+    layout = TorchArrays().layout()
+    if layout is None:
+        return None
+    dtypes = tuple(
+        (name, kind_of(name), torch.zeros(1, dtype=getattr(torch, name), device=HOST))
+        for name in DTYPES
+    )  # fmt: skip
+    ops = tuple((name, name, OPS[name].kinds) for name in OneNode.ops)
+    return _compiled.prepare_channels(layout, dtypes, ops, (), None, None)
+
+
+class OneNode(GroupChannel):
+    """Our collectives on one process group of one node, opened by `open_channel`.
+
+    Args:
+        units, processes, shares_cores, keep: as `GroupChannel` takes them.
+
+    Attributes:
+        channel: also the queue of calls that do not block.
+    """
+
+    dtypes, ops = DTYPES, ("sum", "avg", "prod", "min", "max", "band", "bor", "bxor")
+
+    def __init__(
+        self, rank: int, units: Sequence[int], processes: Sequence[int], deadline: float,
+        flight: Any, *, shares_cores: bool, keep: object,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            _forms(), rank, units, processes, deadline, flight, shares_cores=shares_cores,
+            keep=keep,
+        )  # fmt: skip
+        self.recording = Recording(flight)
+        self.free = self.close
+
+    @property
+    def deadline(self) -> float:
+        """Seconds for which a call waits for another rank."""
+        seconds: float = self.channel.deadline
+        return seconds
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        self.channel.deadline = seconds
+
+    def _call(
+        self, name: str, x: Tensor | None, out: Tensor | None, op: str, root: int, counts: Any,
+        algorithm: str,
+    ) -> None:  # fmt: skip
+        """Run a call on flat tensors, or on rows of such.
+
+        Args:
+            counts: the elements of all ranks' blocks; of an alltoall those that this rank sends,
+                and those that it gets.
+
+        Raises:
+            ArgumentError: the tensors of this rank do not fit.
+        """
+        run, rest = self.channel.run_next, (op, root, counts, algorithm, _ROWS)
+        if run(name, x, out, *rest):
+            return
+        if x is None or out is None or not run(name, x.clone(), out, *rest):  # they may overlap
+            shapes = [None if part is None else tuple(part.shape) for part in (x, out)]
+            raise ArgumentError(
+                f"{name} of {self.size} ranks has input {shapes[0]} and output {shapes[1]}, which "
+                "do not fit each other"
+            )
+
+    def agree(self, digest: int) -> bool:
+        """Whether all ranks give the same number of 64 bits; collective."""
+        local = digest.to_bytes(8, "little", signed=True)
+        items = self.channel.exchange(ALLGATHER, 0, local)
+        return all(item in (None, local) for item in items)
+
+    def missing(self) -> tuple[int, ...]:
+        """Return the ranks that this one waits for."""
+        rank = self.channel.waits_for
+        return () if rank < 0 else (rank,)
+
+
+def open_channel(
+    exchange: Callable[..., list[Any]], rank: int, size: int, name: str, deadline: float
+) -> OneNode | None:
+    """Return the collectives of a group, None where its ranks share no memory; collective.
+
+    Args:
+        exchange: returns every rank's item of a type, in rank order.
+        deadline: of waits, in seconds.
+    """
+    may = not is_switched_off() and _forms() is not None and 1 < size <= _compiled.MOST_MEMBERS
+    local = _Member(may, host_identity(), os.getpid(), own_cores())
+    members: list[_Member] = exchange(local, _Member)
+    if not all(member.may and member.host == local.host for member in members):
+        return None
+    try:
+        segment = Files(exchange, rank, range(size)).map(_compiled.UNIT_BYTES)
+    except Unavailable:
+        return None
+    start = addressof(c_char.from_buffer(segment.mapped))
+    flight = join(exchange, rank, size, writers=_compiled, name=name)
+    nbytes = len(segment.parts[0])
+    return OneNode(
+        rank, [start + place * nbytes for place in range(size)],
+        [member.process for member in members], deadline, flight,
+        shares_cores=is_oversubscribed([member.cores for member in members]), keep=segment,
+    )  # fmt: skip
