@@ -56,6 +56,11 @@ TALLY_BUCKETS: int
 TALLY_LENGTH: int
 UNIT_BYTES: int
 MOST_MEMBERS: int
+BCAST: int
+GATHER: int
+SCATTER: int
+ALLGATHER: int
+ALLTOALL: int
 
 class Program:
     """A table of instructions over registers, and the loop that runs it: ``program.c``.

@@ -47,8 +47,8 @@ _BUFFERS = {
 _FROM_OUT = ("broadcast", "scatter", "reduce_scatter")
 _OUTPUTS = ("scatter", "scatterv", "allreduce", "scan", "exscan")
 """The methods in small letters whose bytes of one rank are those of its output."""
-_CHANNEL = {"algorithm": "slots", "transport": "symmetric"}
-"""How a channel serves a call."""
+_CHANNEL = "slots", "symmetric"
+"""The algorithm and the transport of a channel."""
 _NAMES = {"broadcast": "Bcast", "reduce_scatter_own": "Reduce_scatter"}
 """mpi4py's methods of what is named otherwise here."""
 
@@ -117,9 +117,10 @@ class Trace:
         return Record(description, memoryview(tallies.new()))
 
     def traced(
-        self, name: str, place: int | None, method: Callable[..., Any], **served: str
+        self, name: str, place: int | None, method: Callable[..., Any],
+        algorithm: str = "mpi", transport: str = "",
     ) -> Any:  # fmt: skip
-        """Return a method whose calls are counted; MPI's own, where nothing else has `served`."""
+        """Return a method whose calls are counted; MPI's own, or those of an `algorithm`."""
         count, ticks = tallies.count, tallies.ticks
         plain_tallies = dict[tuple[str, int, str, str, int], memoryview]()
 
@@ -136,7 +137,8 @@ class Trace:
                     key = (*_label(comm), name, getattr(buffer, "nbytes", 0))
                     tally = plain_tallies.get(key)
                     if tally is None:
-                        tally = plain_tallies[key] = self.tally(Kind(*key)._replace(**served))
+                        kind = Kind(*key, "", "", algorithm, transport)
+                        tally = plain_tallies[key] = self.tally(kind)
                     count(tally, began)
 
         return call
@@ -203,7 +205,7 @@ def traced_method(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     """Return what runs a method of objects over a channel; its calls are counted if calls are."""
     if TRACING is None:
         return run
-    method: Callable[..., Any] = TRACING.traced(name, _BUFFERS[name], run, **_CHANNEL)
+    method: Callable[..., Any] = TRACING.traced(name, _BUFFERS[name], run, *_CHANNEL)
     return method
 
 
@@ -211,7 +213,7 @@ def _kind_of_channel(comm: MPI.Comm, name: str, nbytes: int, dtype: Any, handle:
     op_name = "" if handle is None else OPS[handle][0]
     text = str(dtype) if op_name else ""
     call = _NAMES.get(name, name.capitalize())
-    return Kind(*_label(comm), call, nbytes, text, op_name)._replace(**_CHANNEL)
+    return Kind(*_label(comm), call, nbytes, text, op_name, *_CHANNEL)
 
 
 def _label(comm: Any) -> tuple[str, int, str]:
