@@ -25,12 +25,12 @@ def overviews(panels: Sequence[Panel], records: Records) -> list[Overview]:
     groups: dict[tuple[str, str], list[Panel]] = {}
     for panel in panels:
         if panel.curves:
-            groups.setdefault((panel.scope.setup, _setting(panel)), []).append(panel)
+            groups.setdefault((panel.scope.setup, _setting(panel, records)), []).append(panel)
     setups = {setup for setup, _ in groups}
     pairs = [
         (_is_oversubscribed(group, records), overview)
-        for group in groups.values()
-        if (overview := _overview(group, has_setups=len(setups) > 1)) is not None
+        for (_, setting), group in groups.items()
+        if (overview := _overview(group, setting, has_setups=len(setups) > 1)) is not None
     ]
     return [
         overview for _, overview in sorted(pairs, key=lambda pair: (pair[0], -len(pair[1].cases)))
@@ -42,7 +42,7 @@ def _is_oversubscribed(panels: Sequence[Panel], records: Records) -> bool:
     return any(records.run_of(record).oversubscribed for record in rows)
 
 
-def _overview(panels: Sequence[Panel], has_setups: bool) -> Overview | None:
+def _overview(panels: Sequence[Panel], setting: str, has_setups: bool) -> Overview | None:
     rows = [record for panel in panels for record in panel.records() if is_sound(record)]
     schedules = [record for record in rows if is_schedule(record.algorithm)]
     is_contest = bool(schedules) and any(is_native(record.algorithm) for record in rows)
@@ -60,15 +60,19 @@ def _overview(panels: Sequence[Panel], has_setups: bool) -> Overview | None:
     sides = (project, LIBRARY) if is_contest else tuple(algorithms)
     setup = f" (setup {panels[0].scope.setup})" if has_setups else ""
     caption = _caption(rows, sides, sum(len(line.cases) for line in lines))
-    return Overview(f"{_setting(panels[0])}{setup}", sides, lines, caption)
+    return Overview(f"{setting}{setup}", sides, lines, caption)
 
 
-def _setting(panel: Panel) -> str:
-    """Return the number of ranks, and the kind of call and arrays unless it is the usual one."""
+def _setting(panel: Panel, records: Records) -> str:
+    """Return the number of ranks, and the kind of call and arrays unless it is the usual one.
+
+    Ranks without cores of their own are said to share them, as a ratio holds only there.
+    """
     scope, record = panel.scope, panel.curves[0].points[0]
     parts = [
         f"on {count_text(scope.ranks, 'rank')}",
         f"of {scope.nodes} nodes" if scope.nodes > 1 else "",
+        "that share cores" if _is_oversubscribed([panel], records) else "",
         "in place" if record.in_place and panel.collective != "broadcast" else "",
         "allocated" if record.allocated else "",
         "on GPUs" if record.device != "cpu" else "",
