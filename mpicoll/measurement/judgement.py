@@ -28,6 +28,7 @@ from msgspec import UNSET
 from mpicoll.measurement.statistics import FLOOR, is_enough, speedup
 from mpicoll.records.identity import is_native
 from mpicoll.records.lines import CaseRecord, Speedup, Times
+from mpicoll.text.numbers import number
 
 Decision = Literal["faster", "slower", "tie", "undecided", "disturbed"]
 
@@ -140,9 +141,18 @@ class Contradiction(NamedTuple):
     slower: CaseRecord
     faster: CaseRecord
 
+    @property
+    def times(self) -> str:
+        """Both times in words."""
+        return " and ".join(f"{number(_median(record))} us as a {record.call}" for record in self)
+
+    @property
+    def plan(self) -> CaseRecord:
+        """The record of the plan."""
+        return self.slower if self.slower.call == "plan" else self.faster
+
     def __str__(self) -> str:
-        sides = (f"{_median(record):.3g} us as a {record.call}" for record in self)
-        return f"{self.slower.algorithm} on {self.slower.backend} takes {' and '.join(sides)}"
+        return f"{self.slower.algorithm} on {self.slower.backend} takes {self.times}"
 
 
 def contradictions(group: Iterable[CaseRecord]) -> list[Contradiction]:

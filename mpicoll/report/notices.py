@@ -189,9 +189,9 @@ def _about_times(records: Records) -> Iterator[Notice]:
             lambda record: not has_enough(record),
         ),
         (
-            "without enough undisturbed samples",
-            "In most samples a rank was late or lost its core. The times are too long, and no "
-            "winner is named by them.",
+            "disturbed in most samples",
+            "A rank was late or lost its core. The times are too long, and no winner is named by "
+            "them.",
             is_disturbed,
         ),
         (
@@ -226,9 +226,7 @@ def _about_natives(records: Records, setups: Sequence[Setup]) -> Iterator[Notice
     timed = [record for record in records.cases if record.time_us]
     groups = grouped(timed, lambda record: (setup_of[record.run.id].name, *place(record)))
     places = [
-        Place(
-            f"{case_name(contradiction.faster)}: {contradiction}", contradiction.faster.collective
-        )
+        Place(f"{case_name(contradiction.plan)}: {contradiction.times}", group[0].collective)
         for _, group in groups for contradiction in contradictions(group)
     ]  # fmt: skip
     if places:

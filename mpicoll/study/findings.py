@@ -162,7 +162,13 @@ def _not_compared(study: Study) -> Iterator[Finding]:
 
 
 def _disturbed(study: Study) -> Iterator[Finding]:
-    """Yield the number of cells whose launches were mostly disturbed."""
+    """Yield the number of cells that were disturbed, and of runs whose ranks shared cores."""
+    if crowded := sum(run.oversubscribed for run in study.runs):
+        yield Finding(
+            WARNINGS,
+            f"In {crowded} of {count_text(len(study.runs), 'run')} ranks shared cores: their times "
+            "include waits for a core.",
+        )
     cells = [
         cell for cell in study.cells.values()
         if any(contestant.is_disturbed for contestant in cell.contestants.values())

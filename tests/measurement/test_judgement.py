@@ -147,7 +147,7 @@ def test_ways_of_one_native_that_exclude_each_other_are_told_and_decide_nothing(
     (contradiction,) = contradictions(group)
     first, second = ("plan", "method") if plan < method else ("method", "plan")
     assert [contradiction.faster.call, contradiction.slower.call] == [first, second]
-    assert f"{max(plan, method):.3g} us as a {second}" in str(contradiction)
+    assert contradiction.times.endswith(f" us as a {first}")
     assert decision(group) == "disturbed"
     judgement = judge(group[0], group[2], group)
     assert judgement is not None and judgement.decision == "disturbed"

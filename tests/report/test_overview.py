@@ -181,7 +181,7 @@ def test_disturbed_records_have_no_winner_in_any_part_of_the_page(
 def test_ways_that_exclude_each_other_are_an_error_beside_the_chart(tmp_path: Path) -> None:
     notices = reported(tmp_path, *planted()).notices
     assert notices[0].heading == "1 case in which native's plan and method contradict each other"
-    assert "takes 142 us as a plan and 3.26 us as a method" in notices[0].places[0].text
+    assert "sum: 142 us as a plan and 3.26 us as a method" in notices[0].places[0].text
     calm = reported(tmp_path, case(us=10.0), case(us=9.0, call="method"), case("ring", 5.0))
     assert not any("contradict" in notice.title for notice in calm.notices)
 

@@ -203,7 +203,7 @@ def test_a_winner_map_has_a_row_for_each_number_of_ranks(tmp_path: Path) -> None
         ([case(run=run(oversubscribed=True))], "warning", "more ranks than cores"),
         ([case(run=run(load=8.5))], "warning", "Other work"),
         ([case(run=run(git={"commit": "c", "dirty": True}))], "warning", "changed checkout"),
-        ([case(undisturbed=False)], "warning", "without enough undisturbed"),
+        ([case(undisturbed=False)], "warning", "disturbed in most samples"),
         ([case(late_share=0.2)], "warning", "started late"),
         ([case(preempted=50)], "warning", "preempted"),
         ([case(sync_error_us=1.0)], "warning", "clocks' error"),

@@ -674,3 +674,11 @@ def test_the_yardstick_is_the_strongest_way_of_native() -> None:
     assert "by 1.6 times" in text and "by 2.0" not in text
     assert "native of mpich by method" in section_text(with_methods(records, 8.0), WINNERS)
     assert "by 2.0 times" in section_text(with_methods(records, 11.0), SHORT)
+
+
+def test_shared_cores_are_told_first() -> None:
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"])
+    runs = {record.run.id for record in only(CaseRecord, records)}
+    crowded = [RunRecord(run=FullRun(id=run, oversubscribed=True)) for run in runs]
+    assert "ranks shared cores" not in section_text(records, WARNINGS)
+    assert "In 10 of 10 runs ranks shared cores" in section_text([*crowded, *records], WARNINGS)
