@@ -7,7 +7,6 @@ import os
 import runpy
 import stat
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
@@ -19,15 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.cli import missing
 from mpicoll.errors import ArgumentError, brief
-from mpicoll.machine.launchers import end_other_ranks, is_first_of_host, is_first_process
+from mpicoll.machine.launchers import end_other_ranks, is_first_process, let_first_print
 from mpicoll.text.numbers import whole
 
 if TYPE_CHECKING:
     from mpicoll.backend import Thunk
 
 _REFUSED, _MOST_ROUNDS = 2, 1000
-_GRACE = 3.0
-"""Seconds in which the first process of the host prints, and its launcher ends the others."""
 
 
 Compare = Callable[[int, Sequence[str], Sequence[str]], int]
@@ -74,8 +71,7 @@ def main(
     except ArgumentError as error:
         from mpicoll.cli import ending  # a program starts without
 
-        # If the first rank of the host has the error, too, its launcher ends this one meanwhile.
-        time.sleep(0 if is_first_of_host() else _GRACE)
+        let_first_print()
         ending.report(error)
         end_other_ranks(_REFUSED)
         return _REFUSED
