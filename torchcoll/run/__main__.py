@@ -63,4 +63,6 @@ def _replace_gloo() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # A program that has run ends as it would by itself, and ``python -i`` goes on after it.
+    if status := main(sys.argv[1:]):
+        sys.exit(status)
