@@ -288,4 +288,4 @@ def _print_error(
         show(kind, error, trace)
 
 
-_FRAMES = {function.__code__ for function in (run, _run, run_module)}
+_FRAMES = {function.__code__ for function in (run, _run, run_module, _command_code)}

@@ -20,9 +20,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from mpicoll.cli import programs
 from mpicoll.machine.launchers import is_first_process
+from mpicoll.run.imports import call_after_import
 from mpicoll.selection.forced import check_variables, forced
 from torchcoll.backend.registration import AS_GLOO, register
 
@@ -57,6 +59,14 @@ def _replace_gloo() -> None:
             "torch.profiler tells the times of these calls"
         )
     os.environ[AS_GLOO] = "1"
+    # Only then: the program may set variables before, such as OMP_NUM_THREADS, which torch reads.
+    if (torch := sys.modules.get("torch")) is not None:
+        _register(torch)
+    else:
+        call_after_import("torch", _register)
+
+
+def _register(_torch: ModuleType) -> None:
     import torch.distributed  # noqa: F401  the groups are torch's
 
     register()
