@@ -2,6 +2,7 @@
 
 usage: mpirun -n 4 python -m mpicoll.run program.py ARGS
        mpirun -n 4 python -m mpicoll.run -m module ARGS
+       mpirun -n 4 python -m mpicoll.run -c "code" ARGS
        mpirun -n 4 python -m mpicoll.run --compare 5 program.py ARGS
 
 Options stand before the program. -v prints on standard error the version, the variables in force,

@@ -2,6 +2,7 @@
 
 usage: torchrun --nproc-per-node 4 -m torchcoll.run program.py ARGS
        torchrun --nproc-per-node 4 -m torchcoll.run -m module ARGS
+       torchrun --nproc-per-node 4 -m torchcoll.run -c "code" ARGS
        torchrun --nproc-per-node 4 -m torchcoll.run --compare 5 program.py ARGS
 
 Options stand before the program. -v prints on standard error the version, the variables in force,
