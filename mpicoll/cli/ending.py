@@ -87,8 +87,7 @@ def report(error: BaseException) -> None:
     else:
         usage = ""
         why = reason(error) or "failed\n" + "".join(traceback.format_exception(error))
-    is_for_all = isinstance(error, REFUSALS) and is_first_process() and not is_by_hand()
-    say(f"{usage}Error: {'' if is_for_all else place()}{why}")
+    say(f"{usage}Error: {place(is_for_all=isinstance(error, REFUSALS))}{why}")
 
 
 def say(text: str) -> None:
