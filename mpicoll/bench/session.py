@@ -27,6 +27,7 @@ from mpicoll.measurement.worlds import Worlds
 from mpicoll.records.description import Run
 from mpicoll.records.lines import CaseRecord, RunRecord
 from mpicoll.records.reading import encoded
+from mpicoll.text.numbers import count_text
 from mpicoll.text.printable import printable
 from mpicoll.text.sizes import rounded_size_text
 
@@ -140,9 +141,11 @@ class _Session:
             )
         lower = _START_UP + count * _LEAST_PER_CASE
         upper = max(lower, self.options.settings.budget)
+        early, late = f"{lower:.0f} s", f"{upper:.0f} s"
+        spread = f"{early} if all medians are known early, at most about {late}"
         self.print(
-            f"# {count} cases in {len(self.groups)} groups; estimated time: {lower:.0f} s if all "
-            f"medians are known early, at most about {upper:.0f} s (--time)"
+            f"# {count_text(count, 'case')} in {count_text(len(self.groups), 'group')}; estimated "
+            f"time: {f'about {late}' if early == late else spread} (--time)"
         )
         for remark in self.remarks:
             self.print(f"# {remark}")

@@ -17,7 +17,7 @@ import click
 from mpicoll.cli import ending
 from mpicoll.cli.common import common_options
 from mpicoll.cli.streams import OutputLost, open_standard_streams, settle_output
-from mpicoll.errors import BadFile
+from mpicoll.errors import BadFile, closest
 from mpicoll.machine.launchers import (
     command_words,
     end_other_ranks,
@@ -64,6 +64,16 @@ class Command(click.Command):
         if status == 0:
             ending.watch_exit()
         sys.exit(status)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; the error of an unknown option names one that is alike, if any."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            names = [name for parameter in self.get_params(ctx) for name in parameter.opts]
+            option = closest(error.option_name, names)
+            error.possibilities = [option] if option else None
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

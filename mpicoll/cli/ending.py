@@ -26,7 +26,7 @@ import click
 
 from mpicoll.cli.missing import advice
 from mpicoll.cli.streams import OutputLost, settle_output
-from mpicoll.errors import ArgumentError, CollectiveError, ScheduleError
+from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.launchers import (
     TORCHRUN,
@@ -58,7 +58,7 @@ _ENDING, _LOOK = "mpicoll/ending", 0.3
 
 def reason(error: BaseException) -> str | None:
     """Return in one line why a run failed, None for an error whose traceback is needed."""
-    if isinstance(error, CollectiveError | OutputLost) and not isinstance(error, ScheduleError):
+    if isinstance(error, CollectiveError | OutputLost):
         return str(error)
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return "interrupted"

@@ -58,7 +58,11 @@ def main(
                 "give FILES to --records" if from_records else "give -o DIR, or records"
             )
         if not from_records and files[0].suffix == ".toml":
-            raise click.UsageError("a study takes -o DIR, or --dry-run")
+            load(files[0])
+            raise click.UsageError(
+                f"{files[0]} describes a study, which needs a folder for its launches: add "
+                "-o DIR, or --dry-run to print its plan only"
+            )
         if folder is not None:
             make_folder(folder)
         write_outcome(files, folder, table=table)

@@ -99,7 +99,7 @@ def test_what_was_printed_before_stays() -> None:
         (LaunchError("no group"), "no group"),
         (RankLost("rank 1"), "rank 1"),
         (click.Abort(), "interrupted"),
-        (Deadlock("a schedule of ours"), None),
+        (Deadlock("a wrong schedule"), "a wrong schedule"),
         (ImportError("cannot import name", name="mpicoll.bench"), None),
         (RuntimeError("anything"), None),
         (KeyError("key"), None),

@@ -239,7 +239,8 @@ def test_launches_and_minutes_of_the_command_line_replace_those_of_the_file(tmp_
     [
         ((), "give -o DIR, or records"),
         (("--records",), "give FILES to --records"),
-        (("study.toml",), "a study takes -o DIR"),
+        (("no.toml",), "cannot read no.toml"),
+        (("study.toml",), "study.toml describes a study, which needs a folder for its launches"),
         (("no.toml", "-o", "x"), "cannot read no.toml"),
         (("a.toml", "b.toml", "-o", "x"), "one file describes a study"),
     ],
@@ -248,5 +249,6 @@ def test_bad_usage_is_refused(
     arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text(STUDY)
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2 and message in result.output
