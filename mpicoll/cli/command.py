@@ -72,8 +72,8 @@ class Command(click.Command):
         except click.NoSuchOption as error:
             names = [name for parameter in self.get_params(ctx) for name in parameter.opts]
             option = closest(error.option_name, names)
-            error.possibilities = [option] if option else None
-            raise
+            close = [option] if option else None
+            raise click.NoSuchOption(error.option_name, error.message, close, error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
