@@ -12,6 +12,7 @@ from pathlib import Path
 from mpicoll.bench import layouts, render
 from mpicoll.bench.record import case_records
 from mpicoll.bench.resume import Ledger
+from mpicoll.cli import ending
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.gpu_links import own_gpu
@@ -164,6 +165,7 @@ class _Session:
         self.remarks += ledger.remarks
         for remark in self.remarks:
             self.log(f"warning: {remark}")
+        ending.explain_interrupt(_continuation(self.options))
         cases_by_group = self.cases_by_group()
         todo = [group_cases for group_cases in cases_by_group if ledger.missing(group_cases)]
         total = len(cases_by_group)
@@ -223,3 +225,15 @@ class _Session:
         for line in render.footer(rows, self.remarks):
             print(printable(line), file=stream)
         stream.flush()
+
+
+def _continuation(options: Options) -> str:
+    """Return where the results of an interrupted run are, and which command goes on."""
+    if options.output is None:
+        return "no file has the results; -J FILE keeps those of each group, and --resume goes on"
+    if options.resume:
+        return f"the results so far are in {options.output}, and the same command goes on"
+    return (
+        f"the results so far are in {options.output}, and the same command goes on with "
+        f"--resume {options.output} instead of -J"
+    )

@@ -52,6 +52,7 @@ _MEANINGS = {
 }
 """The meaning of errors that libraries give no class of their own, by their words."""
 _ending = threading.Lock()
+_continuation = ""
 _ENDING, _LOOK = "mpicoll/ending", 0.3
 """The ranks that end, in torch's store, and the seconds in which each has looked there."""
 
@@ -61,7 +62,7 @@ def reason(error: BaseException) -> str | None:
     if isinstance(error, CollectiveError | OutputLost):
         return str(error)
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return "interrupted"
+        return ": ".join(filter(None, ("interrupted", _continuation)))
     if isinstance(error, MemoryError):
         return ": ".join(filter(None, ("out of memory", str(error))))
     if isinstance(error, ImportError):
@@ -76,6 +77,12 @@ def reason(error: BaseException) -> str | None:
         )
         return next((f"{why}: {text}" for why in meanings), None)
     return None
+
+
+def explain_interrupt(text: str) -> None:
+    """Have an interrupt say where the results are, and which command goes on."""
+    global _continuation
+    _continuation = text
 
 
 def report(error: BaseException) -> None:
