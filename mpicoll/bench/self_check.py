@@ -27,13 +27,13 @@ from mpicoll.cli.options import FILE, Whole, option
 from mpicoll.cli.tables import print_table
 from mpicoll.compare.comparison import compare, load
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.launches import is_undecided
+from mpicoll.measurement.judgement import decision_of
 from mpicoll.measurement.statistics import is_enough, ratio_of
 from mpicoll.records import reading
 from mpicoll.records.identity import Key
 from mpicoll.records.lines import AARecord, CaseRecord, Speedup
 from mpicoll.records.reading import only
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import interval, number
 from mpicoll.text.printable import printable
 from mpicoll.text.sizes import size_text
 
@@ -166,8 +166,8 @@ def disagreements(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseReco
 
 
 def _ratio_text(speedup: Speedup) -> str:
-    interval = f"{number(speedup.low)} to {number(speedup.high)}"
-    return f"{speedup.verdict} ({number(speedup.ratio)}, {interval})"
+    bounds = interval(speedup.low, speedup.high)
+    return f"{speedup.verdict} ({number(speedup.ratio)}, {bounds})"
 
 
 _RIVALS = "native", "the strongest"
@@ -188,7 +188,10 @@ def _verdicts(
             for record in (earlier, later)
         ]
         if all(isinstance(ratio, Speedup) for ratio in ratios):
-            a, b = (None if is_undecided(ratio) else ratio for ratio in cast(list[Speedup], ratios))
+            a, b = (
+                None if decision_of(ratio) == "undecided" else ratio
+                for ratio in cast(list[Speedup], ratios)
+            )
             yield earlier, a, b
 
 

@@ -26,7 +26,7 @@ from mpicoll.study.cells import (
 from mpicoll.study.findings import choose_pair
 from mpicoll.study.forms import FORMS, fits, forms_of
 from mpicoll.study.sentences import Pair, join_names, pairs
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import interval, number
 from mpicoll.text.sizes import bytes_text
 
 LIBRARIES, ALGORITHMS, AVERAGE = "libraries", "algorithms", "average"
@@ -269,10 +269,7 @@ def _threads(published: Published) -> Finding:
         ranks: {size: geometric_mean(values) for size, values in sorted(by_size.items())}
         for ranks, by_size in ratios.items()
     }
-    spans = [
-        f"{number(min(by_size.values()))} to {number(max(by_size.values()))}"
-        for by_size in means.values()
-    ]
+    spans = [interval(min(by_size.values()), max(by_size.values())) for by_size in means.values()]
     return Finding(
         f"MPICH's calls with MPI_THREAD_MULTIPLE take {spans[0]} times as long as with SINGLE on "
         f"2 ranks, {spans[1]} times on 4 ranks.",
@@ -402,7 +399,7 @@ def _unbeaten(times: Mapping[str, Contestant]) -> list[str]:
 def _is_surely_faster(best: Contestant, contestant: Contestant) -> bool:
     """Whether the launches show it: a significant ratio, or no launch in which it was slower."""
     is_clear = max(best.times.values()) < min(contestant.times.values())
-    return is_clear or compare_contestants(best, contestant).verdict == "faster"
+    return is_clear or compare_contestants(best, contestant).decision == "faster"
 
 
 def shape_times(cell: Cell, environment: str, backend: str) -> dict[str, Contestant]:
@@ -575,8 +572,7 @@ def _marked(ratio: Ratio) -> str:
 
 def _sign(ratio: Ratio) -> str:
     """Return `=` for a ratio that is surely within 5 %, and `~` for one that is not decided."""
-    is_decided = ratio.verdict in ("faster", "slower") and not ratio.has_few
-    return "" if is_decided else "~" if ratio.is_undecided else "="
+    return "" if ratio.is_sure else "=" if ratio.decision == "tie" else "~"
 
 
 def _mean(group: Sequence[Pair]) -> str:

@@ -55,7 +55,14 @@ TALLY_ENDED: int
 TALLY_BUCKETS: int
 TALLY_LENGTH: int
 UNIT_BYTES: int
+"""How many bytes a rank has in a channel: a head, and a ring of slots."""
 MOST_MEMBERS: int
+"""How many ranks a channel can have."""
+BCAST: int
+GATHER: int
+SCATTER: int
+ALLGATHER: int
+ALLTOALL: int
 
 class Program:
     """A table of instructions over registers, and the loop that runs it: ``program.c``.
@@ -177,42 +184,104 @@ def end_uninterrupted(function: Callable[..., Any], /, *arguments: Any) -> Any:
 def postpone_handlers() -> None:
     """Have handlers of signals wait from here on for the end of the call that is open, if any."""
 
-def write_objects(
-    room: bytearray, stride: int, items: tuple[Any, ...],
-    stock: tuple[Any, Any, Any, frozenset[type]], left: list[bytes], /
-) -> int:  # fmt: skip
-    """Write the messages of all items, each `stride` bytes behind the one before.
-
-    An object is pickled unless it consists of numbers, texts, bytes, None, and tuples, lists and
-    dictionaries of these, and has none of the lists and dictionaries twice.
+def prepare_channels(
+    layout: tuple[Any, object], dtypes: tuple[str, ...],
+    ops: tuple[tuple[Any, str, str], ...], datatypes: tuple[tuple[Any, int], ...],
+    in_place: object, datatype: object, /,
+) -> None:  # fmt: skip
+    """Say once, before the first channel, which arguments channels read.
 
     Args:
-        stock: a serializer, the two functions of an unchanged one, which alone is left out for
-            such objects, and the types of others that are not pickled.
-        left: a pickle that does not fit is appended to it.
-
-    Returns:
-        The bytes of the longest message; 0 where an item does not fit, or is of those types.
-    """
-
-def read_objects(
-    room: bytearray, stride: int, count: int, least: int, wanted: bool,
-    stock: tuple[Any, Any, Any, frozenset[type]], /
-) -> list[Any] | None:  # fmt: skip
-    """Return the objects of so many messages, none where they are not `wanted`.
-
-    None where a message is of another kind, its sender sends a payload to any rank, or all need at
-    most `least` bytes.
+        layout: an array and its dtypes, as `PlanTable` takes `probe` and `exchange`.
+        dtypes: the names of these dtypes.
+        ops: the operators of the library, each with its name here and the kinds of dtypes on which
+            the library defines it.
+        datatypes: the datatypes of the library, each with the place of the dtype that has its
+            elements.
+        in_place: stands instead of an input.
+        datatype: the type of the datatypes.
 
     Raises:
-        ValueError: it is no message of an object, or cut short.
+        RuntimeError: channels are prepared already.
+        ValueError: there are too many operators or dtypes; as `PlanTable`.
     """
 
-def read_object(data: Buffer, /) -> Any:
-    """Return the object of a message without its head; raises as `read_objects`."""
+def unit_is_closed(address: int, members: int, /) -> bool:
+    """Return whether all members of the channel that has this unit have left it."""
 
-def is_stock(stock: tuple[Any, Any, Any, frozenset[type]], /) -> bool:
-    """Return whether a serializer, the first object, refers to two functions, the next ones."""
+def clear_unit(address: int, /) -> None:
+    """Prepare a unit of `UNIT_BYTES` for a new channel."""
+
+class Channel:
+    """The collectives of one communicator whose ranks share memory, of any length: ``channel.h``.
+
+    Called with name, x, out, op, root, counts and algorithm, as `PlanTable` is. Returns None, or
+    True where the library is to serve the call.
+
+    Args:
+        units: the addresses of the units of all ranks, in this process.
+        processes: of all ranks.
+        slow: takes the seven arguments where their form is not read here; returns as a call does.
+        fail: ``fail(peer, reason, detail)`` raises. The reason is ``left``, ``ended`` or
+            ``deadline`` with the seconds of the wait, ``over`` after the channel has ended, or
+            ``different`` with the key and bytes of the peer's call, and of this rank's.
+        progress: lets the library move its messages, about once a millisecond of a long wait.
+        place: ``place(key, nbytes)`` returns the place of a kind of call in the table of the
+            recorder. A key is the collective, whether it moves objects, operator, dtype and root.
+        keep: kept alive.
+        log: of the flight recorder; None where nothing is recorded.
+        deadline: seconds of a wait; 0 for no limit.
+        spins: looks at a word before the core is yielded.
+        yield_ns: time for which it is yielded before the rank sleeps.
+        shares_above, first_share_ranks: above so many bytes, and on so many ranks, each rank folds
+            a share of an allreduce or a reduce.
+
+    A call that an error has ended is the last: further calls raise by `fail`.
+
+    Raises:
+        TypeError: before `prepare_channels`, or a second time.
+        ValueError: there are more than `MOST_MEMBERS` ranks, or not a unit and a process of each.
+    """
+
+    def __init__(
+        self, *, units: tuple[int, ...], rank: int, processes: tuple[int, ...],
+        slow: Callable[..., Any], fail: Callable[[int, str, Any], object],
+        progress: Callable[[], object] | None, place: Callable[[tuple[int, ...], int], int],
+        keep: object, log: Log | None, deadline: float, spins: int, yield_ns: int,
+        shares_above: int, first_share_ranks: int,
+    ) -> None: ...  # fmt: skip
+    def __call__(
+        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
+    ) -> Any:
+        """Run a call.
+
+        Raises:
+            RuntimeError: another call of this channel is under way.
+        """
+
+    def exchange(
+        self, collective: int, root: int, data: Buffer | Sequence[Buffer] | None, /
+    ) -> list[bytes | None] | None:
+        """Move bytes whose lengths only their senders know.
+
+        Args:
+            collective: broadcast, gather, scatter, allgather or alltoall, as keys number them.
+            data: the bytes that this rank sends, or those for each rank; None where it sends none.
+
+        Returns:
+            The bytes of all ranks that send to this one, in rank order, with None for its own;
+            None where no rank does.
+
+        Raises:
+            ValueError: there is no such collective or root, or not an item for each rank; as a
+                call does.
+        """
+
+    def skip(self) -> None:
+        """Count a call that the library serves. A rank that waits in it for this one raises."""
+
+    def close(self) -> None:
+        """Leave the channel. Its memory is used again once all ranks have left it."""
 
 def save_handler() -> None:
     """Save SIGUSR1's present handler, which the handler of `watch_signals` then calls, too."""

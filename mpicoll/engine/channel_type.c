@@ -547,7 +547,7 @@ static enum outcome fold_rows(ChannelObject *self, Request *request)
     Blocks rows = all_blocks(self, x);
     char *places[MOST_MEMBERS], *copy = NULL;
     int64_t lengths[MOST_MEMBERS];
-    if (request->has_counts) {
+    if (request->has_counts && !x->has_counts) {
         char *place = x->address;
         for (int rank = 0; rank < size; rank++) {
             lengths[rank] = request->counts[rank] * x->itemsize, places[rank] = place;

@@ -19,7 +19,8 @@ COLLECTIVES = (
     "scan", "exscan", "reduce_scatter", "a call that MPI serves",
 )  # fmt: skip
 """Our names of the collectives, as the keys of messages number them."""
-BROADCAST, GATHER, SCATTER, ALLGATHER, ALLTOALL = range(1, 6)
+BROADCAST, GATHER, SCATTER = _compiled.BCAST, _compiled.GATHER, _compiled.SCATTER
+ALLGATHER, ALLTOALL = _compiled.ALLGATHER, _compiled.ALLTOALL
 _ROOTED = ("broadcast", "gather", "scatter", "reduce")
 _FOLDS = ("reduce", "allreduce", "scan", "exscan", "reduce_scatter")
 

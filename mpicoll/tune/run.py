@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from mpicoll.cli import ending
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
@@ -20,7 +21,7 @@ from mpicoll.measurement.measure import TIME_OVER, Bench
 from mpicoll.measurement.ranks import Ranks, form_ranks
 from mpicoll.measurement.worlds import Worlds
 from mpicoll.selection import auto, tables
-from mpicoll.tune.choosing import LEAST_SAMPLES, candidates, ranges
+from mpicoll.tune.choosing import LEAST_SAMPLES, candidates, is_disturbed, ranges
 
 _PRECISE = Settings(precision=0.02, min_samples=LEAST_SAMPLES)
 _OVERRUN = 1.5
@@ -69,6 +70,10 @@ def run(options: Options, makers: Worlds) -> int:
     all_cases = [_cases_of(bench, group, options.wanted.algorithms) for group in groups]
     for remark in remarks_on_memory(all_cases, worlds, ranks.watchdog):
         ranks.print(f"warning: {remark}")
+    flag = "" if options.resume else " with --resume"
+    ending.explain_interrupt(
+        f"the finished collectives are in {options.output}, and the same command{flag} goes on"
+    )
     count, unsaved = 0, list[dict[str, Any]]()
     for name, sizes, measured in _measure(bench, groups, options.wanted.algorithms, until):
         entries = _entries(ranks, name, sizes, measured, options.wanted)
@@ -231,7 +236,12 @@ def _entries(
             "ranges": ranges(by_size),
         })  # fmt: skip
         sizes = "" if len(by_size) == count else f" ({len(by_size)} of {count} sizes measured)"
-        ranks.print(f"{backend} {name}: {_ranges_text(entries[-1]['ranges'])}{sizes}")
+        disturbed = sum(any(map(is_disturbed, measured)) for measured in by_size.values())
+        remark = f"; disturbed at {disturbed} of {len(by_size)} sizes, which decide nothing alone"
+        ranks.print(
+            f"{backend} {name}: {_ranges_text(entries[-1]['ranges'])}{sizes}"
+            f"{remark if disturbed else ''}"
+        )
     return entries
 
 

@@ -139,11 +139,11 @@ def open_channel(
         segment = Files(exchange, rank, range(size)).map(_compiled.UNIT_BYTES)
     except Unavailable:
         return None
-    start = addressof(c_char.from_buffer(segment.mapped))
+    start, nbytes = addressof(c_char.from_buffer(segment.mapped)), len(segment.parts[0])
+    units = [start + place * nbytes for place in range(size)]
+    _compiled.clear_unit(units[rank])  # before any rank reads it: the next exchange
     flight = join(exchange, rank, size, writers=_compiled, name=name)
-    nbytes = len(segment.parts[0])
     return OneNode(
-        rank, [start + place * nbytes for place in range(size)],
-        [member.process for member in members], deadline, flight,
+        rank, units, [member.process for member in members], deadline, flight,
         shares_cores=is_oversubscribed([member.cores for member in members]), keep=segment,
     )  # fmt: skip

@@ -23,8 +23,8 @@ from mpicoll.c_extension import _compiled
 from mpicoll.errors import ArgumentError, CollectiveError
 from torchcoll.backend import autograd
 from torchcoll.backend.autograd import Operator
-from torchcoll.backend.channels import OneNode
 from torchcoll.backend.calls import SpanningTensorCalls, TensorCalls, Tensors
+from torchcoll.backend.channels import OneNode
 from torchcoll.backend.choice import choose
 from torchcoll.backend.compiling import uncompiled_methods
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted_methods
