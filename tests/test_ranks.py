@@ -28,7 +28,7 @@ DIFFERENT, KNOWN = "calls/test_agreement", "calls/test_method_calls"
 CACHED = "calls/test_plan_cache"
 COMMUNICATOR = tuple(
     f"on_ranks/communicator/test_{name}"
-    for name in ("calls", "dispatcher", "classes", "state", "in_order", "recording", "buffers")
+    for name in ("calls", "channels", "classes", "state", "in_order", "recording", "buffers")
 )
 ACROSS = "on_ranks/communicator/test_across_nodes"
 OBJECTS = "on_ranks/communicator/test_objects"

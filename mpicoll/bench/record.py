@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mpicoll.measurement.candidate import Candidate
-from mpicoll.measurement.leaders import fastest
+from mpicoll.measurement.judgement import contest, fastest
 from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.statistics import Ratio, distribution, speedup
 from mpicoll.records.description import Run
@@ -25,15 +25,15 @@ def case_records(bench: Bench, candidates: Sequence[Candidate], run: Run) -> lis
 
 
 def mark_best(group: Sequence[CaseRecord]) -> None:
-    """Set in each record whether it is significantly the fastest of its kind of call."""
-    calls = {record.call for record in group}
-    marked = {
-        id(record)
-        for call in calls
-        for record in fastest([record for record in group if record.call == call])
-    }
+    """Set in each record whether it is significantly the fastest of its kind of call.
+
+    Native competes in all its ways.
+    """
     for record in group:
-        record.best = id(record) in marked
+        record.best = False
+    for call in {record.call for record in group}:
+        for record in fastest(contest(group, call)):
+            record.best |= record.call == call
 
 
 def _record(

@@ -14,9 +14,16 @@ from rich.text import Text
 
 from mpicoll.cli.tables import least_width, print_on
 from mpicoll.measurement.cases import METHOD, PLAN
-from mpicoll.measurement.leaders import has_enough, leaders
+from mpicoll.measurement.judgement import (
+    contest,
+    contradictions,
+    decide_speedup,
+    has_enough,
+    is_disturbed,
+    lead,
+)
 from mpicoll.measurement.statistics import is_enough
-from mpicoll.records.identity import PROJECTS, grouped, key
+from mpicoll.records.identity import PROJECTS, grouped, key, place
 from mpicoll.records.lines import CaseRecord, Speedup
 from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.numbers import count_text, number
@@ -50,8 +57,10 @@ time: median over samples of the slowest rank, with its 95 % interval, or with (
 extremes of too few samples for one
 vs native: how many times as fast as this backend's own call, within the same blocks; vs other
 backend: as its algorithm of the same name, or (n) its native call; "+" and "-" are significant
-differences, "=" is none, "?" too few samples to tell
-last column: {best} is the fastest of a size, "=" shares the lead: the difference is not significant
+differences, "=" is none, "?" too few samples to tell, "~" disturbed
+last column: {best} is the fastest of a size, "=" shares the lead: the difference is not
+significant; "~" no winner: samples were late or preempted, or native's plan and method
+contradict each other
 {methods}\
 algbw = size / time, busbw = algbw x the factor of nccl-tests (for large, symmetric traffic)"""
 _METHODS = """\
@@ -122,11 +131,14 @@ def _table(
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for _, size_rows in groupby(rows, lambda row: row.bytes_total):
         group = list(size_rows)
-        marks = _marks(group, "★" if unicode else "*")
+        beside = [methods[_place(row)] for row in group if _place(row) in methods]
+        everything, star = [*group, *beside], "★" if unicode else "*"
+        marks = _marks(everything, star)
         for position, row in enumerate(group):
-            style = "bold green" if row.best else "red" if row.correct is False else ""
+            mark = marks.get(id(row), "")
+            style = "bold green" if mark == star else "red" if row.correct is False else ""
             end = position == len(group) - 1
-            cells = _cells(row, methods.get(_place(row)), marks.get(id(row), ""))
+            cells = _cells(row, methods.get(_place(row)), mark, everything)
             table.add_row(*compress(cells, shown), style=style, end_section=end)
     return table
 
@@ -150,15 +162,20 @@ def _fitting(
 
 
 def _marks(group: Sequence[CaseRecord], star: str) -> dict[int, str]:
-    """Return the marks of the leading rows of a size, for each kind of call, by id of the row."""
-    return {
-        id(row): star if row.best else "="
-        for _, alike in grouped(group, lambda row: row.call)
-        for row in leaders(alike)
-    }
+    """Return the marks of the rows of a size, for each kind of call, by id of the row."""
+    marks: dict[int, str] = {}
+    for call, alike in grouped(group, lambda row: row.call):
+        leading = lead(contest(group, call))
+        is_void = leading.decision == "disturbed"
+        ids = {id(row) for row in (alike if is_void else leading.leaders)}
+        mark = "~" if is_void else star if leading.decision == "faster" else "="
+        marks |= {id(row): mark for row in alike if id(row) in ids and row.correct is not False}
+    return marks
 
 
-def _cells(row: CaseRecord, method: CaseRecord | None, mark: str) -> list[Text]:
+def _cells(
+    row: CaseRecord, method: CaseRecord | None, mark: str, group: Sequence[CaseRecord]
+) -> list[Text]:
     time = row.time_us
     assert time is not None
     interval = f"{number(time.low)} .. {number(time.high)}"
@@ -168,17 +185,22 @@ def _cells(row: CaseRecord, method: CaseRecord | None, mark: str) -> list[Text]:
         size_text(row.bytes_total) if row.count else "-", row.backend,
         _algorithm(row), row.transport or "-", number(time.median), interval,
         number(row.algbw_GBps), number(row.busbw_GBps),
-        _ratio(row, row.speedup_vs_native), *_method(method), _versus_other(row),
+        _ratio(row, row.speedup_vs_native, _native(row), group), *_method(method, group),
+        _versus_other(row, group),
         _correct(row), mark,
     ]  # fmt: skip
     return [Text(text) for text in texts]
 
 
-def _method(row: CaseRecord | None) -> list[str]:
+def _native(row: CaseRecord) -> str:
+    return f"{row.backend} native"
+
+
+def _method(row: CaseRecord | None, group: Sequence[CaseRecord]) -> list[str]:
     """Return the cells of the method beside a plan."""
     if row is None or row.time_us is None:
         return ["-", "-"]
-    return [number(row.time_us.median), _ratio(row, row.speedup_vs_native)]
+    return [number(row.time_us.median), _ratio(row, row.speedup_vs_native, _native(row), group)]
 
 
 def _algorithm(row: CaseRecord) -> str:
@@ -188,19 +210,28 @@ def _algorithm(row: CaseRecord) -> str:
     return ran if row.call == PLAN else f"{ran}, {row.call}"
 
 
-def _ratio(row: CaseRecord, speedup: Speedup | None) -> str:
+def _ratio(
+    row: CaseRecord, speedup: Speedup | None, reference: str, group: Sequence[CaseRecord]
+) -> str:
+    """Return a ratio with the sign of its verdict.
+
+    Args:
+        reference: the backend and the algorithm that the row is compared with.
+        group: the rows of the size.
+    """
     if not speedup:
         return "-"
-    sign = {"faster": "+", "slower": "-", "tie": "="}[speedup.verdict]
-    return f"{number(speedup.ratio)}x {sign if has_enough(row) else '?'}"
+    decision = decide_speedup(row, speedup, reference, group)
+    signs = {"faster": "+", "slower": "-", "disturbed": "~"}
+    return f"{number(speedup.ratio)}x {signs.get(decision, '=' if has_enough(row) else '?')}"
 
 
-def _versus_other(row: CaseRecord) -> str:
+def _versus_other(row: CaseRecord, group: Sequence[CaseRecord]) -> str:
     speedup = row.speedup_vs_other
     if not speedup:
         return "-"
     is_same_algorithm = speedup.against.endswith(f" {row.algorithm}")
-    return _ratio(row, speedup) + ("    " if is_same_algorithm else " (n)")
+    return _ratio(row, speedup, speedup.against, group) + ("    " if is_same_algorithm else " (n)")
 
 
 def out_of_bounds(records: Sequence[CaseRecord]) -> str:
@@ -229,8 +260,25 @@ def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
     for (collective, backend, message), rows in reasons:
         names = ", ".join(dict.fromkeys(row.algorithm for row in rows))
         lines.append(f"#   {collective} {names} ({backend}): {message}")
-    more = [*_differences(records), *_software(records), *remarks]
+    more = [*_disturbances(records), *_differences(records), *_software(records), *remarks]
     return lines + [f"# {remark}" for remark in more]
+
+
+def _disturbances(records: Sequence[CaseRecord]) -> Iterable[str]:
+    """Yield the number of disturbed cases, and the native calls that contradict themselves."""
+    timed = [row for row in records if row.time_us]
+    if disturbed := sum(map(is_disturbed, timed)):
+        yield (
+            f"disturbed cases: {disturbed} of {len(timed)}: a rank was late or lost its core in "
+            "most samples, so no winner is named by them; measure again on an idle machine"
+        )
+    for _, group in grouped(timed, place):
+        size = f", {size_text(group[0].bytes_total)}" if group[0].bytes_total else ""
+        for contradiction in contradictions(group):
+            yield (
+                f"native's plan and method contradict each other, so nothing wins there: "
+                f"{table_title(group[0])}{size}: {contradiction}"
+            )
 
 
 def _software(records: Sequence[CaseRecord]) -> Iterable[str]:

@@ -27,7 +27,7 @@ from mpicoll.cli.options import FILE, Whole, option
 from mpicoll.cli.tables import print_table
 from mpicoll.compare.comparison import compare, load
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.launches import is_undecided
+from mpicoll.measurement.judgement import decision_of
 from mpicoll.measurement.statistics import is_enough, ratio_of
 from mpicoll.records import reading
 from mpicoll.records.identity import Key
@@ -188,7 +188,10 @@ def _verdicts(
             for record in (earlier, later)
         ]
         if all(isinstance(ratio, Speedup) for ratio in ratios):
-            a, b = (None if is_undecided(ratio) else ratio for ratio in cast(list[Speedup], ratios))
+            a, b = (
+                None if decision_of(ratio) == "undecided" else ratio
+                for ratio in cast(list[Speedup], ratios)
+            )
             yield earlier, a, b
 
 

@@ -370,24 +370,6 @@ static PyObject *table_agree(PlanTableObject *self, PyObject *const *args, Py_ss
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
-/* hold(): begin a call that Python runs, and return what `release` takes. Until then no other call of
-   the group begins, but for those of `within`, and handlers of signals are postponed. */
-static PyObject *table_hold(PlanTableObject *self, PyObject *Py_UNUSED(ignored))
-{
-    int64_t *const active = under_way(self), outer = *active;
-    if (outer && active_complete(active) < 0)
-        return NULL;
-    *active = PYTHON_CALL;
-    call_open();
-    return PyLong_FromLongLong(outer);
-}
-
-static PyObject *table_release(PlanTableObject *self, PyObject *outer)
-{
-    *under_way(self) = PyLong_AsLongLong(outer);
-    return call_end(PyErr_Occurred() ? NULL : Py_NewRef(Py_None));
-}
-
 /* complete(): complete the calls of the group that are under way, so that another may begin. */
 static PyObject *table_complete(PlanTableObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -656,8 +638,6 @@ static PyMethodDef table_methods[] = {
     {"add_function", (PyCFunction)table_add_function, METH_VARARGS, NULL},
     {"agree", (PyCFunction)(void (*)(void))table_agree, METH_FASTCALL, NULL},
     {"complete", (PyCFunction)table_complete, METH_NOARGS, NULL},
-    {"hold", (PyCFunction)table_hold, METH_NOARGS, NULL},
-    {"release", (PyCFunction)table_release, METH_O, NULL},
     {"within", (PyCFunction)(void (*)(void))table_within, METH_FASTCALL, NULL},
     {"reads", (PyCFunction)table_reads, METH_O, NULL},
     {"forget", (PyCFunction)table_forget, METH_O, NULL},

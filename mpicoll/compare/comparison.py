@@ -16,7 +16,7 @@ widened.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
@@ -24,10 +24,11 @@ from typing import Literal
 
 from mpicoll.compare.two_sample import Shift, can_differ, holm, scatter, shift
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.judgement import contradictions, is_disturbed
 from mpicoll.measurement.launches import summed_up
 from mpicoll.records import reading
 from mpicoll.records.conditions import differences
-from mpicoll.records.identity import Key, key
+from mpicoll.records.identity import Key, grouped, key, place
 from mpicoll.records.lines import CaseRecord
 
 Verdict = Literal["faster", "slower", "tie", "no verdict"]
@@ -118,8 +119,9 @@ def compare(
     confidence: float = 0.95,
 ) -> Comparison:
     """Return every case of either run, with its verdict."""
+    wrong = [_contradicted("A", first), _contradicted("B", second)]
     paired = [
-        _pair(case, first.get(case), second.get(case), confidence)
+        _pair(case, first.get(case), second.get(case), confidence, wrong)
         for case in dict.fromkeys([*first, *second])
     ]
     comparable = [row for row in paired if not row.reason]
@@ -150,13 +152,28 @@ def _shift(row: ComparedCase, margin: float, confidence: float) -> Shift:
     return shift(row.first.samples_us, row.second.samples_us, margin, confidence)
 
 
+def _contradicted(name: str, records: Mapping[Key, CaseRecord]) -> dict[Key, str]:
+    """Return the native calls of a run whose plan and method exclude each other, with the reason.
+
+    Args:
+        name: the name of the run.
+    """
+    return {
+        key(side): f"in {name}, {contradiction}"
+        for _, group in grouped(records.values(), place)
+        for contradiction in contradictions(group) for side in contradiction
+    }  # fmt: skip
+
+
 def _pair(
-    case: Key, first: CaseRecord | None, second: CaseRecord | None, confidence: float
-) -> ComparedCase:
+    case: Key, first: CaseRecord | None, second: CaseRecord | None, confidence: float,
+    wrong: Sequence[Mapping[Key, str]],
+) -> ComparedCase:  # fmt: skip
     row = ComparedCase(case, first, second)
     if first is None or second is None:
         return replace(row, reason=f"only in {'B' if first is None else 'A'}")
     reason = _unusable("A", first) or _unusable("B", second)
+    reason = reason or next((reasons[case] for reasons in wrong if case in reasons), "")
     if not reason and first.timing != second.timing:
         reason = f"timed {first.timing} in A, {second.timing} in B"
     first_count, second_count = len(first.samples_us), len(second.samples_us)
@@ -171,7 +188,7 @@ def _unusable(name: str, record: CaseRecord) -> str:
         return f"wrong in {name}"
     if record.time_us is None:
         return f"refused in {name}: {record.message}"
-    if not record.undisturbed:
+    if is_disturbed(record):
         return f"too few undisturbed samples in {name}"
     return ""
 

@@ -402,7 +402,7 @@ def _unbeaten(times: Mapping[str, Contestant]) -> list[str]:
 def _is_surely_faster(best: Contestant, contestant: Contestant) -> bool:
     """Whether the launches show it: a significant ratio, or no launch in which it was slower."""
     is_clear = max(best.times.values()) < min(contestant.times.values())
-    return is_clear or compare_contestants(best, contestant).verdict == "faster"
+    return is_clear or compare_contestants(best, contestant).decision == "faster"
 
 
 def shape_times(cell: Cell, environment: str, backend: str) -> dict[str, Contestant]:
@@ -575,8 +575,7 @@ def _marked(ratio: Ratio) -> str:
 
 def _sign(ratio: Ratio) -> str:
     """Return `=` for a ratio that is surely within 5 %, and `~` for one that is not decided."""
-    is_decided = ratio.verdict in ("faster", "slower") and not ratio.has_few
-    return "" if is_decided else "~" if ratio.is_undecided else "="
+    return "" if ratio.is_sure else "=" if ratio.decision == "tie" else "~"
 
 
 def _mean(group: Sequence[Pair]) -> str:

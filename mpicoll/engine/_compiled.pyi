@@ -58,6 +58,11 @@ UNIT_BYTES: int
 """How many bytes a rank has in a channel: a head, and a ring of slots."""
 MOST_MEMBERS: int
 """How many ranks a channel can have."""
+BCAST: int
+GATHER: int
+SCATTER: int
+ALLGATHER: int
+ALLTOALL: int
 
 class Program:
     """A table of instructions over registers, and the loop that runs it: ``program.c``.
@@ -260,7 +265,7 @@ class Channel:
         """Move bytes whose lengths only their senders know.
 
         Args:
-            collective: broadcast, gather, scatter, allgather or alltoall, as keys number them.
+            collective: `BCAST`, `GATHER`, `SCATTER`, `ALLGATHER` or `ALLTOALL`.
             data: the bytes that this rank sends, or those for each rank; None where it sends none.
 
         Returns:

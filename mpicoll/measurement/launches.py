@@ -14,24 +14,12 @@ from typing import TypeVar
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
+from mpicoll.measurement.judgement import are_disturbed
 from mpicoll.measurement.statistics import ratio_of, spread, summary
 from mpicoll.records.identity import Key, key
 from mpicoll.records.lines import CaseRecord, Speedup, SpeedupVsOther, Times
 
 _AnySpeedup = TypeVar("_AnySpeedup", bound=Speedup)
-
-
-MARGIN = 0.05
-"""A tie is one where the ratio is known to be no more than this from 1."""
-
-
-def is_undecided(ratio: Speedup) -> bool:
-    """Whether a ratio is neither a difference nor known to be close to 1.
-
-    >>> is_undecided(Speedup(1.0, 0.9, 1.2, "tie")), is_undecided(Speedup(1.0, 0.98, 1.02, "tie"))
-    (True, False)
-    """
-    return ratio.verdict == "tie" and (ratio.low < 1 / (1 + MARGIN) or ratio.high > 1 + MARGIN)
 
 
 def summed_up(records: Iterable[CaseRecord]) -> list[CaseRecord]:
@@ -71,7 +59,7 @@ def _summed_up(records: Sequence[CaseRecord]) -> CaseRecord:
         samples=len(calm),
         samples_us=medians,
         blocks=UNSET,
-        undisturbed=all(record.undisturbed for record in calm),
+        undisturbed=not are_disturbed(calm),
         time_us=Times(**summary(medians)),
         host_us=None,
         algbw_GBps=bandwidth,

@@ -28,6 +28,12 @@ def key(record: CaseRecord) -> Key:
     return tuple(getattr(record, name) for name in FIELDS)
 
 
+def place(record: CaseRecord) -> Key:
+    """Return the part of the key that competing cases share: not who runs, nor by which call."""
+    names = (name for name in FIELDS if name not in ("backend", "algorithm", "call"))
+    return tuple(getattr(record, name) for name in names)
+
+
 def variant(record: CaseRecord) -> list[str]:
     """Return in words the part of a case beside collective, backend, algorithm, size and ranks."""
     parts = (

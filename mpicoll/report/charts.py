@@ -10,7 +10,7 @@ from html import escape
 from statistics import median
 from typing import Any
 
-from mpicoll.measurement.leaders import has_enough
+from mpicoll.measurement.judgement import Decision, has_enough
 from mpicoll.measurement.ping_pong import COPY, LATENCY
 from mpicoll.p2p.heatmap import RANGE
 from mpicoll.p2p.matrix import matrices, measured_transports
@@ -51,13 +51,14 @@ def _panel(index: int, panel: Panel, comparisons: Mapping[int, ModelComparison])
         "label": str(panel.scope),
         "shown": panel.shown(),
         "sizes": [[size, size_text(size)] for size in panel.sizes() if size],
-        "curves": [_curve(curve, comparisons) for curve in panel.curves],
+        "curves": [_curve(curve, panel, comparisons) for curve in panel.curves],
     }
 
 
-def _curve(curve: Curve, comparisons: Mapping[int, ModelComparison]) -> Values:
+def _curve(curve: Curve, panel: Panel, comparisons: Mapping[int, ModelComparison]) -> Values:
     rows = curve.points
     compared = [comparisons.get(id(record)) for record in rows]
+    decisions = [panel.against_native(record) for record in rows]
     return {
         "backend": curve.backend,
         "algorithm": curve.algorithm,
@@ -67,14 +68,16 @@ def _curve(curve: Curve, comparisons: Mapping[int, ModelComparison]) -> Values:
         "bus": [record.busbw_GBps for record in rows],
         "alg": [record.algbw_GBps for record in rows],
         "speedup": _column_values(
-            (record.speedup_vs_native for record in rows), ("ratio", "low", "high", "verdict")
-        ),
+            (record.speedup_vs_native for record in rows), ("ratio", "low", "high")
+        )
+        | {"decision": decisions},
         "over": [comparison.over_bound if comparison else None for comparison in compared],
         "wrong": [record.correct is False for record in rows],
         "few": [not has_enough(record) for record in rows],
         "symbols": [_SYMBOLS.get(str(record.transport), "circle") for record in rows],
         "text": [
-            _hover(record, comparison) for record, comparison in zip(rows, compared, strict=True)
+            _hover(record, comparison, decision)
+            for record, comparison, decision in zip(rows, compared, decisions, strict=True)
         ],
     }
 
@@ -85,14 +88,14 @@ def _column_values(rows: Iterable[Times | Speedup | None], names: Sequence[str])
     return {name: [getattr(row, name, None) for row in all_rows] for name in names}
 
 
-def _hover(record: CaseRecord, compared: ModelComparison | None) -> str:
+def _hover(record: CaseRecord, compared: ModelComparison | None, decision: Decision | None) -> str:
     """Return the text that appears when the pointer is over a point."""
     lines = [
         f"{record.backend} {record.algorithm}, {size_text(record.bytes_total)}B",
         f"ran {record.executed} over {record.transport}",
         _time(record),
         _bandwidths(record),
-        _verdict(record),
+        _verdict(record, decision),
         _model_text(compared),
         "WRONG RESULT" if record.correct is False else "",
     ]
@@ -113,14 +116,14 @@ def _bandwidths(record: CaseRecord) -> str:
     return f"{number(record.busbw_GBps)} GB/s bus, {number(record.algbw_GBps)} GB/s algorithm"
 
 
-def _verdict(record: CaseRecord) -> str:
+def _verdict(record: CaseRecord, decision: Decision | None) -> str:
     speedup = record.speedup_vs_native
     if speedup is None:
         return ""
     if not has_enough(record):
         return f"{number(speedup.ratio)} times native: too few samples to tell"
     interval = f"{number(speedup.low)} .. {number(speedup.high)}"
-    return f"{number(speedup.ratio)} times native ({interval}): {speedup.verdict}"
+    return f"{number(speedup.ratio)} times native ({interval}): {decision}"
 
 
 def _model_text(compared: ModelComparison | None) -> str:

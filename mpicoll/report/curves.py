@@ -6,15 +6,15 @@ a case, and the conditions of its run, are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from statistics import geometric_mean
 from typing import NamedTuple
 
-from mpicoll.measurement.leaders import can_lead
+from mpicoll.measurement.judgement import Decision, can_lead, decide_speedup
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.records.identity import key, variant
+from mpicoll.records.identity import is_native, key, place, variant
 from mpicoll.records.lines import CaseRecord, Times
 from mpicoll.report.loading import Records
 from mpicoll.report.setups import Setup, by_run
@@ -71,12 +71,14 @@ class Panel:
 
     Attributes:
         refused: records without a time.
+        other_ways: the native calls of the same cases by the other kinds of call.
     """
 
     collective: str
     scope: Scope
     curves: list[Curve]
     refused: list[CaseRecord] = field(default_factory=list)
+    other_ways: list[CaseRecord] = field(default_factory=list)
 
     def sizes(self) -> list[int]:
         """Return every measured size, ascending."""
@@ -89,6 +91,18 @@ class Panel:
     def at(self, size: int) -> list[CaseRecord]:
         """Return the records of one size that have a time."""
         return [record for record in self.records() if record.bytes_total == size]
+
+    def contest(self, size: int) -> list[CaseRecord]:
+        """Return the right records of a size, with native in all its ways."""
+        ways = [record for record in self.other_ways if record.bytes_total == size]
+        return [*filter(is_sound, (*self.at(size), *ways))]
+
+    def against_native(self, record: CaseRecord) -> Decision | None:
+        """Return the decision of a record's ratio to its backend's native call, None without."""
+        speedup, reference = record.speedup_vs_native, f"{record.backend} native"
+        if speedup is None:
+            return None
+        return decide_speedup(record, speedup, reference, self.contest(record.bytes_total))
 
     def shown(self) -> list[str]:
         """Return the names of curves to show at first: native, auto, and the fastest others.
@@ -125,16 +139,33 @@ def panels(records: Records, setups: Sequence[Setup]) -> list[Panel]:
     """Return a panel for each collective and scope."""
     groups: dict[tuple[str, Scope], list[CaseRecord]] = {}
     setup_of = by_run(setups)
-    for record in _latest(records, setup_of):
+    latest = _latest(records, setup_of)
+    for record in latest:
         scope = Scope(
             setup_of[record.run.id].name, record.ranks, record.nodes, ", ".join(variant(record))
         )
         groups.setdefault((record.collective, scope), []).append(record)
     unsorted = [_panel(collective, scope, rows) for (collective, scope), rows in groups.items()]
+    for panel in unsorted:
+        natives = [
+            record for record in latest
+            if is_native(record.algorithm) and setup_of[record.run.id].name == panel.scope.setup
+        ]  # fmt: skip
+        panel.other_ways += _other_ways(panel.records(), natives)
     order = {name: index for index, name in enumerate(COLLECTIVES)}
     return sorted(
         unsorted, key=lambda panel: (order.get(panel.collective, len(order)), panel.collective)
     )
+
+
+def _other_ways(
+    records: Sequence[CaseRecord], natives: Iterable[CaseRecord]
+) -> Iterator[CaseRecord]:
+    """Yield the native calls of the same cases by the other kinds of call."""
+    places, calls = set(map(place, records)), {record.call for record in records}
+    for native in natives:
+        if native.time_us and native.call not in calls and place(native) in places:
+            yield native
 
 
 def find_repeated(records: Records, setups: Sequence[Setup]) -> list[CaseRecord]:

@@ -17,13 +17,13 @@ from mpicoll.text.sizes import size_text
 
 
 def winners(figure: Any, winner_map: WinnerMap, style: Style) -> None:
-    """Draw a cell for each number of ranks and size; hatch ties, and mark cells of few samples."""
+    """Draw a cell for each number of ranks and size; hatch ties, mark undecided cells."""
     axis = figure.subplots()
     for (row, size), cell in winner_map.cells.items():
         _cell(axis, winner_map.sizes.index(size), winner_map.rows.index(row), cell, style)
-    for row, size in winner_map.undecided:
+    for (row, size), why in winner_map.undecided.items():
         place = winner_map.sizes.index(size) + 0.5, winner_map.rows.index(row) + 0.5
-        axis.text(*place, "n < 6", ha="center", va="center", fontsize=8, color="0.4")
+        axis.text(*place, why, ha="center", va="center", fontsize=8, color="0.4")
     _cells(axis, winner_map)
     axis.set_title(", ".join(filter(None, (winner_map.collective, winner_map.variant))))
     width = max(ONE_COLUMN, 0.8 + 1.1 * len(winner_map.sizes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mpicoll.measurement.leaders import has_enough
+from mpicoll.measurement.judgement import has_enough
 from mpicoll.report.curves import Curve, Panel, times_of
 from mpicoll.report.model_comparison import ModelComparison
 from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style, dash_of

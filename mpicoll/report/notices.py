@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from mpicoll.measurement.leaders import has_enough
+from mpicoll.measurement.judgement import contradictions, has_enough, is_disturbed
 from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
 from mpicoll.records.description import FullRun
-from mpicoll.records.identity import variant
+from mpicoll.records.identity import grouped, place, variant
 from mpicoll.records.lines import CaseRecord
 from mpicoll.report.curves import find_repeated, median_of, times_of
 from mpicoll.report.loading import MOST_MAPPED, Records
-from mpicoll.report.setups import Setup
+from mpicoll.report.setups import Setup, by_run
 from mpicoll.text.numbers import count_text
 from mpicoll.text.sizes import bytes_text
 
@@ -80,7 +80,7 @@ def notices(records: Records, setups: Sequence[Setup]) -> list[Notice]:
     """Return all notices about the records."""
     everything = [
         *_about_launches(records), *_about_results(records), *_about_runs(records),
-        *_about_times(records),
+        *_about_times(records), *_about_natives(records, setups),
         *_about_pairs(records), *_about_mixing(records, setups),
     ]  # fmt: skip
     order = ("error", "warning", "note")
@@ -189,10 +189,10 @@ def _about_times(records: Records) -> Iterator[Notice]:
             lambda record: not has_enough(record),
         ),
         (
-            "without enough undisturbed samples",
-            "In almost all samples a rank was late or lost its core. Disturbed samples therefore "
-            "count too, and the times are too long.",
-            lambda record: not record.undisturbed,
+            "disturbed in most samples",
+            "A rank was late or lost its core. The times are too long, and no winner is named by "
+            "them.",
+            is_disturbed,
         ),
         (
             f"in which more than {LATE_SHARE:.0%} of the samples started late",
@@ -218,6 +218,23 @@ def _about_times(records: Records) -> Iterator[Notice]:
     for title, why, holds in checks:
         if matches := [record for record in timed if holds(record)]:
             yield _cases("warning", title, why, matches)
+
+
+def _about_natives(records: Records, setups: Sequence[Setup]) -> Iterator[Notice]:
+    """Yield the native calls whose plan and method exclude each other."""
+    setup_of = by_run(setups)
+    timed = [record for record in records.cases if record.time_us]
+    groups = grouped(timed, lambda record: (setup_of[record.run.id].name, *place(record)))
+    places = [
+        Place(f"{case_name(contradiction.plan)}: {contradiction.times}", group[0].collective)
+        for _, group in groups for contradiction in contradictions(group)
+    ]  # fmt: skip
+    if places:
+        yield Notice(
+            "error", "in which native's plan and method contradict each other",
+            "Both make the same call, so one time is wrong. No winner is named there.",
+            tuple(places), "case",
+        )  # fmt: skip
 
 
 def _preempted_share(record: CaseRecord) -> float:

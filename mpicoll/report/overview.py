@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from math import log2
 from typing import Literal, NamedTuple
 
-from mpicoll.measurement.launches import MARGIN
+from mpicoll.measurement.judgement import Decision
 from mpicoll.text.numbers import number
 
-Decision = Literal["sure", "single", "tie", "open"]
+Certainty = Literal["sure", "single", "tie", "open", "disturbed"]
 LIBRARY = "the best library call"
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_WITHOUT_NUMBER = {"open": "?", "disturbed": "~"}
 _MARKS = {
     "single": "from one launch",
     "tie": "a tie: the difference is within 5 %",
     "open": "not decided",
+    "disturbed": "disturbed: samples were late or preempted, or native contradicts itself",
 }
 
 
@@ -31,13 +33,14 @@ class Case(NamedTuple):
     Attributes:
         ratio: how many times as fast it is as the next side.
         verdict: ``sure`` for a significant difference, ``single`` for one from a single launch,
-            ``tie`` for a difference that is surely small, else ``open``.
+            ``tie`` for a difference that is surely small, ``disturbed`` if the samples cannot
+            tell, else ``open``.
         explanation: the names and times of both sides.
     """
 
     side: str
     ratio: float
-    verdict: Decision
+    verdict: Certainty
     explanation: str
 
     @property
@@ -99,9 +102,9 @@ class Overview:
         return f"{chr(ord('A') + self.sides.index(side) % 26)}: " if len(self.sides) > 2 else ""
 
     def text(self, case: Case) -> str:
-        """Return the number of a case, ``?`` if it is not decided."""
-        if case.verdict == "open":
-            return "?"
+        """Return the number of a case, ``?`` if it is not decided, ``~`` if it is disturbed."""
+        if case.verdict in _WITHOUT_NUMBER:
+            return _WITHOUT_NUMBER[case.verdict]
         if len(self.sides) > 2:
             return f"{self.letter(case.side)[0]} {number(case.ratio, 2)}"
         return number(case.ratio if case.side == self.sides[0] else 1 / case.ratio, 2)
@@ -112,16 +115,20 @@ class Overview:
         yield from ((mark, text) for mark, text in _MARKS.items() if mark in verdicts)
 
 
-def decision(low: float, high: float, is_sure: bool) -> Decision:
-    """Return the verdict of a ratio from its interval.
+def certainty(decision: Decision, *, is_single: bool = False) -> Certainty:
+    """Return how sure a decision is that names the faster side.
 
     Args:
-        is_sure: whether the ratio differs significantly from 1.
+        is_single: the decision is from one launch of a study.
+
+    >>> certainty("slower"), certainty("faster", is_single=True), certainty("undecided")
+    ('sure', 'single', 'open')
     """
-    if is_sure:
-        return "sure"
-    is_close = low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN
-    return "tie" if is_close else "open"
+    sure: Certainty = "single" if is_single else "sure"
+    by_decision: dict[Decision, Certainty] = {
+        "faster": sure, "slower": sure, "tie": "tie", "undecided": "open", "disturbed": "disturbed",
+    }  # fmt: skip
+    return by_decision[decision]
 
 
 def headline(overview: Overview) -> str:
@@ -132,6 +139,20 @@ def headline(overview: Overview) -> str:
     >>> headline(Overview("on 2 ranks", ("mpicoll", LIBRARY), [row], ""))
     'On 2 ranks, mpicoll is faster than the best library call in 1 of 2 cases, by 2.0 times.'
     """
+    total = len(overview.cases)
+    disturbed = sum(case.verdict == "disturbed" for case in overview.cases)
+    if disturbed == total:
+        return (
+            f"{_start(overview.setting)}, disturbances hide who is faster in {_of(total, total)}."
+        )
+    if not disturbed:
+        return _decided(overview)
+    remark = f"Disturbances hide who is faster in {_of(disturbed, total)}."
+    parts = [_decided(overview), remark]
+    return " ".join(parts if 2 * disturbed <= total else reversed(parts))
+
+
+def _decided(overview: Overview) -> str:
     decided = [case for case in overview.cases if case.is_decided]
     if not decided:
         return _undecided(overview)
@@ -148,7 +169,10 @@ def headline(overview: Overview) -> str:
 
 def _setting_text(overview: Overview, decided: Sequence[Case]) -> str:
     is_single = all(case.verdict == "single" for case in decided)
-    text = f"in one launch {overview.setting}" if is_single else overview.setting
+    return _start(f"in one launch {overview.setting}" if is_single else overview.setting)
+
+
+def _start(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
@@ -174,7 +198,7 @@ def _factors(decided: Sequence[Case], side: str) -> str:
 def _undecided(overview: Overview) -> str:
     ties = sum(case.verdict == "tie" for case in overview.cases)
     names = " or ".join(overview.sides)
-    setting = overview.setting[:1].upper() + overview.setting[1:]
+    setting = _start(overview.setting)
     text = f"{setting}, neither {names.replace(' or ', ' nor ')} is surely faster in any case"
     if len(overview.sides) > 2:
         text = f"{setting}, no side is surely the fastest in any case"

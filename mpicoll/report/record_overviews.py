@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mpicoll.measurement.leaders import can_lead, compared
+from mpicoll.measurement.judgement import can_lead, has_enough, judge, strongest_native
 from mpicoll.records.identity import PROJECTS, is_native, is_schedule
 from mpicoll.records.lines import CaseRecord
 from mpicoll.report.curves import Panel, is_sound, median_of
 from mpicoll.report.loading import Records
-from mpicoll.report.overview import LIBRARY, Case, Overview, Row, decision
-from mpicoll.report.winners import winner
+from mpicoll.report.overview import LIBRARY, Case, Overview, Row, certainty
+from mpicoll.report.winners import DISTURBED, winner
 from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import bytes_text
 
@@ -25,12 +25,12 @@ def overviews(panels: Sequence[Panel], records: Records) -> list[Overview]:
     groups: dict[tuple[str, str], list[Panel]] = {}
     for panel in panels:
         if panel.curves:
-            groups.setdefault((panel.scope.setup, _setting(panel)), []).append(panel)
+            groups.setdefault((panel.scope.setup, _setting(panel, records)), []).append(panel)
     setups = {setup for setup, _ in groups}
     pairs = [
         (_is_oversubscribed(group, records), overview)
-        for group in groups.values()
-        if (overview := _overview(group, has_setups=len(setups) > 1)) is not None
+        for (_, setting), group in groups.items()
+        if (overview := _overview(group, setting, has_setups=len(setups) > 1)) is not None
     ]
     return [
         overview for _, overview in sorted(pairs, key=lambda pair: (pair[0], -len(pair[1].cases)))
@@ -42,7 +42,7 @@ def _is_oversubscribed(panels: Sequence[Panel], records: Records) -> bool:
     return any(records.run_of(record).oversubscribed for record in rows)
 
 
-def _overview(panels: Sequence[Panel], has_setups: bool) -> Overview | None:
+def _overview(panels: Sequence[Panel], setting: str, has_setups: bool) -> Overview | None:
     rows = [record for panel in panels for record in panel.records() if is_sound(record)]
     schedules = [record for record in rows if is_schedule(record.algorithm)]
     is_contest = bool(schedules) and any(is_native(record.algorithm) for record in rows)
@@ -60,15 +60,19 @@ def _overview(panels: Sequence[Panel], has_setups: bool) -> Overview | None:
     sides = (project, LIBRARY) if is_contest else tuple(algorithms)
     setup = f" (setup {panels[0].scope.setup})" if has_setups else ""
     caption = _caption(rows, sides, sum(len(line.cases) for line in lines))
-    return Overview(f"{_setting(panels[0])}{setup}", sides, lines, caption)
+    return Overview(f"{setting}{setup}", sides, lines, caption)
 
 
-def _setting(panel: Panel) -> str:
-    """Return the number of ranks, and the kind of call and arrays unless it is the usual one."""
+def _setting(panel: Panel, records: Records) -> str:
+    """Return the number of ranks, and the kind of call and arrays unless it is the usual one.
+
+    Ranks without cores of their own are said to share them, as a ratio holds only there.
+    """
     scope, record = panel.scope, panel.curves[0].points[0]
     parts = [
         f"on {count_text(scope.ranks, 'rank')}",
         f"of {scope.nodes} nodes" if scope.nodes > 1 else "",
+        "that share cores" if _is_oversubscribed([panel], records) else "",
         "in place" if record.in_place and panel.collective != "broadcast" else "",
         "allocated" if record.allocated else "",
         "on GPUs" if record.device != "cpu" else "",
@@ -80,7 +84,10 @@ def _setting(panel: Panel) -> str:
 def _row(panel: Panel, panels: Sequence[Panel], compare: Compare) -> Row:
     is_single = sum(candidate.collective == panel.collective for candidate in panels) == 1
     label = panel.collective if is_single else f"{panel.collective}, {panel.scope.variant}"
-    cases = {size: compare([*filter(is_sound, panel.at(size))]) for size in panel.sizes()}
+    cases = {
+        size: compare(panel.contest(size))
+        for size in panel.sizes() if any(map(is_sound, panel.at(size)))
+    }  # fmt: skip
     return Row(
         label, f"curves-{panel.collective}",
         {size: case for size, case in cases.items() if case is not None},
@@ -88,26 +95,24 @@ def _row(panel: Panel, panels: Sequence[Panel], compare: Compare) -> Row:
 
 
 def _against_library(rows: Sequence[CaseRecord], project: str) -> Case | None:
-    """Return the comparison of the fastest schedule with the fastest native call."""
-    sides = [
-        [record for record in rows if holds(record.algorithm)] for holds in (is_schedule, is_native)
-    ]
-    if not all(sides):
+    """Return the comparison of the fastest schedule with the strongest native call."""
+    schedules = [record for record in rows if is_schedule(record.algorithm)]
+    native = strongest_native(rows)
+    if not schedules or native is None:
         return None
-    able = [[*filter(can_lead, side)] or side for side in sides]
-    schedule, native = (min(side, key=median_of) for side in able)
-    ratio = compared(native, schedule)
+    able = [*filter(can_lead, schedules)] or [*filter(has_enough, schedules)] or schedules
+    schedule = min(able, key=median_of)
+    ratio = judge(native, schedule, rows)
     if ratio is None:
         return None
-    has_samples = can_lead(schedule) and can_lead(native)
-    verdict = decision(ratio.low, ratio.high, ratio.verdict != "tie") if has_samples else "open"
     side, factor = (project, ratio.ratio) if ratio.ratio >= 1 else (LIBRARY, 1 / ratio.ratio)
-    return Case(side, factor, verdict, f"{_timed(schedule)}; {_timed(native)}")
+    explanation = f"{_timed(schedule)}; {_timed(native)}"
+    return Case(side, factor, certainty(ratio.decision), explanation)
 
 
 def _timed(record: CaseRecord) -> str:
     return (
-        f"{record.backend} {record.algorithm}: {number(median_of(record))} us, "
+        f"{record.backend} {record.algorithm} by {record.call}: {number(median_of(record))} us, "
         f"{count_text(record.samples, 'sample')}"
     )
 
@@ -115,12 +120,15 @@ def _timed(record: CaseRecord) -> str:
 def _first_two(rows: Sequence[CaseRecord]) -> Case | None:
     """Return the comparison of the fastest algorithm with the next one."""
     first = winner(rows)
-    if first is None or first.runner_up is None:
+    names = {record.executed or record.algorithm for record in rows}
+    if first == DISTURBED and len(names) > 1:
+        return Case(min(names), 1.0, "disturbed", "; ".join(map(_timed, rows)))
+    if isinstance(first, str) or first.runner_up is None:
         return None
-    ratio = compared(first.runner_up, first.record)
+    ratio = judge(first.runner_up, first.record)
     if ratio is None:
         return None
-    verdict = decision(ratio.low, ratio.high, not first.ties)
+    verdict = certainty(ratio.decision)
     return Case(first.label, max(ratio.ratio, 1.0), verdict, first.explanation)
 
 
@@ -132,9 +140,10 @@ def _caption(rows: Sequence[CaseRecord], sides: Sequence[str], count: int) -> st
         f"how many times as fast {sides[0]} is as {sides[1]}" if is_two
         else "how many times as fast the fastest algorithm is as the next"
     )  # fmt: skip
+    ways = f" The {LIBRARY.removeprefix('the ')} is the strongest of its ways." * (LIBRARY in sides)
     return (
-        f"A number says {text}. {count_text(count, 'case')}: a case is one collective at one size, "
-        f"from {' to '.join(map(str, ends))} {'sample' if samples[-1] == 1 else 'samples'}."
+        f"A number says {text}.{ways} {count_text(count, 'case')}: a case is one collective at one "
+        f"size, from {' to '.join(map(str, ends))} {'sample' if samples[-1] == 1 else 'samples'}."
     )
 
 

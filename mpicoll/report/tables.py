@@ -11,7 +11,7 @@ from typing import Any
 from mpicoll.records.description import FullRun, Machine
 from mpicoll.records.identity import FIELDS
 from mpicoll.records.lines import CaseRecord
-from mpicoll.report.curves import median_of
+from mpicoll.report.curves import Panel, median_of
 from mpicoll.report.data import Report
 from mpicoll.report.notices import Place
 from mpicoll.report.setups import Setup, by_run, machine_kind, one_line
@@ -118,7 +118,7 @@ def _variables(report: Report) -> ReportTable:
 # -- cases --------------------------------------------------------------------------------
 
 _TIMES = ("median", "low", "high", "p95", "p99")
-_RATIO = ("ratio", "low", "high", "verdict")
+_RATIO = ("ratio", "low", "high")
 _COUNTS = ("samples", "late_share", "preempted", "undisturbed", "sync_error_us")
 _LAST = ("algbw_GBps", "busbw_GBps", "correct", "message")
 
@@ -126,20 +126,20 @@ _LAST = ("algbw_GBps", "busbw_GBps", "correct", "message")
 def _cases(report: Report) -> ReportTable:
     columns = (
         "setup", *FIELDS, "executed", "transport", *(f"{name} us" for name in _TIMES),
-        *(f"vs native {name}" for name in _RATIO), *_COUNTS, *_LAST, "run",
+        *(f"vs native {name}" for name in (*_RATIO, "verdict")), *_COUNTS, *_LAST, "run",
     )  # fmt: skip
     rows = [
-        _case(panel.scope.setup, record)
+        _case(panel, record)
         for panel in report.panels for record in (*panel.records(), *panel.refused)
     ]  # fmt: skip
     return ReportTable("cases", columns, rows)
 
 
-def _case(setup: str, record: CaseRecord) -> Row:
+def _case(panel: Panel, record: CaseRecord) -> Row:
     return (
-        setup, *_values(record, FIELDS), record.executed, record.transport,
+        panel.scope.setup, *_values(record, FIELDS), record.executed, record.transport,
         *_values(record.time_us, _TIMES), *_values(record.speedup_vs_native, _RATIO),
-        *_values(record, (*_COUNTS, *_LAST)), record.run.id,
+        panel.against_native(record), *_values(record, (*_COUNTS, *_LAST)), record.run.id,
     )  # fmt: skip
 
 

@@ -1,17 +1,20 @@
-"""The fastest algorithm of each size and number of ranks, by the rule of `measurement.leaders`."""
+"""The fastest algorithm of each size and number of ranks, by `measurement.judgement`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from mpicoll.measurement.leaders import can_lead, compared, leaders, way
+from mpicoll.measurement.judgement import can_lead, judge, lead, strongest_native, way
 from mpicoll.records.lines import CaseRecord
 from mpicoll.report.curves import Panel, is_sound, median_of
 from mpicoll.text.numbers import number
 
 MapPlace = tuple[tuple[int, int], int]
 """Ranks and nodes, and a size in bytes."""
+
+
+FEW, DISTURBED = "n < 6", "disturbed"
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,8 @@ class Winner:
     Attributes:
         runner_up: the next record with another algorithm or transport, None without one.
         ties: whether the runner-up leads as well, so that the faster one is not known.
-        times_native: how many times as fast it is as the fastest native call; None without a
-            correct native call.
+        times_native: how many times as fast it is as the strongest native call, in any of its
+            ways; None without a correct native call.
     """
 
     record: CaseRecord
@@ -40,7 +43,8 @@ class Winner:
         """The requested algorithm, its time, and the runner-up."""
         first, second = self.record, self.runner_up
         text = (
-            f"asked for as {first.algorithm}, over {first.transport}, {number(median_of(first))} us"
+            f"asked for as {first.algorithm} by {first.call}, over {first.transport}, "
+            f"{number(median_of(first))} us"
         )
         if second is None:
             return text
@@ -55,7 +59,7 @@ class WinnerMap:
     """Winners by number of ranks, with nodes, and size in bytes.
 
     Attributes:
-        undecided: the cells whose cases all have too few samples to win.
+        undecided: the cells without a winner, with the reason: `FEW` or `DISTURBED`.
     """
 
     collective: str
@@ -64,21 +68,23 @@ class WinnerMap:
     rows: tuple[tuple[int, int], ...]
     sizes: tuple[int, ...]
     cells: dict[MapPlace, Winner]
-    undecided: frozenset[MapPlace] = frozenset()
+    undecided: dict[MapPlace, str] = field(default_factory=dict)
 
 
-def winner(rows: Sequence[CaseRecord]) -> Winner | None:
-    """Return the winner among the records of a size, None if no record can win."""
-    leading = leaders(rows)
-    if not leading:
-        return None
-    first = leading[0]
+def winner(rows: Sequence[CaseRecord]) -> Winner | str:
+    """Return the winner among the records of a size, or the reason why there is none."""
+    leading = lead(rows)
+    if not leading.leaders:
+        return DISTURBED if leading.decision == "disturbed" else FEW
+    first = leading.leaders[0]
     candidates = sorted(filter(can_lead, rows), key=median_of)
-    rivals = [record for record in (*leading, *candidates) if way(record) != way(first)]
-    ties = any(way(record) != way(first) for record in leading)
-    natives = [record for record in candidates if record.algorithm == "native"]
-    ratio = compared(natives[0], first) if natives else None
-    return Winner(first, rivals[0] if rivals else None, ties, ratio.ratio if ratio else None)
+    rivals = [record for record in (*leading.leaders, *candidates) if way(record) != way(first)]
+    native = strongest_native(rows)
+    ratio = judge(native, first) if native and can_lead(native) else None
+    return Winner(
+        first, rivals[0] if rivals else None, leading.decision == "tie",
+        ratio.ratio if ratio else None,
+    )  # fmt: skip
 
 
 def winner_maps(panels: Sequence[Panel]) -> list[WinnerMap]:
@@ -93,12 +99,12 @@ def winner_maps(panels: Sequence[Panel]) -> list[WinnerMap]:
 
 
 def _map(collective: str, setup: str, variant: str, group: Sequence[Panel]) -> WinnerMap:
-    records = {
-        ((panel.scope.ranks, panel.scope.nodes), size): [*filter(is_sound, panel.at(size))]
-        for panel in group for size in panel.sizes()
+    outcomes = {
+        ((panel.scope.ranks, panel.scope.nodes), size): winner(panel.contest(size))
+        for panel in group for size in panel.sizes() if any(map(is_sound, panel.at(size)))
     }  # fmt: skip
-    cells = {place: cell for place, sound in records.items() if (cell := winner(sound))}
-    undecided = frozenset(place for place, sound in records.items() if sound) - cells.keys()
+    cells = {place: cell for place, cell in outcomes.items() if isinstance(cell, Winner)}
+    undecided = {place: why for place, why in outcomes.items() if isinstance(why, str)}
     rows = tuple(sorted({row for row, _ in (*cells, *undecided)}))
     sizes = tuple(sorted({size for _, size in (*cells, *undecided)}))
     return WinnerMap(collective, setup, variant, rows, sizes, cells, undecided)

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from mpicoll.collectives import Collectives
+from mpicoll.memory.waiting import DEADLINE
 
 NAMES = ("allreduce", "reduce", "broadcast", "allgather")
 """The collectives that are called. MPI runs the others, and its calls do not notice a fault."""
 _ALGORITHMS = "allreduce=one_shot,reduce=binomial,bcast=binomial,allgather=ring"
 _LEVELS = ",".join(f"{name}=two_level" for name in ("allreduce", "reduce", "bcast", "allgather"))
+
+
+@contextmanager
+def _stated(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables of the environment for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            os.environ.pop(name)
+            os.environ.update({} if text is None else {name: text})
 
 
 class DropIn:
@@ -31,17 +47,18 @@ class DropIn:
     def __init__(self, c: Collectives, deadline: float, *, has_levels: bool) -> None:
         # mpi4py is there on ranks that have a group over MPI, and may be lacking on others.
         state: Any = import_module("mpicoll.mpi.communicator.state")
-        os.environ[state.FORCED] = _LEVELS if has_levels else _ALGORITHMS
         transport: Any = c.transport
         self.comm: Any = import_module("mpicoll.mpi.communicator").Comm(transport.users_comm.Dup())
-        for name in NAMES:
-            self.call(name, np.zeros(2, np.int64), 0)
-        comm_state: Any = self.comm.Get_attr(state._key())
-        self.state = comm_state
-        dispatcher = comm_state.dispatcher
-        self.is_served = dispatcher is not None and len(dispatcher.plans) == len(NAMES)
-        if self.is_served:
-            dispatcher.transport.deadline = deadline
+        variables = {DEADLINE: str(deadline)}
+        if len(c.nodes) > 1:
+            variables[state.FORCED] = _LEVELS if has_levels else _ALGORITHMS
+        with _stated(variables):
+            for name in NAMES:
+                self.call(name, np.zeros(2, np.int64), 0)
+        self.state: Any = self.comm.Get_attr(state._key())
+        server = self.state.server
+        plans = getattr(server, "plans", NAMES)  # a channel has none, and serves all calls
+        self.is_served = server is not None and len(plans) == len(NAMES)
 
     def call(self, name: str, x: Any, root: int) -> Any:
         """Make a call, and return its result; None where this rank has none.

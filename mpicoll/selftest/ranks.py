@@ -101,7 +101,7 @@ class Player:
         drop_in: DropIn | None = None,
     ) -> None:  # fmt: skip
         self.c, self.fault, self.rank, self.wire = c, fault, rank, wire
-        # On one node MPI serves calls that differ, and operators of users everywhere.
+        # Others name the rank that leaves a call that differs; operators of users are MPI's.
         self.drop_in = None if fault.kind in (RAISE, MISMATCH) else drop_in
         self.choose = random.Random(f"calls of {launch.seed} {launch.number} {fault.number}")
         self.per_host, self.turn, self.breaks = launch.per_host, 0, False

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from statistics import median
 
 from mpicoll.compare.two_sample import can_differ, shift
-from mpicoll.measurement.launches import MARGIN, undisturbed
-from mpicoll.measurement.statistics import median_interval, ratio_of, spread, verdict
+from mpicoll.measurement.judgement import Decision, are_disturbed, contradict, decide
+from mpicoll.measurement.launches import undisturbed
+from mpicoll.measurement.statistics import is_enough, median_interval, ratio_of, spread
 from mpicoll.records.description import FullRun
-from mpicoll.records.fields import Verdict
 from mpicoll.records.identity import PROJECTS, is_native, is_schedule
 from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, RunRecord
 from mpicoll.records.reading import only
 from mpicoll.report.figures import slug
 from mpicoll.text.html import facts_table
-from mpicoll.text.numbers import count_text
+from mpicoll.text.numbers import count_text, number
+from mpicoll.text.sizes import bytes_text
 
 ENOUGH = 6
 """Smallest number of launches for a verdict."""
@@ -145,10 +147,16 @@ class Contestant:
         to_other: ratio to contestants of other backends, by launch.
         ran: the algorithm and transport that ran, by launch.
         library: the library of its backend.
+        way: the kind of call, if it is another one than that of the cell.
+        is_disturbed: half of the launches or more were disturbed.
+        is_contradicted: the plan and the method of this native call exclude each other.
     """
 
     name: Name
     launch_count: int = 1
+    way: str = ""
+    is_disturbed: bool = False
+    is_contradicted: bool = False
     times: dict[str, float] = field(default_factory=dict)
     bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
     within: dict[str, float] = field(default_factory=dict)
@@ -163,6 +171,13 @@ class Contestant:
     def us(self) -> float:
         """The median of the launches."""
         return median(self.times.values())
+
+    @property
+    def least_us(self) -> float:
+        """The median; the shortest sample if disturbances can have made the median longer."""
+        if not (self.is_contradicted or (self.is_disturbed and self.launches < ENOUGH)):
+            return self.us
+        return min([us for samples in self.samples.values() for us in samples] or [0.0])
 
     def us_of(self, runs: Iterable[str]) -> float:
         """Return the median of some of the launches."""
@@ -197,7 +212,11 @@ class Contestant:
 
     @property
     def label(self) -> str:
-        """The name, with a chooser's most frequent choice, or with the library of torch's call."""
+        """The name, with the choice of a chooser, the library of torch's call, and another way."""
+        return f"{self._label} by {self.way}" if self.way else self._label
+
+    @property
+    def _label(self) -> str:
         if self.name.backend == "torch" and self.name.is_native and self.library:
             place = f"torch in {self.name.environment}" if self.name.environment else "torch"
             return f"{self.name.algorithm} of {self.library.split()[-1]} ({place})"
@@ -217,24 +236,31 @@ class Ratio:
         is_paired: both contestants ran in the same launches.
         is_single: the ratio comes from the samples of one launch of each.
         is_enough: there are enough samples for a verdict.
+        is_disturbed: one of the contestants is.
     """
 
     ratio: float
     low: float
     high: float
-    verdict: Verdict
     launches: int
     agreeing: int
     is_paired: bool
     is_single: bool = False
     is_enough: bool = True
+    is_disturbed: bool = False
 
     @property
-    def is_undecided(self) -> bool:
-        """Whether the ratio is neither significant nor known to be close to 1."""
-        margin = 1 + MARGIN
-        is_wide = self.low < 1 / margin or self.high > margin
-        return self.has_few or (self.verdict == "tie" and (is_wide or not self.is_enough))
+    def decision(self) -> Decision:
+        """What the ratio says."""
+        return decide(
+            self.low, self.high, has_enough=self.is_enough and not self.has_few,
+            is_disturbed=self.is_disturbed,
+        )  # fmt: skip
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether one contestant is faster."""
+        return self.decision in ("faster", "slower")
 
     @property
     def has_few(self) -> bool:
@@ -249,12 +275,14 @@ class Cell:
     Attributes:
         missing: native calls without a time, of the environments and backends of the contestants.
             It does not contain libraries without such a call.
+        other_ways: the native calls of the same case by the other kinds of call.
     """
 
     panel: Panel
     size: int
     contestants: dict[Name, Contestant] = field(default_factory=dict)
     missing: list[Name] = field(default_factory=list)
+    other_ways: list[Contestant] = field(default_factory=list)
 
     def natives(self, environment: str | None = None) -> list[Contestant]:
         """Return the native calls, of all environments or of one."""
@@ -268,29 +296,54 @@ class Cell:
         return [contestant for name, contestant in self.contestants.items() if name.is_ours]
 
     def strongest_native(self, environment: str | None = None) -> Contestant | None:
-        """Return the fastest native over environments and algorithms.
+        """Return the fastest native over environments, algorithms and kinds of call.
 
-        None without one, or if a library's own choice is missing, as that may be the fastest.
+        A disturbed one counts by its shortest sample. None without one, or if a library's own
+        choice is missing, as that may be the fastest.
         """
         if any(environment in (None, name.environment) for name in self.missing):
             return None
-        return min(self.natives(environment), key=lambda contestant: contestant.us, default=None)
+        other_ways = [way for way in self.other_ways if environment in (None, way.name.environment)]
+        natives = self.natives(environment)
+        return fastest_of([*natives, *other_ways]) if natives else None
 
     def fastest_ours(self) -> Contestant | None:
         """Return the fastest schedule, None without one."""
-        return min(self.schedules(), key=lambda contestant: contestant.us, default=None)
+        return fastest_of(self.schedules())
+
+
+def fastest_of(contestants: Iterable[Contestant]) -> Contestant | None:
+    """Return the fastest contestant, None without any; a disturbed one by its shortest sample."""
+    return min(contestants, key=_least_us, default=None)
+
+
+def _least_us(contestant: Contestant) -> float:
+    return contestant.least_us
 
 
 def compare_contestants(
     contestant: Contestant, reference: Contestant, confidence: float = 0.95
 ) -> Ratio:
-    """Return how many times as fast `contestant` is as `reference`."""
+    """Return how many times as fast `contestant` is as `reference`.
+
+    Launches are samples in random order, so an interval over enough of them contains their
+    disturbances. The samples of a single disturbed launch share one disturbance.
+    """
+    ratio, sides = _compare(contestant, reference, confidence), (contestant, reference)
+    is_robust = ratio.launches >= ENOUGH
+    is_void = any(side.is_contradicted or (side.is_disturbed and not is_robust) for side in sides)
+    return replace(ratio, is_disturbed=is_void)
+
+
+def _compare(contestant: Contestant, reference: Contestant, confidence: float) -> Ratio:
     paired = _paired_ratios(contestant, reference)
     if len(paired) >= min(ENOUGH, contestant.launches, reference.launches) and len(paired) > 1:
         ratio = ratio_of(paired, confidence)
         assert ratio is not None
         agreeing = sum((value > 1) == (ratio.ratio > 1) for value in paired)
-        return Ratio(*ratio[:4], len(paired), agreeing, True)
+        # Too few for an interval: the extremes may still show that all are close.
+        has_interval = is_enough(len(paired), confidence) or decide(*ratio[1:3]) == "tie"
+        return Ratio(*ratio[:3], len(paired), agreeing, True, is_enough=has_interval)
     if contestant.launch_count == reference.launch_count == 1:
         # One launch of each: the ratio uses their samples.
         samples, reference_samples = (
@@ -307,7 +360,10 @@ def compare_contestants(
 
 def _paired_ratios(contestant: Contestant, reference: Contestant) -> list[float]:
     """Return the ratio of each launch with both contestants, if possible from paired samples."""
-    if reference.name.algorithm == "native" and _same_place(contestant.name, reference.name):
+    side_by_side: Mapping[str, float]
+    if contestant.way != reference.way:
+        side_by_side = {}
+    elif reference.name.algorithm == "native" and _same_place(contestant.name, reference.name):
         side_by_side = contestant.to_native
     elif _same_place(contestant.name, reference.name):
         side_by_side = contestant.to_forced.get(reference.name.algorithm, {})
@@ -329,7 +385,7 @@ def _compare_unpaired(
     values: Sequence[float], reference_values: Sequence[float], confidence: float
 ) -> Ratio:
     estimate = shift(reference_values, values, 0.0, confidence)
-    is_enough = can_differ(len(values), len(reference_values), confidence)
+    has_enough = can_differ(len(values), len(reference_values), confidence)
     # Count the launches of the smaller side, each compared with the median of the other side.
     if len(values) <= len(reference_values):
         agreeing = sum((us < median(reference_values)) == (estimate.ratio > 1) for us in values)
@@ -337,8 +393,7 @@ def _compare_unpaired(
         agreeing = sum((us > median(values)) == (estimate.ratio > 1) for us in reference_values)
     return Ratio(
         estimate.ratio, estimate.low, estimate.high,
-        verdict(estimate.low, estimate.high) if is_enough else "tie",
-        min(len(values), len(reference_values)), agreeing, False, is_enough=is_enough,
+        min(len(values), len(reference_values)), agreeing, False, is_enough=has_enough,
     )  # fmt: skip
 
 
@@ -347,17 +402,9 @@ def _of_intervals(contestant: Contestant, reference: Contestant) -> Ratio:
     (low, high), (reference_low, reference_high) = contestant.interval, reference.interval
     bounds = reference_low / high, reference_high / low
     # The interval of a single sample is a point, which says nothing about other samples.
-    is_enough = low < high and reference_low < reference_high
-    decision = verdict(*bounds) if is_enough else "tie"
+    has_enough = low < high and reference_low < reference_high
     return Ratio(
-        reference.us / contestant.us,
-        *bounds,
-        decision,
-        1,
-        1,
-        False,
-        is_single=True,
-        is_enough=is_enough,
+        reference.us / contestant.us, *bounds, 1, 1, False, is_single=True, is_enough=has_enough
     )
 
 
@@ -375,6 +422,7 @@ class Study:
         runs: the descriptions of the launches.
         measured: ids of the launches that tried a contestant, by panel and contestant.
         left_out: records with a wrong result or without a time, by panel and contestant.
+        contradictions: native calls whose plan and method exclude each other, in words, by panel.
     """
 
     cells: dict[tuple[Panel, int], Cell]
@@ -384,6 +432,7 @@ class Study:
     runs: list[FullRun]
     measured: dict[tuple[Panel, Name], set[str]]
     left_out: dict[tuple[Panel, Name], list[CaseRecord]]
+    contradictions: list[tuple[Panel, str]] = field(default_factory=list)
 
     def _repr_html_(self) -> str:
         facts = {
@@ -437,13 +486,61 @@ def study_of(records: Iterable[Record]) -> Study:
     for (panel, size, name), group in groups.items():
         cell = cells.setdefault((panel, size), Cell(panel, size))
         launch_count = len({record.run.id for record in group})
-        for record in undisturbed(group):
-            _add(cell.contestants.setdefault(name, Contestant(name, launch_count)), record)
+        contestant = cell.contestants.setdefault(name, Contestant(name, launch_count))
+        counted = undisturbed(group)
+        contestant.is_disturbed = are_disturbed(counted)
+        for record in counted:
+            _add(contestant, record)
         libraries.setdefault(f"{name.environment} {name.backend}".strip(), group[0].library)
     for cell in cells.values():
         cell.missing = list(_missing(cell, left_out, groups))
     runs = [record.run for record in only(RunRecord, all_records)]
-    return Study(cells, launches, _group_forced(launches), libraries, runs, measured, left_out)
+    found = list(_contradictions(cells.values()))
+    _add_other_ways(cells.values())
+    return Study(
+        cells, launches, _group_forced(launches), libraries, runs, measured, left_out, found
+    )
+
+
+def _by_case(cells: Iterable[Cell]) -> Iterable[list[Cell]]:
+    """Return the cells in groups that only the kind of call distinguishes."""
+    groups: dict[tuple[Panel, int], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((replace(cell.panel, call=""), cell.size), []).append(cell)
+    return groups.values()
+
+
+def _contradictions(cells: Iterable[Cell]) -> Iterator[tuple[Panel, str]]:
+    """Yield the native calls that take another time as a plan than as a method; mark both."""
+    for alike in _by_case(cells):
+        sides = [cell for cell in alike if cell.panel.call in ("plan", "method")]
+        for slow_cell, fast_cell in permutations(sides, 2):
+            for slow in slow_cell.natives():
+                fast = fast_cell.contestants.get(slow.name)
+                is_method = slow_cell.panel.call == "method"
+                if fast is None or not contradict(
+                    slow.interval[0], fast.interval[1], is_method=is_method
+                ):
+                    continue
+                slow.is_contradicted = fast.is_contradicted = True
+                size = f", {bytes_text(slow_cell.size)}" if slow_cell.size else ""
+                yield (
+                    fast_cell.panel,
+                    f"{replace(fast_cell.panel, call='plan')}{size}: {slow.label} takes "
+                    f"{number(slow.us)} us as a {slow_cell.panel.call} and {number(fast.us)} us "
+                    f"as a {fast_cell.panel.call}. One of the times is wrong, so there is no "
+                    "winner.",
+                )
+
+
+def _add_other_ways(cells: Iterable[Cell]) -> None:
+    """Add the native calls of a case to its cells of other kinds of call."""
+    for alike in _by_case(cells):
+        for cell in alike:
+            cell.other_ways = [
+                replace(native, way=other.panel.call)
+                for other in alike if other is not cell for native in other.natives()
+            ]  # fmt: skip
 
 
 def _missing(

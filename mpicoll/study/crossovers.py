@@ -140,8 +140,8 @@ def _size_verdicts(cells: Sequence[Cell], first: Name, second: Name) -> SizeVerd
     measured = SizeVerdicts([], [])
     for cell in cells:
         ratio = compare_contestants(cell.contestants[first], cell.contestants[second])
-        if ratio.verdict != "tie" and not ratio.has_few:
-            (measured.faster if ratio.verdict == "faster" else measured.slower).append(cell.size)
+        if ratio.is_sure:
+            (measured.faster if ratio.decision == "faster" else measured.slower).append(cell.size)
     return measured
 
 

@@ -8,7 +8,16 @@ from dataclasses import replace
 
 from mpicoll.records.lines import CaseRecord, Forced
 from mpicoll.report.overview import headline
-from mpicoll.study.cells import ENOUGH, Cell, Contestant, Name, Panel, Study, counterpart
+from mpicoll.study.cells import (
+    ENOUGH,
+    Cell,
+    Contestant,
+    Name,
+    Panel,
+    Study,
+    counterpart,
+    fastest_of,
+)
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.forms import forms_of, sentences
 from mpicoll.study.overview import overviews
@@ -76,7 +85,11 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
     results += [*_refusals(study), *_failures(study)]
     undecided = [finding for finding in results if finding.section == OPEN]
     decided = [finding for finding in results if finding.section != OPEN]
-    first = [*_list_failed(study), *_wrong(study), *_not_compared(study)]
+    first = [
+        *_list_failed(study), *_wrong(study), *_not_compared(study),
+        *(Finding(WARNINGS, text, panel) for panel, text in study.contradictions),
+        *_disturbed(study),
+    ]  # fmt: skip
     return [*first, *_in_short(study, len(undecided)), *decided, *undecided]
 
 
@@ -95,7 +108,7 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
         )
         return
     yield from (Finding(SHORT, headline(overview)) for overview in overviews(study))
-    yield from _environments_of_best(strongest_pairs)
+    yield from _environments_of_best([pair for pair in strongest_pairs if pair.kind != "disturbed"])
     yield from _leads(strongest_pairs)
     if undecided:
         text = f"{OPEN} is at the end, in {count_text(undecided, 'sentence')}."
@@ -148,6 +161,26 @@ def _not_compared(study: Study) -> Iterator[Finding]:
         )
 
 
+def _disturbed(study: Study) -> Iterator[Finding]:
+    """Yield the number of cells that were disturbed, and of runs whose ranks shared cores."""
+    if crowded := sum(run.oversubscribed for run in study.runs):
+        yield Finding(
+            WARNINGS,
+            f"In {crowded} of {count_text(len(study.runs), 'run')} ranks shared cores: their times "
+            "include waits for a core.",
+        )
+    cells = [
+        cell for cell in study.cells.values()
+        if any(contestant.is_disturbed for contestant in cell.contestants.values())
+    ]  # fmt: skip
+    if cells:
+        yield Finding(
+            WARNINGS,
+            f"In {len(cells)} of {count_text(len(study.cells), 'cell')} half of a "
+            "contestant's launches or more were disturbed: ranks were late or lost their core.",
+        )
+
+
 def _factor(pair: Pair) -> str:
     ratio = pair.ratio.ratio
     return f"{number(max(ratio, 1 / ratio))} times"
@@ -186,9 +219,7 @@ def _within(environment: str) -> Choose:
             for contestant in cell.schedules()
             if contestant.name.environment == environment
         ]
-        return min(
-            schedules, key=lambda contestant: contestant.us, default=None
-        ), cell.strongest_native(environment)
+        return fastest_of(schedules), cell.strongest_native(environment)
 
     return choose
 
@@ -230,9 +261,7 @@ def _list_times(study: Study) -> Iterator[Finding]:
 def _beaten(study: Study, panel: Panel, environment: str) -> Iterator[Finding]:
     def choose(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
         choice = cell.contestants.get(Name(environment, "mpi4py", "native"))
-        return min(
-            _forced_natives(cell, environment), key=lambda contestant: contestant.us, default=None
-        ), choice
+        return fastest_of(_forced_natives(cell, environment)), choice
 
     count = len({name for cell in study.of(panel) for name in cell.contestants if name.is_native})
     for kind, group in ranges(pairs(study, panel, choose, 1 - 0.05 / max(1, count))):

@@ -11,7 +11,7 @@ from typing import Any
 
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.hockney import Fit, fit
-from mpicoll.study.cells import Cell, Contestant, Name, Panel, Ratio, Study, compare_contestants
+from mpicoll.study.cells import Cell, Contestant, Name, Panel, Study, compare_contestants
 from mpicoll.study.sentences import place_of
 from mpicoll.text.files import write_whole
 from mpicoll.text.numbers import number
@@ -84,12 +84,8 @@ def _cell(form: str, times: Mapping[str, Contestant]) -> str:
     star = " *" if unbeaten(times) == [form] else ""
     if form == ONE_CALL:
         return f"{number(contestant.us)}{star}"
-    tie = "" if _is_sure(compare_contestants(contestant, times[ONE_CALL])) else " ="
+    tie = "" if compare_contestants(contestant, times[ONE_CALL]).is_sure else " ="
     return f"{number(contestant.us)} ({number(contestant.us / times[ONE_CALL].us)}x{tie}){star}"
-
-
-def _is_sure(ratio: Ratio) -> bool:
-    return ratio.verdict != "tie" and not ratio.has_few
 
 
 def unbeaten(times: Mapping[str, Contestant]) -> list[str]:
@@ -99,7 +95,7 @@ def unbeaten(times: Mapping[str, Contestant]) -> list[str]:
     return [
         form
         for form in order
-        if form == order[0] or not _is_sure(compare_contestants(best, times[form]))
+        if form == order[0] or not compare_contestants(best, times[form]).is_sure
     ]
 
 

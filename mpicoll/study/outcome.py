@@ -9,6 +9,7 @@ from pathlib import Path
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.launches import summed_up
 from mpicoll.records import reading
+from mpicoll.records.fields import Verdict
 from mpicoll.records.journal import check_ours
 from mpicoll.records.lines import CaseRecord, Record, RunRecord, SpeedupVsStrongest
 from mpicoll.records.reading import only
@@ -88,9 +89,13 @@ def _against_strongest(record: CaseRecord, study: Study) -> None:
     if contestant is None or strongest is None or contestant is strongest:
         return
     ratio, name = compare_contestants(contestant, strongest), strongest.name
+    verdict: Verdict = "tie"
+    if ratio.decision in ("faster", "slower"):
+        verdict = ratio.decision
+    by_way = f" by {strongest.way}" if strongest.way else ""
     record.speedup_vs_strongest = SpeedupVsStrongest(
-        ratio.ratio, ratio.low, ratio.high, "tie" if ratio.has_few else ratio.verdict,
-        against=f"{name.backend} {name.algorithm}", environment=name.environment or None,
+        ratio.ratio, ratio.low, ratio.high, verdict,
+        against=f"{name.backend} {name.algorithm}{by_way}", environment=name.environment or None,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from mpicoll.report.overview import LIBRARY, Case, Decision, Overview, Row, decision
+from mpicoll.report.overview import LIBRARY, Case, Overview, Row, certainty
 from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compare_contestants
 from mpicoll.text.numbers import count_text, number
 
@@ -69,7 +69,7 @@ def _two_environments(cell: Cell) -> tuple[Contestant | None, Contestant | None]
         for environment in environments
         if (contestant := cell.strongest_native(environment)) is not None
     ]
-    first, second, *_ = (*sorted(natives, key=lambda contestant: contestant.us), None, None)
+    first, second, *_ = (*sorted(natives, key=lambda native: native.least_us), None, None)
     return first, second
 
 
@@ -92,15 +92,8 @@ def _case(match: _Match, sides: tuple[str, ...], is_native: bool) -> Case:
     )
     is_first = ratio.ratio >= 1
     factor = ratio.ratio if is_first else 1 / ratio.ratio
-    return Case(first if is_first else second, factor, _decision(ratio), text)
-
-
-def _decision(ratio: Ratio) -> Decision:
-    if ratio.is_undecided or ratio.has_few:
-        return "open"
-    if ratio.verdict == "tie":
-        return decision(ratio.low, ratio.high, is_sure=False)
-    return "single" if ratio.is_single else "sure"
+    verdict = certainty(ratio.decision, is_single=ratio.is_single)
+    return Case(first if is_first else second, factor, verdict, text)
 
 
 def _caption(matches: Sequence[_Match], sides: tuple[str, ...], count: int) -> str:

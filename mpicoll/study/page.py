@@ -55,6 +55,7 @@ class Section(NamedTuple):
     findings: list[Finding]
 
 
+_SIGNS = {"faster": "+", "slower": "-", "tie": "=", "undecided": "?", "disturbed": "~"}
 _SUMMARY = (SHORT, WARNINGS)
 _OF_FIGURES = (WINNERS, WITHIN, BETWEEN, MEASURED)
 """The sections whose findings stand beside the figures, each with its panel."""
@@ -157,9 +158,9 @@ def _against(contestant: Contestant, reference: Contestant | None) -> str:
 
 
 def ratio_text(ratio: Ratio) -> str:
-    """Return a ratio with its interval, and ? if it is undecided."""
-    sign = "?" if ratio.is_undecided else {"faster": "+", "slower": "-", "tie": "="}[ratio.verdict]
-    return f"{number(ratio.ratio)} {sign} ({number(ratio.low)} .. {number(ratio.high)})"
+    """Return a ratio with its interval, and ? if it is undecided, ~ if it is disturbed."""
+    interval = f"{number(ratio.low)} .. {number(ratio.high)}"
+    return f"{number(ratio.ratio)} {_SIGNS[ratio.decision]} ({interval})"
 
 
 def _traces(study: Study, panel: Panel) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.launches import is_undecided, summed_up
+from mpicoll.measurement.judgement import decision_of
+from mpicoll.measurement.launches import summed_up
 from mpicoll.records import reading
 from mpicoll.records.lines import CaseRecord, LaunchRecord, Speedup
 from mpicoll.study.description import Description, check
@@ -143,7 +144,7 @@ def has_open_verdicts(files: Sequence[Path]) -> bool:
     ratios: list[Speedup | None] = []
     for case in summed_up(cases):
         ratios += [case.speedup_vs_native, case.speedup_vs_other]
-    return any(is_undecided(ratio) for ratio in ratios if ratio is not None)
+    return any(decision_of(ratio) == "undecided" for ratio in ratios if ratio is not None)
 
 
 def _read_ending(path: Path) -> LaunchRecord:

@@ -17,6 +17,7 @@ from mpicoll.text.sizes import bytes_text
 OPEN = "What could not be decided"
 _TOO_FEW = "few"
 """The section of comparisons with too few launches: they are counted, not described."""
+_DISTURBED = "samples were late or preempted, or native contradicts itself"
 _MAX_DEVIATION = 1.2
 _MOST_SIZES = 6
 """Number of sizes up to which a sentence gives all times; above, only the first and the last."""
@@ -60,10 +61,10 @@ class Pair:
 
     @property
     def kind(self) -> str:
-        """The verdict, ``open`` without one, or the section for too few launches."""
+        """The decision, ``open`` if it is undecided, or the section for too few launches."""
         if self.ratio.has_few:
             return _TOO_FEW
-        return "open" if self.ratio.is_undecided else self.ratio.verdict
+        return "open" if self.ratio.decision == "undecided" else self.ratio.decision
 
 
 Choose = Callable[[Cell], tuple[Contestant | None, Contestant | None]]
@@ -182,6 +183,9 @@ def _finding(kind: str, groups: Sequence[Sequence[Pair]], section: str, sides: _
     if kind == _TOO_FEW:
         return Finding(_TOO_FEW, str(len(every)), panel)
     place_text = place(groups[0]) + (f", in {sides.places}" if sides.places else "")
+    if kind == "disturbed":
+        text = f"{place_text}: whether {contestant} is faster than {reference}: {_DISTURBED}"
+        return Finding(OPEN, f"{text}, from {_launches(every)}.", panel)
     if kind == "open":
         low = min(pair.ratio.low for pair in every)
         high = max(pair.ratio.high for pair in every)

@@ -1,9 +1,10 @@
 """Choose the candidates, and from their times the fewest ranges of sizes that serve all sizes.
 
 A candidate is *good enough* at a size if it is not significantly slower than the fastest. So
-neighbouring sizes keep one algorithm unless another one is significantly faster. Each
-range has one candidate that is good enough at all its sizes, preferably native. So a table does not
-alternate between equal candidates, and no entry loses to native.
+neighbouring sizes keep one algorithm unless another one is significantly faster. Each range has one
+candidate that is good enough at all its sizes, preferably native. So a table does not alternate
+between equal candidates, and no entry loses to native. A disturbed candidate neither beats another
+nor is beaten, as its samples cannot tell.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mpicoll.backend import IPC
 from mpicoll.collectives import Collectives
 from mpicoll.measurement.candidate import Candidate
 from mpicoll.measurement.cases import is_known
+from mpicoll.measurement.judgement import is_mostly
 from mpicoll.measurement.statistics import is_enough, speedup
 from mpicoll.notation.contract import collective
 from mpicoll.selection import auto
@@ -89,7 +91,8 @@ def good_enough(measured: Sequence[Candidate]) -> dict[str, float]:
     about all of these candidates is as unlikely as `_RISK`.
     """
     times = _times(measured)
-    fastest = min(measured, key=lambda candidate: times[candidate.case.algorithm])
+    calm = [candidate for candidate in measured if not is_disturbed(candidate)]
+    fastest = min(calm or measured, key=lambda candidate: times[candidate.case.algorithm])
     confidence = 1 - _RISK / len(measured)
     best = times[fastest.case.algorithm]
     return {
@@ -101,15 +104,24 @@ def good_enough(measured: Sequence[Candidate]) -> dict[str, float]:
 
 def _is_beaten(candidate: Candidate, fastest: Candidate, confidence: float) -> bool:
     """Whether a candidate is significantly slower, by the ratios within the same blocks."""
+    if is_disturbed(candidate) or is_disturbed(fastest):
+        return False
     blocks = candidate.samples.keys() & fastest.samples.keys()
     ratio = speedup(candidate.samples, fastest.samples, confidence)
     return ratio is not None and is_enough(len(blocks), confidence) and ratio.low > _MARGIN
 
 
+def is_disturbed(candidate: Candidate) -> bool:
+    """Whether most samples of a candidate were late or preempted, or such samples had to count."""
+    spoilt = candidate.late_samples.keys() | candidate.preempted.keys()
+    calm = candidate.samples.keys() - spoilt
+    return calm != candidate.samples.keys() or is_mostly(len(spoilt), len(calm))
+
+
 def _ratio(measured: Sequence[Candidate], name: str) -> float | None:
-    """Return native's time over a candidate's time, None if native did not run."""
-    times = _times(measured)
-    if "native" not in times:
+    """Return native's time over a candidate's, None if native did not run or is disturbed."""
+    times = _times([candidate for candidate in measured if not is_disturbed(candidate)])
+    if "native" not in times or name not in times:
         return None
     return round(times["native"] / times[name], 3)
 

@@ -20,7 +20,7 @@ from mpicoll.measurement.measure import TIME_OVER, Bench
 from mpicoll.measurement.ranks import Ranks, form_ranks
 from mpicoll.measurement.worlds import Worlds
 from mpicoll.selection import auto, tables
-from mpicoll.tune.choosing import LEAST_SAMPLES, candidates, ranges
+from mpicoll.tune.choosing import LEAST_SAMPLES, candidates, is_disturbed, ranges
 
 _PRECISE = Settings(precision=0.02, min_samples=LEAST_SAMPLES)
 _OVERRUN = 1.5
@@ -231,7 +231,12 @@ def _entries(
             "ranges": ranges(by_size),
         })  # fmt: skip
         sizes = "" if len(by_size) == count else f" ({len(by_size)} of {count} sizes measured)"
-        ranks.print(f"{backend} {name}: {_ranges_text(entries[-1]['ranges'])}{sizes}")
+        disturbed = sum(any(map(is_disturbed, measured)) for measured in by_size.values())
+        remark = f"; disturbed at {disturbed} of {len(by_size)} sizes, which decide nothing alone"
+        ranks.print(
+            f"{backend} {name}: {_ranges_text(entries[-1]['ranges'])}{sizes}"
+            f"{remark if disturbed else ''}"
+        )
     return entries
 
 

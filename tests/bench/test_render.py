@@ -37,7 +37,8 @@ def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_piped_table_is_plain_text(encoding: str) -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding)
-    render.print_tables([record(), record(algorithm="bruck", best=False)], stream)
+    slower = timed_record([12.0] * 9, algorithm="bruck")
+    render.print_tables([record(), slower], stream)
     stream.flush()
     text = raw.getvalue().decode(encoding)
     assert "\x1b" not in text and "allreduce, float32, sum, 4 ranks" in text
@@ -195,3 +196,36 @@ def test_the_legend_says_whose_algorithms_these_are() -> None:
     render.print_tables([record(), record(backend="torch")], stream)
     whose = "names without native are schedules of mpicoll or torchcoll"
     assert f"native: the library's own call; {whose}" in stream.getvalue()
+
+
+# -- disturbed samples, and native's ways -------------------------------------------------
+
+
+def steady(algorithm: str, us: float, **changes: Any) -> CaseRecord:
+    """Return a record of nine equal samples."""
+    return timed_record([us] * 9, algorithm=algorithm, **changes)
+
+
+@pytest.mark.parametrize("side", ["native", "ring"])
+@pytest.mark.parametrize("change", [{"undisturbed": False}, {"late_starts": 90}])
+def test_disturbed_rows_have_neither_star_nor_verdict(side: str, change: dict[str, Any]) -> None:
+    rows = [
+        steady(name, us, **(change if name == side else {}))
+        for name, us in (("native", 142.0), ("ring", 0.26))
+    ]
+    assert marks(*rows) == ["~", "~"] and "1.50x ~" in table_text(*rows)[1]
+    assert any("disturbed cases: 1 of 2" in line for line in render.footer(rows, []))
+
+
+def test_ways_of_native_that_exclude_each_other_are_told_and_win_nothing() -> None:
+    rows = [
+        steady("native", 142.0), steady("native", 3.26, call="method"), steady("ring", 0.26)
+    ]  # fmt: skip
+    assert marks(*rows) == ["~", "~"] and "1.50x ~" in table_text(*rows)[1]
+    (line,) = [line for line in render.footer(rows, []) if "contradict" in line]
+    assert "native on mpi4py takes 142 us as a plan and 3.26 us as a method" in line
+
+
+def test_no_star_where_native_is_faster_by_another_way() -> None:
+    rows = [steady("native", 6.0), steady("native", 4.5, call="method"), steady("ring", 5.0)]
+    assert marks(*rows) == ["yes", "yes"] and not rows[2].best and rows[1].best

@@ -79,3 +79,21 @@ def test_the_latest_record_of_a_case_counts(tmp_path: Path) -> None:
     (only,) = load(path).values()
     assert only.time_us and only.time_us.median == pytest.approx(2.0, rel=0.1)
     assert isinstance(only.run, FullRun) and only.run.versions == RUN["versions"]
+
+
+@pytest.mark.parametrize("change", [{"late_starts": 90}, {"preempted": 90}, {"late_share": 0.8}])
+def test_mostly_disturbed_samples_have_no_verdict(change: dict[str, Any], tmp_path: Path) -> None:
+    comparison = compare_files(
+        tmp_path, [record("ring", times(4.0)) | change], [record("ring", times(1.0))]
+    )
+    (row,) = comparison.rows
+    assert (row.verdict, row.reason) == ("no verdict", "too few undisturbed samples in A")
+
+
+def test_a_native_that_contradicts_itself_is_neither_faster_nor_a_control(tmp_path: Path) -> None:
+    calm = [record("native", times(3.0)), record("native", times(3.0, 1), call="method")]
+    wrong = [record("native", times(142.0)), calm[1]]
+    comparison = compare_files(tmp_path, calm, wrong)
+    assert [row.verdict for row in comparison.rows] == ["no verdict"] * 2
+    assert comparison.rows[0].reason.startswith("in B, native on mpi4py takes 1")
+    assert comparison.controls == 0

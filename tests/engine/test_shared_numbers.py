@@ -31,9 +31,9 @@ OTHER_NAMES = (
 )  # fmt: skip
 SHARED = [*OTHER_NAMES, *((module, name, name) for module, names in SAME_NAMES for name in names)]
 UNRELATED = {
-    "mpicoll/cli/ending.py": {"FAILED", "REFUSED"},  # exit statuses
+    "mpicoll/cli/ending.py": {"FAILED", "REFUSED", "CLOSED"},  # exit statuses
     "mpicoll/flight/layout.py": {"ROWS"},  # of a file
-    "mpicoll/tuning.py": {"YIELDS"},  # of waits in Python
+    "mpicoll/tuning.py": {"YIELDS", "YIELD_NS"},  # of waits that Python states
 }
 """Names of Python that mean something else in C."""
 

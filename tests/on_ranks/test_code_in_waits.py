@@ -248,6 +248,35 @@ def test_a_handlers_call_of_a_communicator_runs_after_the_call_that_waits(
     assert (total, results) == (2 * c.size, [5 * c.size])
 
 
+@pytest.mark.parametrize("call", [_sum, _sum_of_objects])
+def test_another_thread_cannot_call_while_a_call_waits(
+    c: Collectives, comm: Any, call: Callable[..., float]
+) -> None:
+    if c.rank:
+        wait_for_the_handler(c)
+        assert call(comm, 1) == c.size
+    else:
+        errors: list[RuntimeError] = []
+        totals: list[float] = []
+
+        def run() -> None:
+            try:
+                totals.append(call(comm, 1))
+            except RuntimeError as error:
+                errors.append(error)
+                for rank in range(1, c.size):
+                    c.send(device(c, np.ones(1), "float64"), rank, TOKEN)
+
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert totals == [c.size]
+        assert "a call of this group is under way" in str(errors[0])
+    assert call(comm, 2) == 2 * c.size
+
+
 class Calling:
     """An object that is pickled with the result of a collective."""
 
@@ -299,9 +328,16 @@ def _sum_by_a_function(comm: Any, value: float) -> float:
     return float(comm.allreduce(value, lambda lhs, rhs: lhs + rhs))
 
 
+def _sum_of_rows(comm: Any, value: float) -> float:
+    """Make a call in two parts: the ranks tell each other their counts first."""
+    out = np.empty(2)
+    comm.Reduce_scatter(np.full(2 * comm.size, float(value)), out)
+    return float(out[0])
+
+
 CALLS = [
     _sum, _sum_of_objects, _sum_of_long_arrays, _sum_as_arrays, _broadcast_of_columns, _maximum,
-    _sum_of_numbers, _sum_by_a_function,
+    _sum_of_rows, _sum_of_numbers, _sum_by_a_function,
 ]  # fmt: skip
 NODES = {
     "one_node": {},
@@ -312,7 +348,7 @@ NODES = {
 
 @pytest.fixture(params=NODES)
 def fresh(c: Collectives, request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A communicator without a state, whose second call makes what dispatches the calls."""
+    """A communicator without a state; on several nodes the second call makes what serves it."""
     if c.backend != "mpi4py":
         pytest.skip("of mpi4py")
     from mpi4py import MPI
@@ -325,12 +361,9 @@ def fresh(c: Collectives, request: Any, monkeypatch: pytest.MonkeyPatch) -> Iter
     for name, text in NODES[request.param].items():
         monkeypatch.setenv(name, text)
     monkeypatch.setattr(state, "_WARMUP_CALLS", 1)
-    monkeypatch.setattr(state, "_idle", [])  # no state of a freed communicator knows the call
     made = Comm(MPI.COMM_WORLD.Dup())
     yield made
     made.Free()
-    for idle in state._idle:
-        idle.close()
 
 
 def _raise_late() -> None:
@@ -347,6 +380,8 @@ def test_a_rank_interrupted_in_a_call_completes_it(
         pytest.skip(
             "mpi4py's own method calls the function, in which a handler runs, as without us"
         )
+    if call is _sum_of_rows and "MPICOLL_RANKS_PER_NODE" in os.environ:
+        pytest.skip("mpi4py's own method makes both parts")
     for _ in range(calls):
         assert call(fresh, 1) == c.size
     if c.rank == 0:

@@ -9,9 +9,10 @@ import pytest
 from reporting import case, pair, reported, run
 
 from mpicoll.report.notices import PAIRS, Notice, Place
-from mpicoll.report.overview import LIBRARY, Case, Overview, Row, decision, headline
+from mpicoll.report.overview import LIBRARY, Case, Overview, Row, headline
 from mpicoll.report.page import page
 from mpicoll.report.record_overviews import overviews
+from mpicoll.report.winners import DISTURBED
 
 ONE_SAMPLE: dict[str, Any] = {"samples": 1, "samples_us": [1.0]}
 
@@ -69,7 +70,9 @@ def test_ranks_that_waited_for_cores_are_not_shown_first(tmp_path: Path) -> None
                for size in (8, 64)]  # fmt: skip
     report = reported(tmp_path, *crowded, case(), case("ring", 5.0))
     settings = [entry.setting for entry in overviews(report.panels, report.records)]
-    assert [setting.partition(" (")[0] for setting in settings] == ["on 4 ranks", "on 8 ranks"]
+    assert [setting.partition(" (")[0] for setting in settings] == [
+        "on 4 ranks", "on 8 ranks that share cores"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -103,16 +106,6 @@ def test_one_of_several_sides_has_a_letter() -> None:
     assert overview.text(overview.cases[0]) == "B 2.0" and overview.letter("c") == "C: "
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "is_sure", "verdict"),
-    [(1.2, 1.4, True, "sure"), (0.98, 1.02, False, "tie"), (0.8, 1.02, False, "open")],
-)
-def test_a_tie_is_a_difference_that_is_surely_small(
-    low: float, high: float, is_sure: bool, verdict: str
-) -> None:
-    assert decision(low, high, is_sure) == verdict
-
-
 def test_a_notice_counts_the_places_that_it_is_about() -> None:
     places = (Place("x", "allreduce"), Place("y", "allreduce"), Place("z", "scan"))
     notice = Notice("warning", "started late", "", places, "case")
@@ -144,3 +137,96 @@ def test_records_that_compare_nothing_have_an_answer_too(
 ) -> None:
     pytest.importorskip("plotly")
     assert f"<h1>{answer}" in page(reported(tmp_path, *records))
+
+
+# -- disturbed samples, and native's ways -------------------------------------------------
+
+NO_WINNER = "On 4 ranks, disturbances hide who is faster in the only case."
+
+
+def planted() -> list[dict[str, Any]]:
+    """Return native by its plan and its method, which exclude each other, and a schedule."""
+    return [case(us=142.0), case(us=3.26, call="method"), case("ring", 0.26)]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [case(us=142.0, undisturbed=False), case("ring", 0.26)],
+        [case(us=142.0), case("ring", 0.26, undisturbed=False)],
+        [case(us=142.0, late_share=0.97), case("ring", 0.26)],
+        [case(us=142.0, preempted=900), case("ring", 0.26)],
+        [case("naive", 142.0), case("ring", 0.26, undisturbed=False)],
+        planted(),
+    ],
+)  # fmt: skip
+def test_disturbed_records_have_no_winner_in_any_part_of_the_page(
+    tmp_path: Path, records: list[dict[str, Any]]
+) -> None:
+    report = reported(tmp_path, *records)
+    overview = overviews(report.panels, report.records)[0]
+    assert headline(overview) == NO_WINNER
+    assert [overview.text(entry) for entry in overview.cases] == ["~"]
+    assert [mark for mark, _ in overview.marks()] == ["disturbed"]
+    assert [(entry.cells, *entry.undecided.values()) for entry in report.maps] == [
+        ({}, DISTURBED)
+    ] * len(report.maps)
+    pytest.importorskip("plotly")
+    text = page(report)
+    assert (
+        f"<h1>{NO_WINNER}" in text and "by 542" not in text and "<small>disturbed</small>" in text
+    )
+
+
+def test_ways_that_exclude_each_other_are_an_error_beside_the_chart(tmp_path: Path) -> None:
+    notices = reported(tmp_path, *planted()).notices
+    assert notices[0].heading == "1 case in which native's plan and method contradict each other"
+    assert "sum: 142 us as a plan and 3.26 us as a method" in notices[0].places[0].text
+    calm = reported(tmp_path, case(us=10.0), case(us=9.0, call="method"), case("ring", 5.0))
+    assert not any("contradict" in notice.title for notice in calm.notices)
+
+
+@pytest.mark.parametrize(
+    ("other", "ratio"),
+    [
+        (case(us=8.0, call="method"), 1.6), (case("native_persistent", 8.0), 1.6),
+        (case("native_persistent", 12.0), 2.0), (case(us=8.0, backend="torch"), 1.6),
+    ],
+)  # fmt: skip
+def test_a_headline_is_against_the_strongest_way_of_native(
+    tmp_path: Path, other: dict[str, Any], ratio: float
+) -> None:
+    report = reported(tmp_path, case(us=10.0), other, case("ring", 5.0))
+    (overview, *_) = overviews(report.panels, report.records)
+    assert headline(overview).endswith(f"in the only case, by {ratio} times.")
+    assert [cell.times_native for cell in report.maps[0].cells.values()] == [ratio]
+
+
+def test_native_by_its_method_can_win_against_a_plan(tmp_path: Path) -> None:
+    report = reported(tmp_path, case(us=6.0), case(us=4.5, call="method"), case("ring", 5.0))
+    (overview, *_) = overviews(report.panels, report.records)
+    assert headline(overview).startswith(f"On 4 ranks, {LIBRARY} is faster than mpicoll")
+    assert [cell.label for cell in report.maps[0].cells.values()] == ["native"]
+
+
+def test_ways_of_other_cases_are_no_yardstick(tmp_path: Path) -> None:
+    others = [case(us=1.0, call="method", **more) for more in (
+        {"size": 64}, {"dtype": "float64"}, {"in_place": True}, {"collective": "scan"},
+        {"ranks": 2, "run": run("r2", 2)}, {"run": run("r3", environment={"UCX_TLS": "sm"})},
+    )]  # fmt: skip
+    report = reported(tmp_path, case(us=10.0), case("ring", 5.0), *others)
+    (winners, *_) = [
+        entry for entry in report.maps if entry.cells and entry.variant == "float32 sum"
+    ]
+    assert winners.cells[(4, 1), 1024].times_native == 2.0
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "start"),
+    [(1, "On 2 ranks, mpicoll is faster"), (3, "Disturbances hide who is faster in 3 of 5 cases.")],
+)
+def test_a_headline_begins_with_what_most_cases_say(disturbed: int, start: str) -> None:
+    cases = [of("mpicoll")] * 2 + [of("mpicoll", verdict="disturbed")] * disturbed
+    text = headline(chart(*cases))
+    assert text.startswith(start) and f"in {disturbed} of {2 + disturbed} cases" in text
+    assert all(len(sentence.split()) <= 25 for sentence in text.split(". "))

@@ -46,7 +46,7 @@ def test_a_panel_as_the_page_gets_it(tmp_path: Path) -> None:
     (panel,) = panel_values(report)
     ring = panel["curves"][1]
     assert ring["x"] == [1024] and ring["time"] == {"median": [10], "low": [9.9], "high": [10.1]}
-    assert ring["speedup"]["ratio"] == [2.0] and ring["speedup"]["verdict"] == ["faster"]
+    assert ring["speedup"]["ratio"] == [2.0] and ring["speedup"]["decision"] == ["faster"]
     for word in ("ran ring over point-to-point", "100 samples", "2.00 times native", "faster"):
         assert word in ring["text"][0]
 

@@ -616,3 +616,69 @@ def test_compare_and_report_take_intervals_from_launches(tmp_path: Path) -> None
     path = tmp_path / "launches.jsonl"
     path.write_text("".join(encoded(record) + "\n" for record in cases))
     assert [record.launches for record in load(path).values()] == [10]
+
+
+# -- disturbed samples, and native's ways -------------------------------------------------
+
+
+def with_methods(records: list[Record], us: float) -> list[Record]:
+    """Return the records, with native's method beside each of its plans."""
+    methods = [
+        case("native", record.bytes_total, us * (1 + record.bytes_total / 65536), record.run.id,
+             record.launch or 0, call="method")
+        for record in only(CaseRecord, records) if record.algorithm == "native"
+    ]  # fmt: skip
+    return [*records, *methods]
+
+
+@pytest.mark.parametrize("side", ["native", "ring"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_disturbed_launches_name_no_winner(side: str, count: int) -> None:
+    records = make_launches(constant(native=142.0, ring=0.26), ["ring"], count=count)
+    for record in only(CaseRecord, records):
+        record.samples_us = [value for value in record.samples_us for _ in range(3)]
+    records = change_records(records, side, undisturbed=False)
+    text = section_text(records, SHORT)
+    assert "faster than" not in text and "leads" not in text and "times" not in text
+    assert "of 4 cells half of a contestant's launches or more were disturbed" in section_text(
+        records, WARNINGS
+    )
+
+
+def test_launches_enough_contain_their_disturbances_and_it_is_told() -> None:
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"])
+    records = change_records(records, "native", undisturbed=False)
+    assert "mpicoll is faster than" in section_text(records, SHORT)
+    assert "were disturbed" in section_text(records, WARNINGS)
+
+
+@pytest.mark.parametrize("count", [1, 10])
+@pytest.mark.parametrize(("plan", "method"), [(142.0, 3.26), (3.26, 142.0)])
+def test_a_native_that_contradicts_itself_is_told_and_beaten_by_nothing(
+    plan: float, method: float, count: int
+) -> None:
+    records = with_methods(
+        make_launches(constant(native=plan, ring=0.26), ["ring"], count=count), method
+    )
+    text = section_text(records, SHORT)
+    assert "disturbances hide who is faster in all 4 cases" in text and "leads" not in text
+    warning = section_text(records, WARNINGS)
+    assert "native of mpich takes" in warning and "so there is no winner" in warning
+    assert "by" not in section_text(records, WINNERS)
+
+
+def test_the_yardstick_is_the_strongest_way_of_native() -> None:
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"])
+    assert "by 2.0 times" in section_text(records, SHORT)
+    text = section_text(with_methods(records, 8.0), SHORT)
+    assert "by 1.6 times" in text and "by 2.0" not in text
+    assert "native of mpich by method" in section_text(with_methods(records, 8.0), WINNERS)
+    assert "by 2.0 times" in section_text(with_methods(records, 11.0), SHORT)
+
+
+def test_shared_cores_are_told_first() -> None:
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"])
+    runs = {record.run.id for record in only(CaseRecord, records)}
+    crowded = [RunRecord(run=FullRun(id=run, oversubscribed=True)) for run in runs]
+    assert "ranks shared cores" not in section_text(records, WARNINGS)
+    assert "In 10 of 10 runs ranks shared cores" in section_text([*crowded, *records], WARNINGS)

@@ -271,8 +271,8 @@ def main(seed: int, count: int) -> None:
     calls = RandomCalls(comm, seed)
     for _ in range(count):
         calls.run()
-    dispatcher = comm.Get_attr(state._key()).dispatcher
-    plans = [signature.plan for signature in dispatcher.plans if signature.plan is not None]
+    server = comm.Get_attr(state._key()).server
+    plans = [signature.plan for signature in server.plans if signature.plan is not None]
     print(f"{count} calls are right, {len(plans)} plans", flush=True)
     comm.Free()
 

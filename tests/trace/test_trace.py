@@ -307,6 +307,7 @@ for number in range(200):
     comm.Allreduce(x, out)
     if number % 10 == 9:
         comm.Bcast(x)
+        comm.allgather(number), comm.allreduce(number)
 with open(f"{sys.argv[1]}-new-{comm.rank}", "w") as file:
     file.write(str(os.getpid()))
 os.rename(file.name, f"{sys.argv[1]}-{comm.rank}")
@@ -348,7 +349,8 @@ def test_killed_ranks_leave_their_calls(tmp_path: Path) -> None:
     calls = Counter[str]()
     for kind in kinds:
         calls[kind.call] += kind.calls
-    assert calls == {"Allreduce": 200, "Bcast": 20}
+    assert calls == {"Allreduce": 200, "Bcast": 20, "allgather": 20, "allreduce": 20}
+    assert {(kind.algorithm, kind.transport) for kind in kinds} == {("slots", "symmetric")}
     assert 0 < sum(kind.seconds for kind in kinds) <= seconds
     assert remarks == ["Killed: ranks 0-1. The calls up to then are shown."]
     assert remarks[0] in CliRunner().invoke(main, [str(trace)]).output

@@ -110,3 +110,19 @@ def test_on_gpus_the_calls_of_other_libraries_are_candidates() -> None:
     names = candidates(world, "allreduce", 1 << 30, [], on_gpu=True)
     natives = ["native", "native:symm_one_shot", "native:symm_two_shot"]
     assert names == [*natives, *(f"{name}@ipc" for name in CANDIDATES["allreduce"])]
+
+
+@pytest.mark.parametrize("spoilt", ["late_samples", "preempted"])
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_a_disturbed_native_keeps_its_place_and_has_no_ratio(spoilt: str, is_counted: bool) -> None:
+    """No gain over native is known where most of its samples were disturbed."""
+    by_size = {64: make_candidates(native=142.0, ring=0.26)}
+    blocks = range(19) if is_counted else range(20, 60)
+    setattr(by_size[64][0], spoilt, dict.fromkeys(blocks, 142.0))
+    assert ranges(by_size) == [{"upto": None, "algorithm": "native", "ratio": None}]
+
+
+def test_a_disturbed_candidate_hides_no_loser() -> None:
+    measured = make_candidates(native=10.0, ring=5.0, naive=1.0)
+    measured[2].late_samples = dict.fromkeys(range(20, 60), 1.0)
+    assert good_enough(measured).keys() == {"ring", "naive"}

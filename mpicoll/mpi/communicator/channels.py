@@ -29,7 +29,8 @@ COLLECTIVES = (
     "scan", "exscan", "reduce_scatter", "a call that MPI serves",
 )  # fmt: skip
 """Our names of the collectives, as the keys of messages number them."""
-BROADCAST, GATHER, SCATTER, ALLGATHER, ALLTOALL = range(1, 6)
+BROADCAST, GATHER, SCATTER = _compiled.BCAST, _compiled.GATHER, _compiled.SCATTER
+ALLGATHER, ALLTOALL = _compiled.ALLGATHER, _compiled.ALLTOALL
 _ROOTED = ("broadcast", "gather", "scatter", "reduce")
 _FLAT = "flat"
 """The algorithm of a call whose arrays have been read."""
@@ -88,12 +89,17 @@ class OneNode:
             first_share_ranks=FIRST_SHARE_RANKS,
         )  # fmt: skip
 
-    def _serve(
+    def _serve(self, *arguments: Any) -> bool | None:
+        """Run a call whose arguments the channel does not read; True where MPI is to serve it."""
+        is_mpi: bool | None = _compiled.uninterrupted(self._read, *arguments)
+        return is_mpi
+
+    def _read(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, form: object
     ) -> bool | None:
-        """Run a call whose arguments the channel does not read; True where MPI is to serve it."""
         if form is _FLAT:
             return True
+        _compiled.postpone_handlers()
         if isinstance(op, MPI.Op):
             op = _OP_OF_HANDLE.get(op.handle)
             if op is None:

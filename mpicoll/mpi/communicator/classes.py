@@ -136,6 +136,10 @@ class Comm(_Base):
             from mpicoll.mpi.communicator.objects import METHODS
 
             run = partial(METHODS[name], channel.exchange)
+            if _IS_TRACED:
+                from mpicoll.mpi.communicator.tracing import traced_method
+
+                run = traced_method(name, run)
         setattr(self, f"_ours_{name}", run)
         return run  # type: ignore[no-any-return]
 

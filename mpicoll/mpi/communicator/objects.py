@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll.c_extension import _compiled
 from mpicoll.mpi.communicator.channels import ALLGATHER, ALLTOALL, BROADCAST, GATHER, SCATTER
 from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
 from mpicoll.mpi.communicator.reading import is_extreme
@@ -108,6 +109,11 @@ def reduce_objects(
 
 def allreduce(exchange: Method, comm: Any, sendobj: Any, op: Any = MPI.SUM) -> Any:
     """Return the fold on all ranks: rank 0 folds and tells it, as two folds of a set can differ."""
+    return _compiled.uninterrupted(_allreduce, exchange, comm, sendobj, op)
+
+
+def _allreduce(exchange: Method, comm: Any, sendobj: Any, op: Any) -> Any:
+    _compiled.postpone_handlers()  # which run after both parts of the call
     items = gather(exchange, comm, sendobj) or []
     return folded_by_first(comm.rank, _fold_of(op), items, partial(bcast, exchange, comm))
 

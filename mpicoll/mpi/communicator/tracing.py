@@ -47,6 +47,8 @@ _BUFFERS = {
 _FROM_OUT = ("broadcast", "scatter", "reduce_scatter")
 _OUTPUTS = ("scatter", "scatterv", "allreduce", "scan", "exscan")
 """The methods in small letters whose bytes of one rank are those of its output."""
+_CHANNEL = "slots", "symmetric"
+"""The algorithm and the transport of a channel."""
 _NAMES = {"broadcast": "Bcast", "reduce_scatter_own": "Reduce_scatter"}
 """mpi4py's methods of what is named otherwise here."""
 
@@ -95,7 +97,6 @@ class Trace:
             ) from None
         self.is_full = False
         self.records: dict[Kind, Record] = {}
-        self.plain: dict[tuple[str, int, str, str, int], memoryview] = {}
 
     def tally(self, kind: Kind) -> memoryview:
         """Return the tally of a kind of calls."""
@@ -115,9 +116,13 @@ class Trace:
                 _warn(f"{self.file.path}: {error.strerror}: a rank that is killed leaves a part")
         return Record(description, memoryview(tallies.new()))
 
-    def traced(self, name: str, place: int | None, method: Callable[..., Any]) -> Any:
-        """Return a method of MPI's own whose calls are counted."""
-        count, ticks, plain_tallies = tallies.count, tallies.ticks, self.plain
+    def traced(
+        self, name: str, place: int | None, method: Callable[..., Any],
+        algorithm: str = "mpi", transport: str = "",
+    ) -> Any:  # fmt: skip
+        """Return a method whose calls are counted; MPI's own, or those of an `algorithm`."""
+        count, ticks = tallies.count, tallies.ticks
+        plain_tallies = dict[tuple[str, int, str, str, int], memoryview]()
 
         @functools.wraps(method)
         def call(comm: MPI.Comm, *arguments: Any, **keywords: Any) -> Any:
@@ -132,7 +137,8 @@ class Trace:
                     key = (*_label(comm), name, getattr(buffer, "nbytes", 0))
                     tally = plain_tallies.get(key)
                     if tally is None:
-                        tally = plain_tallies[key] = self.tally(Kind(*key))
+                        kind = Kind(*key, "", "", algorithm, transport)
+                        tally = plain_tallies[key] = self.tally(kind)
                     count(tally, began)
 
         return call
@@ -184,7 +190,8 @@ def traced(comm: MPI.Comm, channel: Any) -> Any:
             array = out if name in _OUTPUTS else x
             if type(array) in (list, tuple) and array:
                 array = array[0]
-            key = name, getattr(array, "nbytes", 0), getattr(array, "dtype", ""), op
+            handle = op.handle if isinstance(op, MPI.Op) else None
+            key = name, getattr(array, "nbytes", 0), getattr(array, "dtype", ""), handle
             if key not in known:
                 known[key] = trace.tally(_kind_of_channel(comm, *key))
             tallies.count(known[key], began)
@@ -194,13 +201,19 @@ def traced(comm: MPI.Comm, channel: Any) -> Any:
     return call
 
 
-def _kind_of_channel(comm: MPI.Comm, name: str, nbytes: int, dtype: Any, op: Any) -> Kind:
-    op_name = OPS[op.handle][0] if isinstance(op, MPI.Op) else ""
+def traced_method(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what runs a method of objects over a channel; its calls are counted if calls are."""
+    if TRACING is None:
+        return run
+    method: Callable[..., Any] = TRACING.traced(name, _BUFFERS[name], run, *_CHANNEL)
+    return method
+
+
+def _kind_of_channel(comm: MPI.Comm, name: str, nbytes: int, dtype: Any, handle: Any) -> Kind:
+    op_name = "" if handle is None else OPS[handle][0]
     text = str(dtype) if op_name else ""
-    return Kind(
-        *_label(comm), _NAMES.get(name, name.capitalize()), nbytes, text, op_name, "slots",
-        "symmetric",
-    )  # fmt: skip
+    call = _NAMES.get(name, name.capitalize())
+    return Kind(*_label(comm), call, nbytes, text, op_name, *_CHANNEL)
 
 
 def _label(comm: Any) -> tuple[str, int, str]:

@@ -34,7 +34,7 @@ function trace(panel, curve, kind, name) {
   const at = list => keep.map(i => list[i]);
   const label = `${curve.backend} ${curve.name}`;
   const symbols = keep.map(i => curve.wrong[i] ? "x-thin" : curve.symbols[i] +
-    (name === "speedup" && curve.speedup.verdict[i] === "tie" ? "-open" : ""));
+    (name === "speedup" && ["tie", "undecided", "disturbed"].includes(curve.speedup.decision[i]) ? "-open" : ""));
   const drawn = {
     type: "scatter", mode: dots ? "markers" : "lines+markers", name: label,
     meta: {backend: curve.backend, algorithm: curve.algorithm},

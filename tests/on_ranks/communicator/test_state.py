@@ -12,11 +12,9 @@ import pytest
 from communicator_calls import (
     allgather,
     allreduce,
-    alltoallv,
     bcast,
     calls_of_mpi,
     check,
-    long_double,
     signatures,
     state_of,
 )
@@ -93,9 +91,8 @@ def test_first_calls_of_a_variable_are_mpis(monkeypatch: pytest.MonkeyPatch, com
 
 
 def _use(made: Any) -> None:
-    """Make a call of each kind, and free the communicator."""
-    for call in (allreduce, bcast, alltoallv, long_double):
-        np.testing.assert_array_equal(call(made), call(MPI.Intracomm(made)))
+    """Make some calls, and free the communicator."""
+    _check_sums(made)
     assert made.allreduce(made.rank, MPI.MAX) == made.size - 1
     made.Free()
 
@@ -109,7 +106,7 @@ def _held() -> tuple[int, int]:
 @pytest.mark.usefixtures("several")
 def test_communicators_that_are_made_and_freed_take_no_memory(comm: Any) -> None:
     makers = [comm.Dup, lambda: comm.Split(0, -comm.rank), lambda: comm.Create_cart([comm.size])]
-    for turn in range(2 * UNITS):
+    for turn in range(UNITS + 6):
         _use(makers[turn % 3]())
     before = _held()
     for turn in range(150):
@@ -268,7 +265,6 @@ def test_nothing_is_made_for_calls_that_are_mpis_on_several_nodes(
     across.Free()
 
 
-@pytest.mark.xfail(reason="one bit of a digest is compared", run=False, strict=True)
 def test_an_impossible_node_of_one_rank_is_an_error_on_all(
     monkeypatch: pytest.MonkeyPatch, comm: Any
 ) -> None:
