@@ -7,9 +7,8 @@
 #
 # For the scripts: $name, the prefix of their files; $tasks, the number of ranks; `launch`, which
 # starts a command on these ranks, on $nodes nodes and the hosts of $hostfile if these are set;
-# `launch_torchrun` and `meet`, for
-# torch; `step`, which runs another launcher; `fail`. If a script defines `inspect`, that runs before
-# the ranks are ended.
+# `check_command`, for a program of the user; `launch_torchrun` and `meet`, for torch; `step`, which
+# runs another launcher; `fail`. If a script defines `inspect`, that runs before the ranks are ended.
 set -euo pipefail
 # The benchmark records variables called MPICOLL_, and --resume refuses a file with other values.
 export -n MPICOLL_SETUP MPICOLL_MODULES MPICOLL_VENV MPICOLL_LAUNCHER MPICOLL_BIND \
@@ -54,6 +53,14 @@ if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then this=${SLURM_ARRAY_JOB_ID}_$SLURM_ARR
 # One thread a rank: pools of threads would compete for the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 bind=${MPICOLL_BIND:-cores}
+
+check_command() { # words: refuse a program that is no command, before anything starts
+    local example="python -m mpicoll.run solver.py"
+    [ $# != 0 ] || fail "name the program, as a command: $example"
+    if type -P -- "$1" >/dev/null || [[ -f $1 && -x $1 ]]; then return; fi
+    [[ $1 != *.py ]] || fail "$1 is no command: give python -m mpicoll.run $1, or python $1"
+    fail "there is no command $1: name the program as $example"
+}
 
 launch() { # command: run it on $tasks ranks, from the first node on
     local first=(${nodes:+"--nodes=$nodes"}) hosts=(${hostfile:+--hostfile "$hostfile"})

@@ -55,11 +55,9 @@ class UnknownName(ArgumentError):
     """
 
     def __init__(self, kind: str, value: object, choices: Iterable[str]) -> None:
-        from difflib import get_close_matches  # a program starts quickly without
-
         names = sorted(choices)
-        close = get_close_matches(value[:_LONG] if isinstance(value, str) else "", names, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        close = closest(value, names) if isinstance(value, str) else None
+        hint = f"did you mean {close!r}? " if close else ""
         super().__init__(f"unknown {kind} {brief(value)}: {hint}known are {', '.join(names)}")
 
 
@@ -182,6 +180,27 @@ class WrongContents(ScheduleError):
     Traceback (most recent call last):
     mpicoll.errors.WrongContents: ...
     """
+
+
+def closest(name: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that a name is probably a misspelling of; None where none is close.
+
+    The dashes of options and the folders of commands do not count.
+
+    >>> closest("--algorithn", ["--algorithm", "--verbose"]), closest("--bogus", ["--verbose"])
+    ('--algorithm', None)
+    >>> closest("chaos", ["bench", "selftest.chaos"])
+    'selftest.chaos'
+    """
+    from difflib import get_close_matches  # a program starts quickly without
+
+    words = {word: choice for choice in choices for word in _words(choice)}
+    close = [*get_close_matches(name.lstrip("-")[:_LONG], words, n=1)]
+    return words[close[0]] if close else None
+
+
+def _words(choice: str) -> tuple[str, str]:
+    return choice.lstrip("-"), choice.lstrip("-").rpartition(".")[2]
 
 
 def first_error(texts: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from mpicoll.bench.session import Options, run
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import (
-    FILE,
+    OUTPUT_FILE,
     RANK_LIST,
     SECONDS,
     SIZE,
@@ -99,11 +99,11 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 )  # fmt: skip
 @options.timeout
 @option(
-    "-J", "--output", type=FILE, metavar="FILE",
+    "-J", "--output", type=OUTPUT_FILE, metavar="FILE",
     help="Write records to a new file as JSON lines, each as soon as it is measured.",
 )  # fmt: skip
 @option(
-    "--resume", type=FILE, metavar="FILE",
+    "--resume", type=OUTPUT_FILE, metavar="FILE",
     help="Continue a file of records: measure only the missing cases.",
 )  # fmt: skip
 @option("--format", "layout", type=click.Choice(_FORMATS), default="table", shown=True)

@@ -33,7 +33,7 @@ from mpicoll.records import reading
 from mpicoll.records.identity import Key
 from mpicoll.records.lines import AARecord, CaseRecord, Speedup
 from mpicoll.records.reading import only
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import interval, number
 from mpicoll.text.printable import printable
 from mpicoll.text.sizes import size_text
 
@@ -166,8 +166,8 @@ def disagreements(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseReco
 
 
 def _ratio_text(speedup: Speedup) -> str:
-    interval = f"{number(speedup.low)} to {number(speedup.high)}"
-    return f"{speedup.verdict} ({number(speedup.ratio)}, {interval})"
+    bounds = interval(speedup.low, speedup.high)
+    return f"{speedup.verdict} ({number(speedup.ratio)}, {bounds})"
 
 
 _RIVALS = "native", "the strongest"

@@ -12,6 +12,7 @@ from pathlib import Path
 from mpicoll.bench import layouts, render
 from mpicoll.bench.record import case_records
 from mpicoll.bench.resume import Ledger
+from mpicoll.cli import ending
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.gpu_links import own_gpu
@@ -27,6 +28,7 @@ from mpicoll.measurement.worlds import Worlds
 from mpicoll.records.description import Run
 from mpicoll.records.lines import CaseRecord, RunRecord
 from mpicoll.records.reading import encoded
+from mpicoll.text.numbers import count_text
 from mpicoll.text.printable import printable
 from mpicoll.text.sizes import rounded_size_text
 
@@ -140,9 +142,11 @@ class _Session:
             )
         lower = _START_UP + count * _LEAST_PER_CASE
         upper = max(lower, self.options.settings.budget)
+        early, late = f"{lower:.0f} s", f"{upper:.0f} s"
+        spread = f"{early} if all medians are known early, at most about {late}"
         self.print(
-            f"# {count} cases in {len(self.groups)} groups; estimated time: {lower:.0f} s if all "
-            f"medians are known early, at most about {upper:.0f} s (--time)"
+            f"# {count_text(count, 'case')} in {count_text(len(self.groups), 'group')}; estimated "
+            f"time: {f'about {late}' if early == late else spread} (--time)"
         )
         for remark in self.remarks:
             self.print(f"# {remark}")
@@ -161,6 +165,7 @@ class _Session:
         self.remarks += ledger.remarks
         for remark in self.remarks:
             self.log(f"warning: {remark}")
+        ending.explain_interrupt(_continuation(self.options))
         cases_by_group = self.cases_by_group()
         todo = [group_cases for group_cases in cases_by_group if ledger.missing(group_cases)]
         total = len(cases_by_group)
@@ -220,3 +225,15 @@ class _Session:
         for line in render.footer(rows, self.remarks):
             print(printable(line), file=stream)
         stream.flush()
+
+
+def _continuation(options: Options) -> str:
+    """Return where the results of an interrupted run are, and which command goes on."""
+    if options.output is None:
+        return "no file has the results; -J FILE keeps those of each group, and --resume goes on"
+    if options.resume:
+        return f"the results so far are in {options.output}, and the same command goes on"
+    return (
+        f"the results so far are in {options.output}, and the same command goes on with "
+        f"--resume {options.output} instead of -J"
+    )

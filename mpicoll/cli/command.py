@@ -16,8 +16,14 @@ import click
 
 from mpicoll.cli import ending
 from mpicoll.cli.common import common_options
-from mpicoll.cli.streams import OutputLost, open_standard_streams, settle_output
-from mpicoll.errors import BadFile
+from mpicoll.cli.streams import (
+    OutputLost,
+    open_standard_streams,
+    postpone_loss,
+    raise_loss,
+    settle_output,
+)
+from mpicoll.errors import BadFile, closest
 from mpicoll.machine.launchers import (
     command_words,
     end_other_ranks,
@@ -57,7 +63,7 @@ class Command(click.Command):
         prog_name = prog_name or _program_name()
         try:
             status = super().main(args, prog_name, complete_var, False, **extra) or 0
-            sys.stdout.flush()
+            raise_loss()
         except (Exception, KeyboardInterrupt) as error:
             settle_output()
             status = self.fail(error)
@@ -65,8 +71,24 @@ class Command(click.Command):
             ending.watch_exit()
         sys.exit(status)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; the error of an unknown option names one that is alike, if any."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            names = [name for parameter in self.get_params(ctx) for name in parameter.opts]
+            option = closest(error.option_name, names)
+            close = [option] if option else None
+            raise click.NoSuchOption(error.option_name, error.message, close, error.ctx) from None
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command; the files that it writes do not depend on who reads its output."""
+        from mpicoll.cli.options import is_output  # the list of commands appears at once without
+
+        if any(
+            is_output(option.type) and ctx.params.get(option.name or "") for option in self.params
+        ):
+            postpone_loss()
         try:
             return super().invoke(ctx)
         except (BrokenPipeError, EOFError) as error:

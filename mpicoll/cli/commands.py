@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mpicoll.cli.command import RanksCommand
+from mpicoll.errors import brief, closest
 from mpicoll.machine.launchers import is_first_process
 
 Sections = Mapping[str, Mapping[str, str]]
@@ -77,6 +78,20 @@ class Commands(RanksCommand, click.Group):
             return command
         program = click.Argument(["program"], type=click.Path(), nargs=-1)
         return click.Command(cmd_name, params=[program], callback=command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names.
+
+        Raises:
+            UsageError: there is no such command.
+        """
+        if not self._is_command(args[0]):
+            command = closest(args[0], self.list_commands(ctx))
+            hint = f" Did you mean {command!r}?" if command else ""
+            raise click.UsageError(f"No such command {brief(args[0])}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin with some letters; nothing is imported."""

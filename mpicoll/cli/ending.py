@@ -26,7 +26,7 @@ import click
 
 from mpicoll.cli.missing import advice
 from mpicoll.cli.streams import OutputLost, settle_output
-from mpicoll.errors import ArgumentError, CollectiveError, ScheduleError
+from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.launchers import (
     TORCHRUN,
@@ -52,16 +52,17 @@ _MEANINGS = {
 }
 """The meaning of errors that libraries give no class of their own, by their words."""
 _ending = threading.Lock()
+_continuation = ""
 _ENDING, _LOOK = "mpicoll/ending", 0.3
 """The ranks that end, in torch's store, and the seconds in which each has looked there."""
 
 
 def reason(error: BaseException) -> str | None:
     """Return in one line why a run failed, None for an error whose traceback is needed."""
-    if isinstance(error, CollectiveError | OutputLost) and not isinstance(error, ScheduleError):
+    if isinstance(error, CollectiveError | OutputLost):
         return str(error)
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return "interrupted"
+        return ": ".join(filter(None, ("interrupted", _continuation)))
     if isinstance(error, MemoryError):
         return ": ".join(filter(None, ("out of memory", str(error))))
     if isinstance(error, ImportError):
@@ -78,6 +79,12 @@ def reason(error: BaseException) -> str | None:
     return None
 
 
+def explain_interrupt(text: str) -> None:
+    """Have an interrupt say where the results are, and which command goes on."""
+    global _continuation
+    _continuation = text
+
+
 def report(error: BaseException) -> None:
     """Print why the run failed, with the traceback where it is an error of this program."""
     if isinstance(error, click.ClickException):
@@ -87,8 +94,7 @@ def report(error: BaseException) -> None:
     else:
         usage = ""
         why = reason(error) or "failed\n" + "".join(traceback.format_exception(error))
-    is_for_all = isinstance(error, REFUSALS) and is_first_process() and not is_by_hand()
-    say(f"{usage}Error: {'' if is_for_all else place()}{why}")
+    say(f"{usage}Error: {place(is_for_all=isinstance(error, REFUSALS))}{why}")
 
 
 def say(text: str) -> None:

@@ -10,7 +10,13 @@ import sys
 from types import TracebackType
 
 from mpicoll.errors import BadFile
-from mpicoll.machine.launchers import PACKAGES, end_other_ranks, own_module, place
+from mpicoll.machine.launchers import (
+    PACKAGES,
+    end_other_ranks,
+    let_first_print,
+    own_module,
+    place,
+)
 
 _EXTRAS = {
     "torch": "torch", "matplotlib": "report", "plotly": "report", "pynvml": "nvml",
@@ -43,7 +49,8 @@ def _end(kind: type[BaseException], error: BaseException, trace: TracebackType |
     if text is None:
         _hook_before(kind, error, trace)
         return
-    sys.stderr.write(f"Error: {place()}{text}\n")
+    let_first_print()
+    sys.stderr.write(f"Error: {place(is_for_all=True)}{text}\n")
     sys.stderr.flush()
     end_other_ranks(_REFUSED)
     raise SystemExit(_REFUSED)

@@ -48,6 +48,17 @@ class _Name(click.Path):
 
 FILE = _Name()
 FOLDER = _Name(is_folder=True)
+OUTPUT_FILE = _Name()
+"""A file that the command writes: it is written even where nobody reads standard output."""
+OUTPUT_FOLDER = _Name(is_folder=True)
+"""The same of a folder."""
+
+
+def is_output(kind: Any) -> bool:
+    """Whether an option of this type names what the command writes."""
+    return kind in (OUTPUT_FILE, OUTPUT_FOLDER) or (
+        isinstance(kind, click.Tuple) and any(map(is_output, kind.types))
+    )
 
 
 class Whole(click.IntRange):

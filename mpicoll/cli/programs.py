@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import os
 import runpy
 import stat
 import sys
-import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import get_importer
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.cli import missing
 from mpicoll.errors import ArgumentError, brief
-from mpicoll.machine.launchers import end_other_ranks, is_first_of_host, is_first_process
+from mpicoll.machine.launchers import end_other_ranks, is_first_process, let_first_print
 from mpicoll.text.numbers import whole
 
 if TYPE_CHECKING:
     from mpicoll.backend import Thunk
 
 _REFUSED, _MOST_ROUNDS = 2, 1000
-_GRACE = 3.0
-"""Seconds in which the first process of the host prints, and its launcher ends the others."""
 
 
 Compare = Callable[[int, Sequence[str], Sequence[str]], int]
@@ -74,8 +73,7 @@ def main(
     except ArgumentError as error:
         from mpicoll.cli import ending  # a program starts without
 
-        # If the first rank of the host has the error, too, its launcher ends this one meanwhile.
-        time.sleep(0 if is_first_of_host() else _GRACE)
+        let_first_print()
         ending.report(error)
         end_other_ranks(_REFUSED)
         return _REFUSED
@@ -123,14 +121,21 @@ def _options(arguments: Sequence[str]) -> tuple[Options, Sequence[str]]:
 def check(arguments: Sequence[str]) -> None:
     """Raise ArgumentError where a command line names no program.
 
+    For a module, the current folder is searched first from here on.
+
     Args:
-        arguments: ``program.py ARGS`` or ``-m module ARGS``.
+        arguments: ``program.py ARGS``, ``-m module ARGS`` or ``-c code ARGS``.
     """
-    if not arguments or (arguments[0] == "-m" and len(arguments) == 1):
-        raise ArgumentError("name a program: program.py ARGS, or -m module ARGS")
+    if not arguments or (arguments[0] in ("-m", "-c") and len(arguments) == 1):
+        raise ArgumentError("name a program: program.py ARGS, -m module ARGS, or -c code ARGS")
+    if arguments[0] == "-c":
+        return
     if arguments[0].startswith("-") and arguments[0] != "-m":
-        raise ArgumentError(f"{arguments[0]!r} is neither a program nor -m, -q, -v or --compare")
+        raise ArgumentError(
+            f"{arguments[0]!r} is neither a program nor -m, -c, -q, -v or --compare"
+        )
     if arguments[0] == "-m":
+        _search_current_folder()
         if not _has_module(arguments[1].partition(".")[0]):
             raise ArgumentError(f"there is no module {arguments[1]!r}")
         return
@@ -159,26 +164,39 @@ def _has_module(name: str) -> bool:
 def run(arguments: Sequence[str]) -> None:
     """Run a program as ``__main__``; what it raises, `SystemExit` too, is the caller's.
 
-    Raises:
-        ArgumentError: the command line names no program.
+    Args:
+        arguments: as `check` takes them.
     """
-    check(arguments)
     missing.uninstall()
-    sys.excepthook = partial(_print_error, sys.excepthook)
-    if arguments[0] == "-m":
-        if not sys.flags.safe_path:
-            sys.path[0] = os.getcwd()
+    try:
+        _run(arguments)
+    except BaseException as error:
+        # Python calls the hook next: at the end of a program, and before ``python -i`` asks.
+        if not isinstance(error, SystemExit) or sys.flags.inspect:
+            sys.excepthook = partial(_print_error, sys.excepthook)
+        raise
+
+
+def _run(arguments: Sequence[str]) -> None:
+    name = arguments[0]
+    if name == "-m":
         run_module(arguments[1], arguments[2:])
         return
-    module = sys.modules["__main__"] = ModuleType("__main__")
-    as_python_does: Any = runpy
+    module = _new_main()
+    if name == "-c":
+        _replace_entry(None if sys.flags.safe_path else "")
+        sys.argv = ["-c", *arguments[2:]]
+        module.__loader__ = BuiltinImporter
+        exec(_command_code(arguments[1]), vars(module))
+        return
     sys.argv = list(arguments)
-    path = str(Path(arguments[0]).absolute())
+    path = name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
     if get_importer(path) is not None:  # a folder or an archive
-        sys.path[0] = path
+        _replace_entry(path)
+        as_python_does: Any = runpy
         as_python_does._run_module_as_main("__main__", alter_argv=False)
         return
-    sys.path[0] = str(Path(path).resolve().parent)
+    _replace_entry(None if sys.flags.safe_path else os.path.dirname(os.path.realpath(path)))
     vars(module)["__file__"] = path
     if sys.version_info < (3, 15):
         vars(module)["__cached__"] = None
@@ -195,19 +213,79 @@ def run(arguments: Sequence[str]) -> None:
 def run_module(name: str, arguments: Sequence[str]) -> None:
     """Run a module as ``python -m name`` would."""
     # runpy's public functions drop their module at the program's end, which its threads outlive.
-    sys.modules["__main__"] = ModuleType("__main__")
-    sys.argv = [name, *arguments]
+    _new_main()
+    sys.argv = ["-m", *arguments]  # runpy puts the path of the module there
     as_python_does: Any = runpy
     as_python_does._run_module_as_main(name)
+
+
+def _new_main() -> ModuleType:
+    """Put a new module in the place of ``__main__``, as it is when Python starts."""
+    has_annotations = "__annotations__" in vars(sys.modules["__main__"])  # before Python 3.14
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    if has_annotations:
+        vars(module)["__annotations__"] = {}
+    vars(module)["__builtins__"] = builtins
+    return module
+
+
+def _command_code(text: str) -> CodeType:
+    """Compile the text of ``-c``."""
+    if sys.version_info >= (3, 14):
+        from textwrap import dedent
+
+        text = dedent(text)
+    if sys.version_info >= (3, 13):  # tracebacks show its lines
+        import linecache
+
+        linecache.cache["<string>"] = (len(text), None, text.splitlines(True), "<string>")
+    code: CodeType = compile(text, "<string>", "exec", dont_inherit=True)
+    return code
+
+
+def _search_current_folder() -> None:
+    """Search modules in the current folder first, as ``python -m`` does."""
+    if not sys.flags.safe_path and (folder := _current_folder()):
+        sys.path[0] = folder
+
+
+def _current_folder() -> str | None:
+    """Return the current folder; None if it has been removed, and Python does not search it."""
+    with suppress(FileNotFoundError):
+        return os.getcwd()
+    return None
+
+
+def _replace_entry(entry: str | None) -> None:
+    """Replace the folder of our command in the search path by the program's, None for none."""
+    if not sys.flags.safe_path and _current_folder():
+        del sys.path[0]
+    if entry is not None:
+        sys.path.insert(0, entry)
 
 
 def _print_error(
     hook: Callable[..., object], kind: type[BaseException], error: BaseException, trace: Any
 ) -> None:
-    """Pass an error of the program to a hook, without the frames that ran the program."""
+    """Pass an error of the program to its hook, without the frames that ran the program."""
+    sys.excepthook = hook
     frames = trace
     while frames is not None:
-        is_local = frames.tb_frame.f_code in (run.__code__, run_module.__code__)
+        is_local = frames.tb_frame.f_code in _FRAMES
         frames = frames.tb_next
         trace = frames if is_local else trace
-    hook(kind, error.with_traceback(trace), trace)
+    error.__traceback__ = sys.last_traceback = trace
+    try:
+        hook(kind, error, trace)
+    except SystemExit:
+        raise
+    except BaseException as failure:
+        show = sys.__excepthook__
+        print("Error in sys.excepthook:", file=sys.stderr)
+        here = failure.__traceback__
+        show(type(failure), failure.with_traceback(here and here.tb_next), here and here.tb_next)
+        print("\nOriginal exception was:", file=sys.stderr)
+        show(kind, error, trace)
+
+
+_FRAMES = {function.__code__ for function in (run, _run, run_module, _command_code)}

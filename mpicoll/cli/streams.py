@@ -24,11 +24,38 @@ class OutputLost(Exception):
 
 
 class _Output(io.FileIO):
+    is_postponing = False
+    error: OSError | None = None
+
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            raise OutputLost(f"cannot write standard output: {error.strerror}") from error
+            if not _Output.is_postponing:
+                raise _lost(error) from error
+            _Output.error = _Output.error or error
+            return memoryview(data).nbytes
+
+
+def _lost(error: OSError) -> OutputLost:
+    return OutputLost(f"cannot write standard output: {error.strerror}")
+
+
+def postpone_loss() -> None:
+    """Drop what standard output does not take, until `raise_loss`: this run also writes a file."""
+    _Output.is_postponing = True
+
+
+def raise_loss() -> None:
+    """Write the printed text.
+
+    Raises:
+        OutputLost: some of it was dropped.
+    """
+    sys.stdout.flush()
+    error, _Output.error, _Output.is_postponing = _Output.error, None, False
+    if error is not None:
+        raise _lost(error) from error
 
 
 class _Errors(io.FileIO):

@@ -26,7 +26,7 @@ from mpicoll.study.cells import (
 from mpicoll.study.findings import choose_pair
 from mpicoll.study.forms import FORMS, fits, forms_of
 from mpicoll.study.sentences import Pair, join_names, pairs
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import interval, number
 from mpicoll.text.sizes import bytes_text
 
 LIBRARIES, ALGORITHMS, AVERAGE = "libraries", "algorithms", "average"
@@ -269,10 +269,7 @@ def _threads(published: Published) -> Finding:
         ranks: {size: geometric_mean(values) for size, values in sorted(by_size.items())}
         for ranks, by_size in ratios.items()
     }
-    spans = [
-        f"{number(min(by_size.values()))} to {number(max(by_size.values()))}"
-        for by_size in means.values()
-    ]
+    spans = [interval(min(by_size.values()), max(by_size.values())) for by_size in means.values()]
     return Finding(
         f"MPICH's calls with MPI_THREAD_MULTIPLE take {spans[0]} times as long as with SINGLE on "
         f"2 ranks, {spans[1]} times on 4 ranks.",

@@ -11,7 +11,7 @@ from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANK, RANKS, SIZE, Whole
 from mpicoll.cli.progress import tracked
 from mpicoll.cli.tables import console
-from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.errors import ArgumentError
 from mpicoll.explain.export import EXPORTS, written
 from mpicoll.explain.terminal import show
 from mpicoll.explain.trace import RoundTrace, trace_rounds
@@ -56,25 +56,22 @@ def main(
     LogGOPSim and ATLAHS, with .et an execution trace of Chakra for each rank (name.0.et and so on)
     for ASTRA-sim, with .xml an algorithm for MSCCL; all three take up to 4,096 ranks.
 
-    Exit status: 0, or 2 for bad usage.
+    Exit status: 0, or 2 for bad usage and for a schedule that is wrong.
     """  # noqa: D301
-    try:
-        contract = collective(of)
-        chosen = _chosen(contract, names)
-        at = _root(contract, root, ranks)
-        if output and output.name:
-            writable(output)
-        if output and output.suffix.lower() in EXPORTS:
-            click.echo(printable(written(output, chosen, ranks, nbytes, at, nodes)))
-            return
-        if ranks > _MOST_SHOWN:
-            raise ArgumentError(f"{ranks} ranks are too many to show: at most {_MOST_SHOWN}")
-        if output is None:
-            show(_traces(chosen, ranks, at, nodes), console(_PIPED_WIDTH))
-        else:
-            click.echo(printable(_written(output, chosen, ranks, at, nodes)))
-    except CollectiveError as error:
-        raise click.UsageError(str(error)) from error
+    contract = collective(of)
+    chosen = _chosen(contract, names)
+    at = _root(contract, root, ranks)
+    if output and output.name:
+        writable(output)
+    if output and output.suffix.lower() in EXPORTS:
+        click.echo(printable(written(output, chosen, ranks, nbytes, at, nodes)))
+        return
+    if ranks > _MOST_SHOWN:
+        raise ArgumentError(f"{ranks} ranks are too many to show: at most {_MOST_SHOWN}")
+    if output is None:
+        show(_traces(chosen, ranks, at, nodes), console(_PIPED_WIDTH))
+    else:
+        click.echo(printable(_written(output, chosen, ranks, at, nodes)))
 
 
 def _chosen(contract: Collective, names: tuple[str, ...]) -> list[Algorithm]:

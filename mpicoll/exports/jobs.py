@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mpicoll.cli.options import FILE, option
+from mpicoll.cli.options import OUTPUT_FILE, option
 from mpicoll.errors import ArgumentError
 from mpicoll.exports import perfetto, prometheus
 from mpicoll.flight.reader import Dump
@@ -18,7 +18,7 @@ _FORMATS: dict[str, Callable[[Path, Sequence[Dump]], None]] = {
     "prometheus": prometheus.write,
 }
 export_option = option(
-    "--export", "exports", type=(click.Choice(list(_FORMATS)), FILE), multiple=True,
+    "--export", "exports", type=(click.Choice(list(_FORMATS)), OUTPUT_FILE), multiple=True,
     metavar="FORMAT FILE",
     help="Write the calls of all ranks for other software: perfetto is a timeline for "
     "ui.perfetto.dev, prometheus a textfile for node_exporter. May be repeated.",

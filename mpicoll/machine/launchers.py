@@ -43,8 +43,8 @@ _OTHER_RANKS = (
 PACKAGES = ("mpicoll", "torchcoll")
 _OF_TORCH = ("bench", "p2p", "tune")
 """The commands of torchcoll."""
-_GRACE = 1.5
-"""Seconds in which the first rank of each host prints why it ends."""
+_GRACE, _PEER_GRACE = 1.5, 3.0
+"""Seconds in which the first rank of each host prints why it ends, and the launcher ends others."""
 TORCHRUN, SRUN = "torchrun", "srun"
 LAUNCHERS = (
     Launcher("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -156,10 +156,24 @@ def is_by_hand() -> bool:
     return by_torchrun and "TORCHELASTIC_RUN_ID" not in os.environ
 
 
-def place() -> str:
-    """Return the rank and the host of this process, to begin a message; '' where it is alone."""
+def let_first_print() -> None:
+    """Wait so that the first rank of this host prints an error that all have.
+
+    Its launcher ends this rank meanwhile. A rank that has the error alone prints it afterwards.
+    """
+    time.sleep(0 if is_first_of_host() else _PEER_GRACE)
+
+
+def place(*, is_for_all: bool = False) -> str:
+    """Return the rank and the host of this process, to begin a message; '' where it is alone.
+
+    Args:
+        is_for_all: all ranks have this message, so the first one that prints it names no rank.
+    """
     launch = find_launch()
     if launch is None or launch.size == 1:
+        return ""
+    if is_for_all and is_first_process() and not is_by_hand():
         return ""
     return f"rank {launch.rank} on {os.uname().nodename}: "
 

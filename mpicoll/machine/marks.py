@@ -1,8 +1,11 @@
 """Marks of the processes of a launch that run ``mpicoll.run``, which other ranks read without MPI.
 
-A mark is an abstract socket of Unix (unix(7)), which ends with its process. A rank sets its mark
-before MPI starts and reads others' afterwards. The ranks of a launch meet while MPI starts, so all
-ranks of a host read the same marks.
+A mark is a memory file (memfd_create(2)) with the name of the launch and the rank. It ends with its
+process. An abstract socket (unix(7)) tells where the file is. Any user may bind such a socket, so a
+rank believes the file alone, which only this user can put into a process of this user.
+
+A rank sets its mark before MPI starts and reads others' afterwards. The ranks of a launch meet
+while MPI starts, so all ranks of a host read the same marks.
 """
 
 from __future__ import annotations
@@ -11,11 +14,15 @@ import os
 import socket
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 
 from mpicoll.machine.launchers import find_launch
 
 _CREDENTIALS = struct.Struct("3i")
-_marks: list[socket.socket | None] = []
+_SOCKETS = "/proc/net/unix"
+"""The kernel's list of sockets, a line each; an ``@`` begins the name of an abstract one."""
+_marks: list[tuple[socket.socket, int] | None] = []
 
 
 def set_mark(*, is_late: bool = False) -> None:
@@ -27,13 +34,23 @@ def set_mark(*, is_late: bool = False) -> None:
     launch, job = find_launch(), _job()
     mark = None
     if launch is not None and job is not None and not is_late:
-        mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            mark.bind(_address(job, launch.rank))
-        except OSError:  # it cannot be read
-            mark.close()
-            mark = None
+        with suppress(OSError):  # others cannot read it
+            mark = _mark(job, launch.rank)
     _marks.append(mark)
+
+
+def _mark(job: str, rank: int) -> tuple[socket.socket, int]:
+    """Make the file and the socket that tells its place."""
+    name = f"mpicoll.run/{job}/{rank}"
+    file = os.memfd_create(name)
+    announcement = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        announcement.bind(f"\0{name}/{os.getpid()}/{file}".encode())
+    except OSError:
+        announcement.close()
+        os.close(file)
+        raise
+    return announcement, file
 
 
 def must_be_marked() -> bool:
@@ -44,18 +61,30 @@ def must_be_marked() -> bool:
 def is_marked(rank: int) -> bool:
     """Whether a rank of this launch has set its mark on this host."""
     job = _job()
-    if job is None or None in _marks:
+    return job is not None and None not in _marks and rank in _marked_ranks(job)
+
+
+@cache
+def _marked_ranks(job: str) -> frozenset[int]:
+    """Return the ranks of a launch with a mark on this host."""
+    with open(_SOCKETS, "rb") as file:
+        names = file.read().split(f"@mpicoll.run/{job}/".encode())[1:]
+    places = (name.partition(b"\n")[0].split(b"/") for name in names)
+    numbers = (
+        tuple(map(int, place)) for place in places
+        if len(place) == 3 and all(map(bytes.isdigit, place))
+    )  # fmt: skip
+    return frozenset(rank for rank, process, file in numbers if _has_mark(job, rank, process, file))
+
+
+def _has_mark(job: str, rank: int, process: int, file: int) -> bool:
+    """Whether a process of this user has the mark of a rank."""
+    try:
+        is_of_user = os.stat(f"/proc/{process}").st_uid == os.geteuid()
+        target = os.readlink(f"/proc/{process}/fd/{file}")
+    except OSError:
         return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_address(job, rank))
-        except OSError:
-            return False
-    return True
-
-
-def _address(job: str, rank: int) -> bytes:
-    return f"\0mpicoll.run/{job}/{rank}".encode()
+    return is_of_user and target == f"/memfd:mpicoll.run/{job}/{rank} (deleted)"
 
 
 def _job(variables: Mapping[str, str] = os.environ) -> str | None:

@@ -8,7 +8,7 @@ import click
 
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
-from mpicoll.cli.options import FILE, SECONDS, SIZES, list_option, option
+from mpicoll.cli.options import OUTPUT_FILE, SECONDS, SIZES, list_option, option
 from mpicoll.measurement.worlds import Worlds
 from mpicoll.p2p import preflight
 from mpicoll.p2p.options import parse
@@ -42,10 +42,10 @@ something is sick.
     help="Seconds of measuring. Without --preflight every pair is visited at least three times.",
 )  # fmt: skip
 @option(
-    "-J", "-o", "--output", type=FILE, metavar="FILE",
+    "-J", "-o", "--output", type=OUTPUT_FILE, metavar="FILE",
     help="Write pairs and fits as JSON lines at the end.",
 )  # fmt: skip
-@option("--plot", type=FILE, metavar="FILE.png", help="Draw heat maps there.")
+@option("--plot", type=OUTPUT_FILE, metavar="FILE.png", help="Draw heat maps there.")
 @option(
     "--format", "layout", type=click.Choice(["table", "csv", "jsonl"]), default="table", shown=True
 )
@@ -61,7 +61,7 @@ something is sick.
 )  # fmt: skip
 @option(
     "--hostfile",
-    type=FILE,
+    type=OUTPUT_FILE,
     metavar="FILE",
     help="With --preflight: write the healthy hosts there, each once for each of its ranks.",
 )

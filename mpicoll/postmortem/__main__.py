@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from mpicoll.cli.command import Command
-from mpicoll.cli.options import FILE, FOLDER, Real, option
+from mpicoll.cli.options import FOLDER, OUTPUT_FILE, OUTPUT_FOLDER, Real, option
 from mpicoll.cli.tables import console
 from mpicoll.exports.jobs import export, export_option
 from mpicoll.flight.job import look
@@ -28,7 +28,9 @@ from mpicoll.verdict.judging import judge
 
 @click.command("postmortem", cls=Command, help=__doc__)
 @click.argument("directory", type=FOLDER, metavar="[DIR]", required=False)
-@option("-o", "--output", type=FILE, help="Write a page of HTML with the timeline of all ranks.")
+@option(
+    "-o", "--output", type=OUTPUT_FILE, help="Write a page of HTML with the timeline of all ranks."
+)
 @option(
     "--after", "threshold", type=Real(0, 86400), default=1.0, shown=True,
     help="Seconds after which a call that is under way counts as stuck while its rank runs.",
@@ -37,7 +39,7 @@ from mpicoll.verdict.judging import judge
     "--stacks", is_flag=True, help="Print the whole stacks of all ranks, too."
 )  # fmt: skip
 @option(
-    "--torch", type=FOLDER, metavar="DIR",
+    "--torch", type=OUTPUT_FOLDER, metavar="DIR",
     help="Write the calls for torch's own analyser, torchfrtrace, into this directory: as pickles, "
     "which are all that it reads.",
 )  # fmt: skip

@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from mpicoll.cli.command import Command
-from mpicoll.cli.options import FILE
+from mpicoll.cli.options import FILE, OUTPUT_FILE
 from mpicoll.errors import ArgumentError
 from mpicoll.records.columns import FORMATS, save
 from mpicoll.records.contents import records_text
@@ -37,7 +37,7 @@ _NOUNS = {"fan_out": "fan-out", "twins": "A/A test"}
 @click.command(cls=Command, help=__doc__)
 @click.argument("files", nargs=-1, type=FILE)
 @click.option("--schema", "shows", is_flag=True, help="Print the JSON Schema of a line.")
-@click.option("-o", "--output", type=FILE, help="Write the cases as .parquet or .arrow.")
+@click.option("-o", "--output", type=OUTPUT_FILE, help="Write the cases as .parquet or .arrow.")
 def main(files: Sequence[Path], shows: bool, output: Path | None) -> int:
     """Print the schema, write a table or check the files; return the exit status."""
     if shows == bool(files) or (shows and output):

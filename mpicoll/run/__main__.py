@@ -2,6 +2,7 @@
 
 usage: mpirun -n 4 python -m mpicoll.run program.py ARGS
        mpirun -n 4 python -m mpicoll.run -m module ARGS
+       mpirun -n 4 python -m mpicoll.run -c "code" ARGS
        mpirun -n 4 python -m mpicoll.run --compare 5 program.py ARGS
 
 Options stand before the program. -v prints on standard error the version, the variables in force,
@@ -49,4 +50,6 @@ def _refuse() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # A program that has run ends as it would by itself, and ``python -i`` goes on after it.
+    if status := main(sys.argv[1:]):
+        sys.exit(status)

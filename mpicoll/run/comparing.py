@@ -106,7 +106,7 @@ def compare(rounds: int, module: str, arguments: Sequence[str], program: Sequenc
     with Input() as source, ProgressBar(2 * rounds) as bar:
         for number in range(rounds):
             for kind in random.sample(list(Kind), 2):
-                bar.step(f"{Path(program[-1] if program[0] == '-m' else program[0]).name} {kind}")
+                bar.step(f"{Path(program[program[0] == '-m']).name} {kind}")
                 run = _run(command, command.words(kind, module, program), source, outcome)
                 outcome.add(number, kind, run)
                 if run.status != 0:

@@ -29,7 +29,7 @@ import click
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.cli.command import LauncherCommand
 from mpicoll.cli.ending import unwind_at_termination
-from mpicoll.cli.options import FILE, Parsed, Real, Whole, option
+from mpicoll.cli.options import OUTPUT_FILE, Parsed, Real, Whole, option
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.hosts.emulation import Hosts, missing
@@ -184,7 +184,7 @@ class _Counts:
 @option("--first", type=Whole(0), default=0, shown=True, help="The number of the first launch.")
 @option("--ranks", type=Whole(2, MOST_RANKS), default=MOST_RANKS, shown=True, help="At most.")
 @option("--hosts-only", is_flag=True, help="Run every launch on emulated hosts.")
-@option("-J", "--output", type=FILE, help="Add the records to this file.")
+@option("-J", "--output", type=OUTPUT_FILE, help="Add the records to this file.")
 @click.pass_obj
 def main(
     makers: Worlds, /, faults: Sequence[str], minutes: float, launches: int, each: int,

@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from mpicoll.algorithms.registry import Algorithm, Counts, Nodes, find
-from mpicoll.errors import ArgumentError, Unsupported
+from mpicoll.errors import ArgumentError, ScheduleError, Unsupported
 from mpicoll.notation.contract import Collective, Place
 from mpicoll.notation.schedule import Copy, Fold, Round, Schedule, rounds
 from mpicoll.simulator.run import History, Message, Run, Sizes
@@ -121,11 +121,11 @@ def prove(
     Raises:
         ArgumentError: there are no ranks or too many, or no such root.
         Unsupported: the algorithm cannot serve this size, or its schedule is too long.
-        Deadlock, WrongContents: its schedule is wrong.
+        ScheduleError: its schedule never ends, or is wrong on some rank; it names the algorithm.
     """
     if not 1 <= size <= MOST_RANKS:
         raise ArgumentError(f"{size} ranks cannot be simulated: 1 to {MOST_RANKS}")
-    with _uncollected():
+    with _naming(algorithm, size), _uncollected():
         blocks = algorithm.blocks(size)
         schedules = _schedules(algorithm, size, blocks, root, nodes, counts)
         if history and sum(map(len, schedules)) * blocks > _MOST_HELD:
@@ -162,6 +162,16 @@ def _schedules(
 def _too_long(algorithm: Algorithm, size: int, why: str) -> Unsupported:
     name = f"{algorithm.collective.name} algorithm {algorithm}"
     return Unsupported(f"{name} on {size} ranks is too long to be simulated: {why}")
+
+
+@contextmanager
+def _naming(algorithm: Algorithm, size: int) -> Iterator[None]:
+    """Raise the error of a wrong schedule with the name of its algorithm."""
+    try:
+        yield
+    except ScheduleError as error:
+        name = f"{algorithm.collective.name} algorithm {algorithm}"
+        raise type(error)(f"{name} on {size} ranks is wrong: {error}") from error
 
 
 @contextmanager

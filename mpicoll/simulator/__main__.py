@@ -20,11 +20,12 @@ from mpicoll.algorithms.registry import (
     power_of_three,
     power_of_two,
 )
+from mpicoll.cli import ending
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANK, RANKS, Parsed
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.cli.tables import print_table
-from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
+from mpicoll.errors import ArgumentError, ScheduleError, Unsupported
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.contract import collective as collective_named
 from mpicoll.notation.sweep import expand
@@ -34,12 +35,17 @@ from mpicoll.text.sizes import MOST_SIZES
 
 
 class Row(NamedTuple):
-    """One line of the table: an algorithm with its trace, or the reason why it has none."""
+    """One line of the table: an algorithm with its trace, or the reason why it has none.
+
+    Attributes:
+        is_wrong: the proof failed; otherwise an algorithm without a trace serves other sizes.
+    """
 
     algorithm: Algorithm
     size: int
     trace: Trace | None
     reason: str = ""
+    is_wrong: bool = False
 
 
 FIGURES = ("rounds", "sent", "reduced", "messages", "ports", "ordered")
@@ -53,6 +59,8 @@ def rows(chosen: Iterable[Algorithm], size: int, root: int, nodes: Nodes | None)
             yield Row(algorithm, size, prove(algorithm, size, start, nodes, log=False))
         except Unsupported as reason:
             yield Row(algorithm, size, None, str(reason))
+        except ScheduleError as error:
+            yield Row(algorithm, size, None, str(error), is_wrong=True)
 
 
 def _json(row: Row) -> str:
@@ -71,7 +79,7 @@ def _table(lines: Sequence[Row]) -> Table:
     for name in FIGURES:
         table.add_column(name, justify="right")
     table.add_column("serves")
-    for algorithm, _, trace, _ in lines:
+    for algorithm, _, trace, *_ in lines:
         if trace is not None:
             cells = *_cells(algorithm, trace), _SHORT.get(algorithm.needs, algorithm.needs.text)
             table.add_row(algorithm.collective.name, str(algorithm), *cells)
@@ -144,26 +152,33 @@ def main(
     root: int,
     nodes: int | None,
     style: str,
-) -> None:
-    """Prove algorithms for a number of ranks and print their properties."""
-    try:
-        if root >= min(sizes):
-            raise ArgumentError(f"root {root} is not one of {min(sizes)} ranks")
-        chosen = _chosen(collective, algorithm)
-        with ProgressBar(len(sizes) * len(chosen)) as bar:
-            for size in sizes:
-                layout = contiguous(size, nodes) if nodes else None
-                lines = rows(_shown(chosen, size, bar), size, root, layout)
-                if style == "jsonl":
-                    for row in lines:
-                        bar.hide()
-                        click.echo(_json(row))
-                else:
-                    table = [*lines]
+) -> int:
+    """Prove algorithms for a number of ranks and print their properties.
+
+    Exit status: 0 success, 1 a proof failed, 2 bad usage.
+    """
+    if root >= min(sizes):
+        raise ArgumentError(f"root {root} is not one of {min(sizes)} ranks")
+    chosen = _chosen(collective, algorithm)
+    is_wrong = False
+    with ProgressBar(len(sizes) * len(chosen)) as bar:
+        for size in sizes:
+            layout = contiguous(size, nodes) if nodes else None
+            table = []
+            for row in rows(_shown(chosen, size, bar), size, root, layout):
+                is_wrong |= row.is_wrong
+                if style == "table":
+                    table.append(row)
+                if row.is_wrong or style == "jsonl":
                     bar.hide()
-                    _print(table)
-    except CollectiveError as error:
-        raise click.UsageError(str(error)) from error
+                if row.is_wrong:
+                    ending.say(f"Error: {row.reason}")
+                if style == "jsonl":
+                    click.echo(_json(row))
+            if not all(row.is_wrong for row in table):
+                bar.hide()
+                _print(table)
+    return int(is_wrong)
 
 
 def _shown(chosen: Sequence[Algorithm], size: int, bar: ProgressBar) -> Iterator[Algorithm]:
@@ -175,7 +190,7 @@ def _shown(chosen: Sequence[Algorithm], size: int, bar: ProgressBar) -> Iterator
 def _print(lines: Sequence[Row]) -> None:
     print_table(_table(lines), 140)
     for row in lines:
-        if row.trace is None:
+        if row.trace is None and not row.is_wrong:
             click.echo(f"refused: {row.reason}")
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from mpicoll.cli.command import LauncherCommand
-from mpicoll.cli.options import FILE, FOLDER, Real, Whole, option
+from mpicoll.cli.options import FILE, OUTPUT_FILE, OUTPUT_FOLDER, Real, Whole, option
 from mpicoll.study import running
 from mpicoll.study.default import default_study
 from mpicoll.study.description import MOST_LAUNCHES, Description, load
@@ -32,7 +32,7 @@ from mpicoll.text.printable import printable
 
 @click.command(cls=LauncherCommand, help=__doc__)
 @click.argument("files", nargs=-1, type=FILE, metavar="[study.toml | FILES]")
-@option("-o", "--output", "folder", type=FOLDER, metavar="DIR",
+@option("-o", "--output", "folder", type=OUTPUT_FOLDER, metavar="DIR",
         help="The folder of the study.")  # fmt: skip
 @option("--records", "from_records", is_flag=True, help="Start no launch: FILES are records.")
 @option("--dry-run", "dry", is_flag=True, help="Print the plan and its estimated time.")
@@ -42,7 +42,7 @@ from mpicoll.text.printable import printable
         help="Minutes after which no launch begins (default: the description's).")  # fmt: skip
 @option("--install", "library", type=click.Choice(sorted(PACKAGES)),
         help="Make an environment with this MPI from PyPI, for later studies.")  # fmt: skip
-@option("--csv", "table", type=FILE, metavar="FILE",
+@option("--csv", "table", type=OUTPUT_FILE, metavar="FILE",
         help="Write the times of allreduce in one call and in two, from records.")  # fmt: skip
 def main(
     files: Sequence[Path], folder: Path | None, from_records: bool, dry: bool, launches: int | None,
@@ -58,7 +58,11 @@ def main(
                 "give FILES to --records" if from_records else "give -o DIR, or records"
             )
         if not from_records and files[0].suffix == ".toml":
-            raise click.UsageError("a study takes -o DIR, or --dry-run")
+            load(files[0])
+            raise click.UsageError(
+                f"{files[0]} describes a study, which needs a folder for its launches: add "
+                "-o DIR, or --dry-run to print its plan only"
+            )
         if folder is not None:
             make_folder(folder)
         write_outcome(files, folder, table=table)

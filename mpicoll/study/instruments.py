@@ -26,7 +26,7 @@ from typing import NamedTuple
 import click
 
 from mpicoll.cli.command import LauncherCommand
-from mpicoll.cli.options import FILE, SIZES, Real, Whole, option
+from mpicoll.cli.options import OUTPUT_FILE, SIZES, Real, Whole, option
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.statistics import ratio_of
 from mpicoll.records import reading
@@ -286,7 +286,9 @@ def _interval(ratios: Sequence[float]) -> str:
 @option("--minutes", type=Real(0, 10_000, above=True),
         help="Minutes of each instrument after which no launch begins.")  # fmt: skip
 @option("--seed", type=Whole(0), default=0, shown=True, help="Seed of the order of the launches.")
-@option("-o", "--output", type=FILE, metavar="FILE", help="Also write the tables to this file.")
+@option(
+    "-o", "--output", type=OUTPUT_FILE, metavar="FILE", help="Also write the tables to this file."
+)
 def main(
     osu: Path | None, imb: Path | None, launches: int, ranks: int, sizes: Sequence[int],
     seconds: float, minutes: float | None, seed: int, output: Path | None,

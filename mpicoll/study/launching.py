@@ -59,10 +59,14 @@ def launch(
 ) -> LaunchRecord:
     """Run a launch, write its file, and return how it ended."""
     scratch = folder / "running"
+    interrupted = folder / f".{file_of(folder, configuration, index).name}"
     # A launch of a killed study may still run for a while, but it writes to another file.
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(exist_ok=True)
     output, printed = scratch / f"records-{os.getpid()}.jsonl", scratch / "printed.txt"
+    is_continued = interrupted.exists()
+    if is_continued:
+        interrupted.replace(output)
     command = configuration.command(configuration.arguments(study, seconds, index, str(output)))
     begin = time.monotonic()
     forced = asking.read_answers(
@@ -77,7 +81,15 @@ def launch(
         started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     )  # fmt: skip
     limit = seconds + configuration.start_up + study.timeout + _GRACE
-    record.message = run(command, variables(configuration), printed, limit)
+    try:
+        record.message = run(command, variables(configuration), printed, limit)
+        if record.message is not None and is_continued:  # the conditions may have changed
+            output.unlink(missing_ok=True)
+            record.message = run(command, variables(configuration), printed, limit)
+    except KeyboardInterrupt:
+        if output.exists() and not configuration.pairs:
+            output.replace(interrupted)
+        raise
     record.seconds = round(time.monotonic() - begin, 3)
     text = printed.read_text(errors="replace")
     records: list[Record] = []

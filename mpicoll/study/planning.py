@@ -75,7 +75,8 @@ class Configuration:
         """Return the arguments of Python for its launch number `index`."""
         shared = [
             "--backends", ",".join(self.backends), "--threads", self.environment.level,
-            "--seed", str(study.seed + index), "-T", f"{study.timeout:g}", "-J", output,
+            "--seed", str(study.seed + index), "-T", f"{study.timeout:g}",
+            "-J" if self.pairs else "--resume", output,
         ]  # fmt: skip
         if self.ranks_per_node:
             shared += ["--ranks-per-node", str(self.ranks_per_node)]

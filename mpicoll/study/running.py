@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from mpicoll.cli import ending
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.judgement import decision_of
@@ -53,6 +54,9 @@ class Runner:
 
     def run(self) -> None:
         """Run the first launches of every configuration, then more for undecided verdicts."""
+        ending.explain_interrupt(
+            f"the launches so far are in {self.folder}, and the same command goes on"
+        )
         with _LaunchProgress(self) as shown:
             order = self.plan.first()
             for number in range(self.plan.study.max_launches):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from mpicoll.study.cells import ENOUGH, Cell, Contestant, Panel, Ratio, Study, compare_contestants
-from mpicoll.text.numbers import count_text, number
+from mpicoll.text.numbers import count_text, interval, number
 from mpicoll.text.sizes import bytes_text
 
 OPEN = "What could not be decided"
@@ -189,9 +189,10 @@ def _finding(kind: str, groups: Sequence[Sequence[Pair]], section: str, sides: _
     if kind == "open":
         low = min(pair.ratio.low for pair in every)
         high = max(pair.ratio.high for pair in every)
+        bounds = interval(low, high, " and ")
         text = (
-            f"{place_text}: whether {contestant} is faster than {reference}: the ratio is between "
-            f"{number(low)} and {number(high)}, from {_launches(every)}"
+            f"{place_text}: whether {contestant} is faster than {reference}: the ratio is "
+            f"{'between ' if ' and ' in bounds else ''}{bounds}, from {_launches(every)}"
         )
         if not any(pair.ratio.is_enough for pair in every):
             text += ": too few samples for a verdict"
@@ -238,7 +239,7 @@ def _bimodal_bounds(pair: Pair, is_slower: bool) -> str:
     if 1 / _MAX_DEVIATION <= reference_us / us / ratio.ratio <= _MAX_DEVIATION:
         return ""
     low, high = (1 / ratio.high, 1 / ratio.low) if is_slower else (ratio.low, ratio.high)
-    return f" (launches differ: {number(low)} to {number(high)} times)"
+    return f" (launches differ: {interval(low, high)} times)"
 
 
 def _name_beside_time(contestant: Contestant, called: str, sides: _Sides) -> str:
@@ -274,8 +275,7 @@ def _labels(group: Sequence[Pair], side: int) -> str:
 def times(group: Sequence[Pair], upside_down: bool = False) -> str:
     """Return the smallest and the largest ratio of pairs."""
     ratios = [1 / pair.ratio.ratio if upside_down else pair.ratio.ratio for pair in group]
-    low, high = number(min(ratios)), number(max(ratios))
-    return low if low == high else f"{low} to {high}"
+    return interval(min(ratios), max(ratios))
 
 
 def launches(group: Sequence[Pair]) -> str:

@@ -33,10 +33,11 @@ def print_plan(plan: Plan) -> None:
         for launches in (study.min_launches, study.launches, study.max_launches)
     )
     spread = f", {lower} if the verdicts are soon clear, {upper} if they are not"
+    has_spread = len({lower, usual, upper}) > 1
     limit = f"; no launch begins after {span(60 * study.minutes)}" if study.minutes else ""
     print(
         f"# {count_text(len(plan.configurations), 'configuration')}; where nothing else runs about "
-        f"{usual}{spread if study.min_launches < study.max_launches else ''}{limit}"
+        f"{usual}{spread if has_spread else ''}{limit}"
     )
     for remark in plan.remarks:
         print(printable(f"# warning: {remark}"))

@@ -40,6 +40,15 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
+def interval(low: float, high: float, joint: str = " to ") -> str:
+    """Return the bounds of numbers; one number where both bounds look alike.
+
+    >>> interval(1.5, 2.19), interval(2.188, 2.191), interval(1.5, 2.19, " and ")
+    ('1.50 to 2.19', '2.19', '1.50 and 2.19')
+    """
+    return joint.join(dict.fromkeys((number(low), number(high))))
+
+
 def ranges(numbers: Sequence[int]) -> str:
     """Return whole numbers in their order, runs of neighbours as the first and the last.
 

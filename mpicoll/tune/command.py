@@ -8,7 +8,14 @@ import click
 
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
-from mpicoll.cli.options import FILE, SECONDS, SIZES, collective_names, list_option, option
+from mpicoll.cli.options import (
+    OUTPUT_FILE,
+    SECONDS,
+    SIZES,
+    collective_names,
+    list_option,
+    option,
+)
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import CPU, CUDA, Wanted
 from mpicoll.measurement.worlds import Worlds, backend_names
@@ -44,7 +51,7 @@ table for that library instead. See its --help (--ranks, --collectives, --sizes,
     "--time", "budget", type=SECONDS, default=240.0, shown=True, help="Seconds for the whole run."
 )
 @option(
-    "-o", "--output", type=FILE, metavar="FILE",
+    "-o", "--output", type=OUTPUT_FILE, metavar="FILE",
     help=f"The table (default: ${tables.VARIABLE}, else ~/.cache/mpicoll/table.json).",
 )  # fmt: skip
 @options.timeout

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from mpicoll.cli import ending
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
@@ -69,6 +70,10 @@ def run(options: Options, makers: Worlds) -> int:
     all_cases = [_cases_of(bench, group, options.wanted.algorithms) for group in groups]
     for remark in remarks_on_memory(all_cases, worlds, ranks.watchdog):
         ranks.print(f"warning: {remark}")
+    flag = "" if options.resume else " with --resume"
+    ending.explain_interrupt(
+        f"the finished collectives are in {options.output}, and the same command{flag} goes on"
+    )
     count, unsaved = 0, list[dict[str, Any]]()
     for name, sizes, measured in _measure(bench, groups, options.wanted.algorithms, until):
         entries = _entries(ranks, name, sizes, measured, options.wanted)

@@ -92,6 +92,8 @@ def test_a_long_name_goes_on_below_and_leaves_numbers_whole() -> None:
 def test_footer_tells_errors_and_refusals() -> None:
     refused = record(time_us=None, correct=None, message="no such call", best=False)
     assert "# Out of bounds values : 0 OK" in render.footer([record()], [])
+    unchecked = render.footer([record(correct=None), refused], [])
+    assert unchecked[0] == "# Out of bounds values : NOT CHECKED"
     lines = render.footer([record(correct=False, wrong=3, message="WRONG it"), refused], ["busy"])
     assert lines[0] == "# Out of bounds values : 3 FAILED"
     assert "# WRONG it" in lines and "# busy" in lines

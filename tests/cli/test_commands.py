@@ -99,6 +99,31 @@ def test_the_first_rank_names_an_unknown_command(rank: int) -> None:
     assert ("Error: No such command 'benhc'" in process.stdout) == (rank == 0)
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("mpicoll bnech", "No such command 'bnech'. Did you mean 'bench'?"),
+        ("mpicoll chaos", "No such command 'chaos'. Did you mean 'selftest.chaos'?"),
+        ("mpicoll xyz", "No such command 'xyz'."),
+        ("mpicoll --verson", "No such option '--verson'. Did you mean '--version'?"),
+        ("mpicoll --bogus", "No such option '--bogus'."),
+        ("mpicoll simulator --bogus", "No such option '--bogus'."),
+        (
+            "mpicoll simulator --colective a",
+            "No such option '--colective'. Did you mean '--collective'?",
+        ),
+        ("mpicoll tune export --bogus", "No such option '--bogus'."),
+        ("torchcoll tnue", "No such command 'tnue'. Did you mean 'tune'?"),
+    ],
+)
+def test_a_misspelled_word_is_named_with_the_word_that_is_alike(words: str, hint: str) -> None:
+    if words.startswith("torchcoll"):
+        pytest.importorskip("torch", reason="torchcoll imports torch")
+    process = python("-m", *words.split())
+    assert process.returncode == 2
+    assert process.stdout.splitlines()[-1] == f"Error: {hint}"
+
+
 def test_versions_name_mpicoll_mpi_torch_and_the_executor() -> None:
     lines = python("-m", "mpicoll", "--version").stdout.splitlines()
     assert lines[0] == f"mpicoll {mpicoll.__version__}"

@@ -49,6 +49,8 @@ EXPECTED = [
     ("import nothing_of_this_name",
      "No module named 'nothing_of_this_name': pip install 'mpicoll[reference]'", 2, 1),
     ("os.kill(os.getpid(), signal.SIGINT)", "interrupted", 130, 130),
+    ("from mpicoll.cli import ending; ending.explain_interrupt('the same command goes on'); "
+     "os.kill(os.getpid(), signal.SIGINT)", "interrupted: the same command goes on", 130, 130),
 ]  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def test_what_was_printed_before_stays() -> None:
         (LaunchError("no group"), "no group"),
         (RankLost("rank 1"), "rank 1"),
         (click.Abort(), "interrupted"),
-        (Deadlock("a schedule of ours"), None),
+        (Deadlock("a wrong schedule"), "a wrong schedule"),
         (ImportError("cannot import name", name="mpicoll.bench"), None),
         (RuntimeError("anything"), None),
         (KeyError("key"), None),

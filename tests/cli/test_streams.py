@@ -75,6 +75,46 @@ def test_a_full_output_is_an_error(printing: str) -> None:
     )
 
 
+WRITING = """
+from pathlib import Path
+import click
+from mpicoll.cli.command import Command
+from mpicoll.cli.options import OUTPUT_FILE, OUTPUT_FOLDER
+@click.command(cls=Command)
+@click.option("-o", "output", type=OUTPUT_FILE)
+@click.option("--in", "folder", type=OUTPUT_FOLDER)
+@click.option("--export", "pair", type=(str, OUTPUT_FILE), multiple=True)
+def main(output, folder, pair):
+    {printing}
+    for path in (output, folder and folder / "a", *(path for _, path in pair)):
+        if path is not None:
+            path.write_text("whole")
+    print("done")
+main()
+"""
+FLAGS = ["-o a", "--in .", "--export kind a"]
+
+
+@pytest.mark.parametrize("how", ["head", "closed", "full"])
+@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("printing", PRINTING)
+def test_a_file_is_written_whoever_reads_the_output(
+    printing: str, flags: str, how: str, tmp_path: Path
+) -> None:
+    prepare = {"head": without_reader, "closed": lambda: os.close(1), "full": lambda: None}[how]
+    code = WRITING.format(printing=PRINTING[printing])
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(
+            [sys.executable, "-c", code, *flags.split()], cwd=tmp_path, timeout=LIMIT, text=True,
+            preexec_fn=prepare, stdout=full, stderr=subprocess.PIPE, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    text = "Error: cannot write standard output: No space left on device\n"
+    expected = (2, text) if how == "full" else (141, "")
+    assert (process.returncode, process.stderr) == expected
+    assert (tmp_path / "a").read_text() == "whole"
+
+
 @pytest.mark.parametrize("how", ["closed", "full"])
 def test_nobody_needs_the_remarks(how: str) -> None:
     with open("/dev/full", "w") as full:

@@ -274,7 +274,9 @@ with mpicoll.world() as c:
 
 @pytest.mark.slurm
 @pytest.mark.parametrize(
-    ("program", "option", "module"), [(PROGRAM, (), "mpicoll"), (TRAINING, ("--torch",), "gloo")],
+    ("program", "option", "module"),
+    [(PROGRAM, ("python", "-m", "mpicoll.run"), "mpicoll"),
+     (TRAINING, ("--torch", "python", "-m", "torchcoll.run"), "gloo")],
     ids=["mpi4py", "torch"],
 )  # fmt: skip
 def test_a_program_runs_on_two_nodes(
@@ -290,9 +292,8 @@ def test_a_program_runs_on_two_nodes(
 def test_a_program_that_hangs_gets_a_post_mortem(slurm: Cluster, tmp_path: Path) -> None:
     """Of all nodes: the rank to blame is on the second one."""
     (tmp_path / "program.py").write_text(STUCK)
-    output = submit(slurm, tmp_path, "program.sbatch", "program.py").end(
-        status=128 + signal.SIGTERM
-    )
+    command = ("python", "-m", "mpicoll.run", "program.py")
+    output = submit(slurm, tmp_path, "program.sbatch", *command).end(status=128 + signal.SIGTERM)
     report = " ".join(output.partition(", 4 ranks\n")[2].split())  # long paths break its lines
     assert report.startswith("Rank 3 keeps the others waiting.")
     assert "in load_data" in report and "on host1" in report

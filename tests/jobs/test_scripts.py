@@ -119,6 +119,90 @@ def test_a_file_to_source_is_of_this_folder_not_of_the_path(tmp_path: Path) -> N
     assert done.stdout == "here\n", done.stderr
 
 
+# -- a program of the user --------------------------------------------------------------------
+
+PROGRAM_FORM = """\
+# The program is a command that starts on every rank, as after srun: "python -m mpicoll.run
+# solver.py". A file without its command is refused before anything starts.
+"""
+REFUSED = {
+    ("solver.py", "--steps", "9"): (
+        "solver.py is no command: give python -m mpicoll.run solver.py, or python solver.py"
+    ),
+    ("./solver.py",): "./solver.py is no command: give python -m mpicoll.run ./solver.py, or",
+    ("sovler",): "there is no command sovler: name the program as python -m mpicoll.run solver.py",
+    ("",): "there is no command : name the program",
+}
+
+
+def run_program(script: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script without Slurm, with an mpirun that prints its command."""
+    commands = folder / "bin"
+    commands.mkdir()
+    (commands / "mpirun").write_text('#!/bin/sh\necho "started $*"\n')
+    (commands / "mpirun").chmod(0o755)
+    environment = {name: text for name, text in os.environ.items() if "SLURM" not in name}
+    python = Path(sys.executable).parent
+    environment |= {"PATH": f"{commands}:{python}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ("bash", str(JOBS / script), *arguments), cwd=folder, env=environment, timeout=LIMIT,
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+PROGRAM_SCRIPTS = ["preflight.sbatch", "program.sbatch"]
+
+
+@pytest.mark.parametrize("script", PROGRAM_SCRIPTS)
+def test_all_scripts_say_in_the_same_words_how_a_program_is_named(script: str) -> None:
+    assert PROGRAM_FORM in (JOBS / script).read_text()
+    sentences = " ".join(PROGRAM_FORM.replace("# ", "").replace('"', "`").split())
+    for page in ("study_on_slurm", "check_a_cluster"):
+        text = (ROOT / "mpicoll" / "docs" / "howto" / f"{page}.md").read_text()
+        assert sentences in " ".join(text.split())
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=str)
+@pytest.mark.parametrize("flags", [(), ("--drain",), ("--torch",)], ids=str)
+@pytest.mark.parametrize("script", PROGRAM_SCRIPTS)
+def test_a_program_that_is_no_command_is_refused_before_anything_starts(
+    script: str, flags: tuple[str, ...], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    if flags and ("--torch" in flags) != (script == "program.sbatch"):
+        pytest.skip("a flag of the other script")
+    (tmp_path / "solver.py").write_text("print(1)")
+    done = run_program(script, tmp_path, *flags, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Error: {REFUSED[words]}")
+
+
+@pytest.mark.parametrize(
+    "words", [("python", "-m", "mpicoll.run", "solver.py"), ("./solver.py",)], ids=str
+)
+@pytest.mark.parametrize("script", PROGRAM_SCRIPTS)
+def test_a_command_is_started_as_it_is(script: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "solver.py").write_text("#!/usr/bin/env python\n")
+    (tmp_path / "solver.py").chmod(0o755)
+    done = run_program(script, tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith(f"-n 4 {' '.join(words)}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "name the program, as a command: python -m mpicoll.run solver.py"),
+        (("--torch",), "name the program, as a command: python -m mpicoll.run solver.py"),
+        (("--torch", "sh", "x"), "with --torch the program is a command of python, not of sh"),
+    ],
+)
+def test_a_job_without_a_program_says_how_to_name_it(
+    arguments: tuple[str, ...], text: str, tmp_path: Path
+) -> None:
+    done = run_program("program.sbatch", tmp_path, *arguments)
+    assert (done.returncode, done.stderr) == (2, f"Error: {text}\n")
+
+
 # -- variables -------------------------------------------------------------------------------
 
 

@@ -12,8 +12,8 @@ from launcher import ranks
 START = [
     "mpicoll.cli.missing", "mpicoll.cli.programs", "mpicoll.errors",
     "mpicoll.machine.configuration", "mpicoll.machine.launchers", "mpicoll.machine.marks",
-    "mpicoll.run.replacing", "mpicoll.selection.forced", "mpicoll.text.files",
-    "mpicoll.text.numbers", "mpicoll.text.pictures", "mpicoll.threads",
+    "mpicoll.run.imports", "mpicoll.run.replacing", "mpicoll.selection.forced",
+    "mpicoll.text.files", "mpicoll.text.numbers", "mpicoll.text.pictures", "mpicoll.threads",
 ]  # fmt: skip
 """The modules of ours that a program needs which does nothing."""
 COMMUNICATORS = [

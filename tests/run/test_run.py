@@ -159,9 +159,12 @@ def test_other_hosts_say_what_their_files_lack() -> None:
     assert all(process.stdout.startswith("Error: rank 2 on ") for process in processes)
 
 
+BAD_CONFIGURATION = ("MPICOLL_CONFIG", "nowhere.toml", "Error: cannot read nowhere.toml: No such")
+
+
 @pytest.mark.launches
 @pytest.mark.parametrize("command", ["mpicoll.run", "mpicoll.bench"])
-@pytest.mark.parametrize(("name", "value", "text"), FEW)
+@pytest.mark.parametrize(("name", "value", "text"), [*FEW, BAD_CONFIGURATION])
 def test_all_ranks_refuse_a_bad_variable_with_one_error(
     tmp_path: Path, command: str, name: str, value: str, text: str
 ) -> None:

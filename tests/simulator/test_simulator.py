@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from catalogue import CATALOGUE
 from click.testing import CliRunner
+from launcher import python
 
 from mpicoll import simulator
 from mpicoll.algorithms.registry import find
@@ -240,6 +242,47 @@ def test_history_begins_with_what_each_rank_holds_at_first() -> None:
     first = (0, 0), (1, 0)
     assert history[0] == [(0, {0: first[:1]}), (1, {0: first})]
     assert history[1] == [(0, {0: first[1:]}), (1, {0: first[1:]})]
+
+
+WRONG = """
+from mpicoll.algorithms import algorithm
+from mpicoll.notation.schedule import recv
+
+@algorithm("broadcast", blocks=1)
+def wrong(rank, size, root):
+    \"""Do something wrong.\"""
+    {body}
+    yield from ()
+"""
+WRONGS = {
+    "pass": "rank 1 ends with nothing as block 0",
+    "yield recv((rank + 1) % size, 0)": "rank 0 in round 0 waits for rank 1",
+    "raise KeyError('x')": "rank 0 of 4: KeyError: 'x'",
+}
+
+
+@pytest.mark.parametrize("body", WRONGS)
+@pytest.mark.parametrize("style", ["table", "jsonl"])
+def test_a_failed_proof_is_the_result_of_the_command(body: str, style: str, tmp_path: Path) -> None:
+    """It is no error of the command line, and the other algorithms are proved all the same."""
+    (tmp_path / "wrong.py").write_text(WRONG.format(body=body))
+    flags = ["--size", "4", "--collective", "broadcast", "--format"]
+    process = python("-m", "mpicoll.simulator", *flags, style, "--load", str(tmp_path / "wrong.py"))
+    assert process.returncode == 1
+    (line,) = (line for line in process.stdout.splitlines() if line.startswith("Error: "))
+    assert line.startswith(f"Error: broadcast algorithm wrong on 4 ranks is wrong: {WRONGS[body]}")
+    assert "binomial" in process.stdout
+    assert "Usage" not in process.stdout and "Traceback" not in process.stdout
+
+
+@pytest.mark.parametrize("body", WRONGS)
+def test_an_explained_algorithm_that_is_wrong_is_named(body: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG.format(body=body))
+    words = ["broadcast", "wrong", "--load"]
+    process = python("-m", "mpicoll.explain", *words, str(tmp_path / "wrong.py"))
+    assert process.returncode == 2
+    text = f"Error: broadcast algorithm wrong on 4 ranks is wrong: {WRONGS[body]}"
+    assert process.stdout.startswith(text) and process.stdout.count("\n") == 1
 
 
 def test_the_command_keeps_no_messages() -> None:

@@ -341,6 +341,12 @@ def test_arrays_of_another_kind_are_another_figure(field: str, panel: str) -> No
     assert f"on {panel}, 64 B to 1M: the strongest native" in second
 
 
+def test_bounds_that_look_alike_are_one_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpicoll.study.sentences.interval", lambda *_: "2.19")
+    records = make_launches(constant(native=10.0, ring=4.57), ["ring"], count=1)
+    assert ": the ratio is 2.19, from one launch: too few" in section_text(records, OPEN)
+
+
 @pytest.mark.parametrize("ring", [5.0, 10.0])
 def test_few_samples_of_one_launch_decide_nothing_and_it_is_said_why(ring: float) -> None:
     records = make_launches(constant(native=10.0, ring=ring), ["ring"], count=1)

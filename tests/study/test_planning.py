@@ -17,7 +17,7 @@ from mpicoll.notation.contract import COLLECTIVES as CONTRACTS
 from mpicoll.study import default
 from mpicoll.study.description import Description, Environment, Factors
 from mpicoll.study.environments import LaunchEnvironment, find
-from mpicoll.study.planning import plan
+from mpicoll.study.planning import Plan, plan
 from mpicoll.study.showing import print_plan
 
 COLLECTIVES = [*CONTRACTS]
@@ -162,3 +162,22 @@ def test_an_estimate_has_what_cases_take_and_what_is_asked(
         assert study_plan.estimate(1) == pytest.approx(launched + asking_seconds)
     print_plan(study_plan)
     assert "2 configurations; where nothing else runs about 6 s\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("estimates", "text"),
+    [
+        ((100, 170, 220), "3 min, 2 min if the verdicts are soon clear, 4 min if they are not\n"),
+        ((100, 120, 140), "2 min\n"),
+    ],
+)
+def test_an_estimate_is_one_time_where_its_bounds_look_alike(
+    estimates: tuple[float, ...], text: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    study = Description(launches=10, factors=Factors(collectives=["allreduce"], pairs=False))
+    study_plan = plan(study, [MPICH])
+    remaining = iter(estimates)
+    monkeypatch.setattr(Plan, "estimate", lambda *_: next(remaining))
+    print_plan(study_plan)
+    assert f"where nothing else runs about {text}" in capsys.readouterr().out

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -80,6 +81,33 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
     times = {path: path.stat().st_mtime_ns for path in (folder / "launches").iterdir()}
     assert python(*command).returncode == 1
     assert times == {path: path.stat().st_mtime_ns for path in (folder / "launches").iterdir()}
+
+
+def test_an_interrupted_launch_goes_on_with_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts again if the benchmark refuses them, as under other conditions."""
+    (tmp_path / "launches").mkdir()
+    study = Description(factors=Factors(collectives=["allreduce"], pairs=False))
+    settings = Environment(name="x", algorithms=["none"])
+    environment = LaunchEnvironment("x", settings, "single", "MPICH", "", False)
+    configuration, *_ = plan(study, [environment]).configurations
+    contents: list[str | None] = []
+
+    def run_once(command: list[str], _environment: object, printed: Path, _limit: float) -> Any:
+        output = Path(command[command.index("--resume") + 1])
+        contents.append(output.read_text() if output.exists() else None)
+        printed.write_text("")
+        if len(contents) == 1:
+            output.write_text("measured")
+            raise KeyboardInterrupt
+        return "refused"
+
+    monkeypatch.setattr(launching, "run", run_once)
+    with pytest.raises(KeyboardInterrupt):
+        launching.launch(study, configuration, 0, tmp_path, 1.0)
+    launching.launch(study, configuration, 0, tmp_path, 1.0)
+    assert contents == [None, "measured", None]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +267,8 @@ def test_launches_and_minutes_of_the_command_line_replace_those_of_the_file(tmp_
     [
         ((), "give -o DIR, or records"),
         (("--records",), "give FILES to --records"),
-        (("study.toml",), "a study takes -o DIR"),
+        (("no.toml",), "cannot read no.toml"),
+        (("study.toml",), "study.toml describes a study, which needs a folder for its launches"),
         (("no.toml", "-o", "x"), "cannot read no.toml"),
         (("a.toml", "b.toml", "-o", "x"), "one file describes a study"),
     ],
@@ -248,5 +277,6 @@ def test_bad_usage_is_refused(
     arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text(STUDY)
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2 and message in result.output

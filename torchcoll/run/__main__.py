@@ -2,6 +2,7 @@
 
 usage: torchrun --nproc-per-node 4 -m torchcoll.run program.py ARGS
        torchrun --nproc-per-node 4 -m torchcoll.run -m module ARGS
+       torchrun --nproc-per-node 4 -m torchcoll.run -c "code" ARGS
        torchrun --nproc-per-node 4 -m torchcoll.run --compare 5 program.py ARGS
 
 Options stand before the program. -v prints on standard error the version, the variables in force,
@@ -20,9 +21,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from mpicoll.cli import programs
 from mpicoll.machine.launchers import is_first_process
+from mpicoll.run.imports import call_after_import
 from mpicoll.selection.forced import check_variables, forced
 from torchcoll.backend.registration import AS_GLOO, register
 
@@ -57,10 +60,20 @@ def _replace_gloo() -> None:
             "torch.profiler tells the times of these calls"
         )
     os.environ[AS_GLOO] = "1"
+    # Only then: the program may set variables before, such as OMP_NUM_THREADS, which torch reads.
+    if (torch := sys.modules.get("torch")) is not None:
+        _register(torch)
+    else:
+        call_after_import("torch", _register)
+
+
+def _register(_torch: ModuleType) -> None:
     import torch.distributed  # noqa: F401  the groups are torch's
 
     register()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # A program that has run ends as it would by itself, and ``python -i`` goes on after it.
+    if status := main(sys.argv[1:]):
+        sys.exit(status)

@@ -18,7 +18,7 @@ from mpicoll.compare.two_sample import can_differ, shift
 from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import CaseRecord, LaunchRecord, Record
 from mpicoll.records.reading import only
-from mpicoll.text.numbers import count_text, number
+from mpicoll.text.numbers import count_text, interval, number
 from mpicoll.text.sizes import bytes_text
 
 _MARGIN = 1.03
@@ -105,10 +105,10 @@ class UndecidedCase(NamedTuple):
 
     def __str__(self) -> str:
         shortage = f"; {MIN_LAUNCHES} are needed" if self.launches < MIN_LAUNCHES else ""
-        interval = f", {number(self.low)} to {number(self.high)}" if not shortage else ""
+        bounds = f", {interval(self.low, self.high)}" if not shortage else ""
         return (
             f"{self.collective} of {bytes_text(self.nbytes)} on {count_text(self.ranks, 'rank')}: "
-            f"{self.algorithm} {number(self.ratio)} times as fast{interval} "
+            f"{self.algorithm} {number(self.ratio)} times as fast{bounds} "
             f"({count_text(self.launches, 'launch')}{shortage})"
         )
 

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from mpicoll.cli.command import LauncherCommand
 from mpicoll.cli.options import (
     FILE,
+    OUTPUT_FILE,
     RANKS,
     SIZES,
     Whole,
@@ -123,7 +124,7 @@ _TARGETS = {
 @click.command("export", cls=LauncherCommand)
 @click.argument("files", metavar="[RECORDS...]", nargs=-1, type=FILE)
 @click.option("--to", "target", type=click.Choice([*_TARGETS]), required=True)
-@click.option("-o", "--output", type=FILE, required=True, help="The table.")
+@click.option("-o", "--output", type=OUTPUT_FILE, required=True, help="The table.")
 @option("--ranks", type=RANKS, metavar="N", help="Ranks of a launch (default: one for each core).")
 @option("--launches", type=Whole(MIN_LAUNCHES, MOST_LAUNCHES), metavar="N", default=LAUNCHES,
         shown=True, help="Launches of each algorithm.")  # fmt: skip

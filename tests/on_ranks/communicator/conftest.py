@@ -8,13 +8,15 @@ import pytest
 from mpi4py import MPI
 
 from mpicoll import Collectives, Comm
+from mpicoll.mpi.communicator import state
 from mpicoll.mpi.communicator.state import WARMUP
 
 
 @pytest.fixture
 def served_at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave no first calls to MPI."""
+    """Leave no first calls to MPI, and record no calls where those of a freed communicator are."""
     monkeypatch.setenv(WARMUP, "0")
+    monkeypatch.setattr(state, "_closed_flights", {})
 
 
 @pytest.fixture

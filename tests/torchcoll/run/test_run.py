@@ -52,6 +52,17 @@ def test_a_program_that_is_not_there_is_refused(arguments: tuple[str, ...], said
     assert said in done.stdout and "Traceback" not in done.stdout
 
 
+@pytest.mark.launches
+def test_a_bad_configuration_is_one_error_of_all_ranks() -> None:
+    command = *TORCHRUN, "2", "-m", "torchcoll.run", __file__
+    environment = {"PYTHONPATH": str(ROOT), "MPICOLL_CONFIG": "nowhere.toml"}
+    done = python(*command, environment=environment)
+    assert done.returncode != 0
+    assert re.findall("^Error: .*", done.stdout, re.MULTILINE) == [
+        "Error: cannot read nowhere.toml: No such file or directory"
+    ]
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
