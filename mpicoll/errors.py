@@ -58,8 +58,11 @@ class UnknownName(ArgumentError):
         from difflib import get_close_matches  # a program starts quickly without
 
         names = sorted(choices)
-        close = get_close_matches(value[:_LONG] if isinstance(value, str) else "", names, n=1)
+        text = value[:_LONG] if isinstance(value, str) else ""
+        close = get_close_matches(text, names, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
+        if kind.endswith("algorithm") and text.partition("@")[0] == "adaptive":
+            hint = "python -m mpicoll.tune now measures which algorithm auto runs; "
         super().__init__(f"unknown {kind} {brief(value)}: {hint}known are {', '.join(names)}")
 
 

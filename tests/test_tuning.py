@@ -21,7 +21,6 @@ FOLDERS = (
 """All numbers of these folders that are bound to a name stand in the two files."""
 LAYOUT = "bytes and words of a format, numbers of another interface"
 LIMIT = "memory that is reserved or held, entries that are kept"
-MEASURE = "how often and how precisely a choice is measured"
 PATIENCE = "seconds until an error, or until a rank asks what has become of another"
 TABLE = "the table that `auto` reads"
 VARIABLE = "the default of an environment variable that the documentation lists"
@@ -53,10 +52,6 @@ EXCEPTIONS = {
     "peers/watch.py": dict.fromkeys(("_SHARE", "_MAX_PAUSE", "_MIN_PAUSE", "GRACE"), PATIENCE),
     "lowering/fusing.py": {"MAX_OPERANDS": LIMIT},
     "threads/world.py": {"_LOOK": PATIENCE},
-    "calls/adaptive.py": {
-        **dict.fromkeys(("PASSES", "SMALL", "PASSES_OF_SMALL", "_HOPELESS"), MEASURE),
-        "_FEWEST": MEASURE, "_TIE": MEASURE, "_MAX_SIGNATURES": LIMIT,
-    },
     "calls/method_calls.py": {"_MOST_GPU_BYTES": LIMIT, "_COUNTS": LAYOUT},
     "calls/plan_cache.py": {"MOST_PLANS": LIMIT},
     "calls/planner.py": {"_MOST_SCHEDULES": LIMIT, "_MOST_PROVED": LIMIT},
