@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -53,20 +52,8 @@ class MethodCalls(PlanCache[CachedPlan]):
         self.maker = PlanMaker(transport, planner)
         self.calls = transport.calls
         if self.calls is not None:
-            self.calls.drop, self.calls.free = self.set_aside, self._drop_numbers
+            self.calls.drop = self.set_aside
         self.table = extension.plan_table(transport, slow, self._give_up, log=flight and flight.log)
-
-    def drop(self, keys: Iterable[Any]) -> None:
-        """Free those of the plans that are cached; on several nodes the other ranks hear of it."""
-        keys = list(keys)
-        if self.calls is not None:
-            plans = map(self.get, keys)
-            self.calls.dropped += [plan.number for plan in plans if plan is not None]
-        super().drop(keys)
-
-    def _drop_numbers(self, numbers: set[int]) -> None:
-        """Free the plans that another rank has dropped: a rank runs its plans without a word."""
-        super().drop(self._keys(lambda plan: plan.number in numbers))
 
     def agree(
         self, checked: Arguments | CollectiveError, action: str = "calls a method"
