@@ -108,9 +108,7 @@ def test_what_was_printed_before_stays() -> None:
         (KeyError("key"), None),
     ],
 )  # fmt: skip
-def test_reason(
-    error: BaseException, why: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reason(error: BaseException, why: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "_continuation", "")
     assert reason(error) == why
 
