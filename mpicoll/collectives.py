@@ -9,11 +9,10 @@ from typing import Any, Self
 
 from mpicoll.backend import Array, Nodes, Transport
 from mpicoll.c_extension import _compiled
-from mpicoll.calls.adaptive import Adaptive
 from mpicoll.calls.agreement import check_on_all
 from mpicoll.calls.allocation import own_gpu, readable
-from mpicoll.calls.arguments import Arguments, check_number
-from mpicoll.calls.method_calls import ADAPTIVE, MethodCalls
+from mpicoll.calls.arguments import check_number
+from mpicoll.calls.method_calls import MethodCalls
 from mpicoll.calls.planner import Planner
 from mpicoll.calls.point_to_point import PointToPoint
 from mpicoll.calls.recording import Recording
@@ -57,12 +56,8 @@ class Collectives(PointToPoint):
         algorithm: ``native``, ``native_persistent``, ``native:nccl`` (CuPy arrays over mpi4py), a
             composition of natives such as ``native:reduce+broadcast``, a schedule such as
             ``knomial(radix=4)``, or ``auto``: the choice of this machine's decision table
-            (`mpicoll.tune`), else of the shipped table.
-            ``adaptive`` measures schedules and ``native`` in the first calls of a signature, and
-            settles on the fastest, the same on all ranks. A plan measures when it is bound, on
-            arrays of its own. So the order of additions can change between the first calls, as it
-            never does with ``auto``. ``mpich_default`` and ``openmpi_default`` run the choice of
-            these libraries (`mpicoll.defaults`).
+            (`mpicoll.tune`), else of the shipped table. ``mpich_default`` and ``openmpi_default``
+            run the choice of these libraries (`mpicoll.defaults`).
             A schedule takes the fastest transport to each rank; ``ring@point-to-point``,
             ``ring@symmetric`` and ``ring@cma`` name one, and for arrays on a GPU ``ring@ipc``
             and ``ring@staged`` or ``ring@direct``.
@@ -92,7 +87,6 @@ class Collectives(PointToPoint):
         )  # fmt: skip
         super().__init__(transport, Recording(self.flight))
         self.plans = MethodCalls(transport, self.planner, self._slow, self.flight)
-        self.adaptive = Adaptive(self.plans)
         self._call = self.plans.table
 
     # -- the group --------------------------------------------------------------------
@@ -414,10 +408,7 @@ class Collectives(PointToPoint):
         checked = self.planner.checked(*call)
         with self.recording.call(f"plan of {call[0]}", checked):
             arguments = self.plans.agree(checked, "makes a plan")
-            if arguments.algorithm == ADAPTIVE:
-                plan = self.adaptive.plan(arguments)
-            else:
-                plan = self.plans.build(arguments)
+            plan = self.plans.build(arguments)
         self.recording.record(plan, arguments)
         return plan
 
@@ -437,8 +428,6 @@ class Collectives(PointToPoint):
     def _checked(self, call: tuple[str, Any, Any, Any, Any, Any, Any], differs: bool) -> Any:
         checked = self.planner.checked(*call)
         with self.recording.call(call[0], checked):
-            if isinstance(checked, Arguments) and checked.algorithm == ADAPTIVE:
-                return self.adaptive.run(checked, call, differs=differs)
             return self.plans.run(checked, call, differs=differs)
 
     # -- groups -----------------------------------------------------------------------

@@ -58,6 +58,8 @@ class UnknownName(ArgumentError):
         names = sorted(choices)
         close = closest(value, names) if isinstance(value, str) else None
         hint = f"did you mean {close!r}? " if close else ""
+        if kind.endswith("algorithm") and str(value).partition("@")[0] == "adaptive":
+            hint = "python -m mpicoll.tune now measures which algorithm auto runs; "
         super().__init__(f"unknown {kind} {brief(value)}: {hint}known are {', '.join(names)}")
 
 

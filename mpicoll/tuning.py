@@ -71,7 +71,7 @@ and an L2 cache of 1 MiB holds both sides. Gain: 14 %.
 FETCHED_ROW = 64 * 1024
 """The smallest vector or row that CMA moves by default, where each message has one reader.
 
-`adaptive` and `mpicoll.tune` try CMA from this number of total bytes on.
+`mpicoll.tune` tries CMA from this number of total bytes on.
 
 Unit: bytes. Evidence: through slots and by CMA, us: SPR, 2026-11-28, two ranks, rows of 128 KiB,
 `alltoall` 31 and 17, `allgather` 27 and 14, `broadcast` 15 and 9; four ranks, `scatter` 78 and 39;

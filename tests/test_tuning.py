@@ -21,7 +21,6 @@ FOLDERS = (
 """All numbers of these folders that are bound to a name stand in the two files."""
 LAYOUT = "bytes and words of a format, numbers of another interface"
 LIMIT = "memory that is reserved or held, entries that are kept"
-MEASURE = "how often and how precisely a choice is measured"
 PATIENCE = "seconds until an error, or until a rank asks what has become of another"
 TABLE = "the table that `auto` reads"
 VARIABLE = "the default of an environment variable that the documentation lists"
@@ -53,10 +52,6 @@ EXCEPTIONS = {
     "peers/watch.py": dict.fromkeys(("_SHARE", "_MAX_PAUSE", "_MIN_PAUSE", "GRACE"), PATIENCE),
     "lowering/fusing.py": {"MAX_OPERANDS": LIMIT},
     "threads/world.py": {"_LOOK": PATIENCE},
-    "calls/adaptive.py": {
-        **dict.fromkeys(("PASSES", "SMALL", "PASSES_OF_SMALL", "_HOPELESS"), MEASURE),
-        "_FEWEST": MEASURE, "_TIE": MEASURE, "_MAX_SIGNATURES": LIMIT,
-    },
     "calls/method_calls.py": {"_MOST_GPU_BYTES": LIMIT, "_COUNTS": LAYOUT},
     "calls/plan_cache.py": {"MOST_PLANS": LIMIT},
     "calls/planner.py": {"_MOST_SCHEDULES": LIMIT, "_MOST_PROVED": LIMIT},
@@ -73,15 +68,15 @@ EXCEPTIONS = {
         ),
     },
     "mpi/gpu_trial.py": {"_SECONDS": PATIENCE},
+    "mpi/exchange.py": {"_NAP": PATIENCE},
     "mpi/nccl.py": {"_OPS": LAYOUT, "_TYPES": LAYOUT},
     "mpi/serving.py": {"_PAUSE": PATIENCE, "_END": PATIENCE},
     "mpi/transport.py": {"_NUMBER": LAYOUT},
-    "communicator/dispatcher.py": {"_MOST_COUNTS": LIMIT},
-    "communicator/messages.py": {"_WRITTEN": LIMIT},
+    "communicator/arenas.py": {"UNITS": LIMIT, "MOST_ARENAS": LIMIT},
     "communicator/reading.py": {"_WORD": LAYOUT},
     "communicator/state.py": {
         "_WARMUP_CALLS": VARIABLE, "_REPEATS": VARIABLE,
-        "_MOST_SERVED": LIMIT, "_MOST_IDLE": LIMIT, "_NAP": PATIENCE,
+        "_MOST_SERVED": LIMIT, "_NAP": PATIENCE,
     },
     "torchcoll/kernels.py": {"_THREADS": LAYOUT, "_PACK_BYTES": LAYOUT, "_MAX_ELEMENTS": LAYOUT},
     "torchcoll/launch.py": {"_LATER": PATIENCE},

@@ -56,8 +56,8 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @options.backends
 @list_option(
     "--algorithms", "--algorithm", metavar="A,B|all",
-    help="Names that --list prints, or all, auto, adaptive, mpich_default, openmpi_default. A name "
-    "can sweep parameters: 'knomial(radix=2:8)', 'chain(segments=1:64:*2)', 'bruck(radix=2|4)'. "
+    help="Names that --list prints, or all, auto, mpich_default, openmpi_default. A name can "
+    "sweep parameters: 'knomial(radix=2:8)', 'chain(segments=1:64:*2)', 'bruck(radix=2|4)'. "
     "Native calls always run as the baseline.",
 )  # fmt: skip
 @list_option(

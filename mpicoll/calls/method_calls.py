@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +21,6 @@ from mpicoll.peers.calls import OtherCall
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
 
-ADAPTIVE = "adaptive"
-"""The algorithm that `mpicoll.calls.adaptive` chooses by measuring."""
 _MOST_GPU_BYTES = 1 << 30
 """Of the copies of GPU arrays that cached plans hold together; a larger call runs on its own."""
 _UNCACHED = 0
@@ -56,20 +52,8 @@ class MethodCalls(PlanCache[CachedPlan]):
         self.maker = PlanMaker(transport, planner)
         self.calls = transport.calls
         if self.calls is not None:
-            self.calls.drop, self.calls.free = self.set_aside, self._drop_numbers
+            self.calls.drop = self.set_aside
         self.table = extension.plan_table(transport, slow, self._give_up, log=flight and flight.log)
-
-    def drop(self, keys: Iterable[Any]) -> None:
-        """Free those of the plans that are cached; on several nodes the other ranks hear of it."""
-        keys = list(keys)
-        if self.calls is not None:
-            plans = map(self.get, keys)
-            self.calls.dropped += [plan.number for plan in plans if plan is not None]
-        super().drop(keys)
-
-    def _drop_numbers(self, numbers: set[int]) -> None:
-        """Free the plans that another rank has dropped: a rank runs its plans without a word."""
-        super().drop(self._keys(lambda plan: plan.number in numbers))
 
     def agree(
         self, checked: Arguments | CollectiveError, action: str = "calls a method"
@@ -103,9 +87,8 @@ class MethodCalls(PlanCache[CachedPlan]):
             return self.planner.build(arguments)
 
     def run(
-        self, checked: Arguments | CollectiveError, raw_arguments: RawArguments = (), *,
-        differs: bool = False,
-    ) -> Array | None:  # fmt: skip
+        self, checked: Arguments | CollectiveError, raw_arguments: RawArguments, *, differs: bool
+    ) -> Array | None:
         """Run a call once, and return its result; collective.
 
         Args:
@@ -162,15 +145,9 @@ class MethodCalls(PlanCache[CachedPlan]):
         if is_new and self.calls is not None and gpu_bytes(arguments) <= _MOST_GPU_BYTES:
             plan = self.make(arguments.key, arguments)
             return self.run_cached(plan, arguments, arguments.digest(plan.number), raw_arguments)
-        return self.run_once(arguments)
-
-    def run_once(self, arguments: Arguments) -> Array | None:
-        """Run a call that all ranks have agreed on by a plan of its own; collective."""
-        if arguments.algorithm == ADAPTIVE:
-            arguments = replace(arguments, algorithm="auto")
-        with self.build(arguments) as plan:
-            plan.run()
-            return plan.out
+        with self.build(arguments) as uncached:
+            uncached.run()
+            return uncached.out
 
     def _give_up(self, target: object, error: BaseException | None) -> bool:
         """Remove a plan that has failed in the middle of a run.

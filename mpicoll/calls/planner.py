@@ -41,9 +41,6 @@ class Chooser(Protocol):
     def preferred(self, arguments: Arguments) -> Iterator[str]:
         """Yield algorithms in the order in which to try them; collective when first asked."""
 
-    def candidates(self, arguments: Arguments) -> list[str]:
-        """Return the algorithms worth measuring, the same on all ranks; collective."""
-
     def default(self, library: str, arguments: Arguments) -> defaults.Choice:
         """Return the choice that a library would make; the same on all ranks."""
 

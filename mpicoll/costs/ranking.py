@@ -137,7 +137,7 @@ def _schedule(collective: str, name: str) -> Algorithm:
         raise ArgumentError(
             f"prices do not depend on transports: leave out '@{transport}' of {name!r}"
         )
-    if plain in ("auto", "adaptive") or plain.startswith("native"):
+    if plain == "auto" or plain.startswith("native"):
         raise ArgumentError(
             f"{name!r} cannot be priced: only the machine decides which schedule runs"
         )

@@ -265,7 +265,7 @@ class Channel:
         """Move bytes whose lengths only their senders know.
 
         Args:
-            collective: broadcast, gather, scatter, allgather or alltoall, as keys number them.
+            collective: `BCAST`, `GATHER`, `SCATTER`, `ALLGATHER` or `ALLTOALL`.
             data: the bytes that this rank sends, or those for each rank; None where it sends none.
 
         Returns:

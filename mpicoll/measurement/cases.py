@@ -15,7 +15,6 @@ from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 from mpicoll.notation.contract import Collective, collective
 from mpicoll.notation.elements import DTYPES, OPS, check_op, itemsize, kind_of, reduce_op
 from mpicoll.selection.auto import CHOOSERS
-from mpicoll.selection.tables import OPEN
 from mpicoll.text.names import with_all
 
 DEFAULT_SIZES = (64, 4096, 65536, 1048576)
@@ -280,7 +279,7 @@ def _plain(contract: Collective, name: str) -> str:
 
 def _over(name: str, transports: Sequence[str]) -> list[str]:
     """Return a schedule's name once for each transport; other names as they are."""
-    is_schedule = name not in OPEN and not name.startswith("native")
+    is_schedule = name != "auto" and not name.startswith("native")
     if not transports or not is_schedule or "@" in name:
         return [name]
     return [f"{name}@{transport}" for transport in transports]
@@ -292,7 +291,7 @@ def is_known(contract: Collective, name: str, available: Sequence[str]) -> bool:
     Raises:
         ArgumentError: it has, but not with these parameters.
     """
-    if name in available or name in OPEN:
+    if name == "auto" or name in available:
         return True
     schedule, _, transport = name.partition("@")
     if transport and transport not in TRANSPORTS:

@@ -36,15 +36,12 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any, peers: Peers) -> list[Any]:
         RankLost: some rank did not come within the deadline.
     """
     calls = peers.calls
-    statement = array("i", [] if calls is None else calls.statement())
-    head = bytes(array("i", [len(statement)]) + statement)
+    head = bytes(array("i", [0 if calls is None else calls.left]))
     peers.exchanges += 1
     parts = _gathered(comm, head + encode_for(kind, item), peers)
-    heads = [_NUMBER + _NUMBER * int.from_bytes(part[:_NUMBER], byteorder) for part in parts]
-    pairs = list(zip(parts, heads, strict=True))
     if calls is not None:
-        calls.hear([array("i", part[_NUMBER:end]) for part, end in pairs])
-    return decode_alike([part[end:] for part, end in pairs], kind)
+        calls.hear([int.from_bytes(part[:_NUMBER], byteorder) for part in parts])
+    return decode_alike([part[_NUMBER:] for part in parts], kind)
 
 
 def _gathered(comm: MPI.Comm, data: bytes, peers: Peers) -> list[bytes]:

@@ -100,12 +100,10 @@ class Calls:
             numbers of the plans of the last ones, that of call n at `RECENT` and n modulo 16.
         since: the exchanges that it had begun when the last one was complete, and `begun` then.
         left: the number of a plan that this rank has left in its middle, 0 where there is none.
-        dropped: the numbers of plans that this rank has dropped since its last exchange.
         error: that of a rank which finds itself in another call than one that it waits for.
         titles: the signatures of calls, by the numbers of their plans.
         drop: takes the numbers of plans that no rank may run again, as messages of them that
             nobody has received may be under way.
-        free: takes the numbers of plans that some rank has dropped, so that all ranks drop them.
         apart: takes a tag that no other plan has and the name of a collective, and returns what the
             library's own calls for it need so that a rank can leave them in their middle;
             collective.
@@ -122,9 +120,8 @@ class Calls:
         self.titles: dict[int, str] = {}
         self.numbers = array("q", [0] * _compiled.CALL_NUMBERS)
         self.since = exchanges(), 0
-        self.left, self.dropped = 0, list[int]()
+        self.left = 0
         self.drop: Callable[[set[int]], None] = lambda numbers: None
-        self.free: Callable[[set[int]], None] = lambda numbers: None
 
     def begin(self, plan: int) -> None:
         """Begin a call by a plan, or by what the library has for it."""
@@ -206,20 +203,13 @@ class Calls:
             return DIFFERENT_CALLS
         return different_calls({self.rank: str(signatures[0]), rank: str(signatures[1])})
 
-    def statement(self) -> list[int]:
-        """Return what this rank states in an exchange: `left`, and the plans that it dropped."""
-        return [self.left, *self.dropped]
-
-    def hear(self, statements: Sequence[Sequence[int]]) -> None:
-        """Take the statement of each rank, as all ranks have exchanged it."""
+    def hear(self, plans: Sequence[int]) -> None:
+        """Take the plan that each rank has left, as all ranks have exchanged it."""
         self.left = 0
-        self.dropped.clear()
         self.end()
         self.since = self.exchanges(), self.numbers[BEGUN]
-        if aborted := {left for left, *_ in statements} - {0}:
+        if aborted := {*plans} - {0}:
             self.drop(aborted)
-        if dropped := {number for _, *numbers in statements for number in numbers}:
-            self.free(dropped)
 
 
 def different_calls(signatures: Mapping[int, str]) -> str:

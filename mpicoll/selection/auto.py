@@ -7,12 +7,11 @@ from itertools import chain
 from math import prod
 
 from mpicoll import defaults
-from mpicoll.backend import CMA, IPC, STAGED, SYMMETRIC, Array, Nodes, Transport
+from mpicoll.backend import IPC, STAGED, Array, Nodes, Transport
 from mpicoll.calls.arguments import Arguments
 from mpicoll.selection import shipped, tables
-from mpicoll.tuning import FETCHED_ROW
 
-CHOOSERS = (*tables.OPEN, *defaults.NAMES)
+CHOOSERS = ("auto", *defaults.NAMES)
 """Names that leave the algorithm to a choice at each call."""
 
 CANDIDATES: dict[str, tuple[str, ...]] = {
@@ -130,24 +129,6 @@ class AutoChooser:
         """Return another library's own collective, where all ranks have it; collective."""
         has_it = text.removeprefix("native:") in self.transport.other_natives(name)
         return [text] if all(self.transport.exchange(has_it, bool)) else []
-
-    def candidates(self, arguments: Arguments) -> list[str]:
-        """Return the algorithms worth measuring, likely ones first, the same on all ranks.
-
-        Collective. On a GPU only `auto`: runs end there before their results are ready.
-        """
-        if arguments.device == "gpu":
-            return ["auto"]
-        name, place = arguments.collective.name, self._place(arguments)
-        measured, usual = self.decided(arguments), shipped.choices(name, arguments.nbytes, place)
-        if not place.shares_memory:
-            return list(dict.fromkeys((*measured, *usual, "native", *between(name))))
-        assert self.transport.shared is not None
-        fetches = arguments.nbytes >= FETCHED_ROW and not self.transport.shared.no_cma
-        transports = (SYMMETRIC, CMA) if fetches else (SYMMETRIC,)
-        schedules = dict.fromkeys((*usual, *CANDIDATES[name]))
-        placed = (f"{text}@{route}" for text in schedules for route in transports)
-        return list(dict.fromkeys((*measured, *placed, "native")))
 
     def default(self, library: str, arguments: Arguments) -> defaults.Choice:
         """Return the choice that a library would make; the same on all ranks.

@@ -127,7 +127,6 @@ def _check(collective_name: str, text: str) -> None:
     from mpicoll.algorithms.registry import find
     from mpicoll.backend import TRANSPORTS
     from mpicoll.calls.natives import COMPOSITIONS
-    from mpicoll.selection.tables import OPEN
 
     name, sign, route = text.partition("@")
     if sign and route not in TRANSPORTS:
@@ -138,5 +137,5 @@ def _check(collective_name: str, text: str) -> None:
         ]
         if name not in compositions:
             raise UnknownName(f"{collective_name} composition", name, compositions)
-    elif name not in (*OPEN, *defaults.NAMES, "native", "native_persistent"):
+    elif name not in ("auto", *defaults.NAMES, "native", "native_persistent"):
         find(collective_name, name)

@@ -29,8 +29,6 @@ from mpicoll.backend import TRANSPORTS
 from mpicoll.errors import ArgumentError, UnknownName, brief
 from mpicoll.notation.contract import collective
 
-OPEN = ("auto", "adaptive")
-"""Names that leave algorithm and transport to the machine: no table may hold them."""
 HOST, GPU = "host", "gpu"
 SCHEMA = "mpicoll.table/1"
 VARIABLE = "MPICOLL_TABLE"
@@ -196,7 +194,7 @@ def _device(entry: dict[str, Any]) -> Any:
 
 def _check_algorithm(of: str, text: str) -> None:
     name, _, route = text.partition("@")
-    if name in OPEN:
+    if name == "auto":
         raise ArgumentError(f"an entry of {of} says {text!r}, which is what looks it up")
     if route and route not in TRANSPORTS:
         raise UnknownName("transport", route, TRANSPORTS)

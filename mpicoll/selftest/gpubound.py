@@ -23,7 +23,6 @@ from mpicoll.errors import ArgumentError
 from mpicoll.records.description import Run
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
-from mpicoll.selection.tables import OPEN
 
 
 def least_us(nbytes: int, ranks_per_gpu: int, copy_gbps: float) -> float:
@@ -56,7 +55,7 @@ def rows(records: Iterable[CaseRecord]) -> list[Row]:
     for record in records:
         if record.collective != "allreduce" or record.device != "cuda" or not record.time_us:
             continue
-        if record.correct is False or record.algorithm in OPEN or record.call != "plan":
+        if record.correct is False or record.algorithm == "auto" or record.call != "plan":
             continue
         way = f"{record.backend} {record.transport}"
         by_way = best.setdefault((record.ranks, record.bytes_total), {})

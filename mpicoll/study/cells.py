@@ -220,7 +220,7 @@ class Contestant:
         if self.name.backend == "torch" and self.name.is_native and self.library:
             place = f"torch in {self.name.environment}" if self.name.environment else "torch"
             return f"{self.name.algorithm} of {self.library.split()[-1]} ({place})"
-        if self.name.algorithm.partition("@")[0] not in ("auto", "adaptive") or not self.ran:
+        if self.name.algorithm.partition("@")[0] != "auto" or not self.ran:
             return str(self.name)
         choices = list(self.ran.values())
         return f"{self.name} ({max(dict.fromkeys(choices), key=choices.count)})"

@@ -71,6 +71,7 @@ def nested(depth: int) -> str:
         ("chain)(x=1)", "not of the form"),
         ("knomial(radix=2).x(radix=3)", "not of the form"),
         ("knomail", "did you mean 'knomial'"),
+        ("adaptive", "'adaptive': python -m mpicoll.tune now measures which algorithm auto runs;"),
         ("knomial(radix=1)", "at least 2"),
         ("knomial(fanout=2)", "it takes radix"),
         ("chain(segments=0)", "at least 1"),

@@ -268,6 +268,7 @@ needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there
     [
         (["allredcue"], "did you mean 'allreduce'?"),
         (["--algorithms", "rnig"], "did you mean 'ring'?"),
+        (["--algorithms", "adaptive@cma"], "mpicoll.tune now measures"),
         (["--wrong-flag"], "No such option"),
         (["bcast", "-r", "9"], "root 9 is not a rank"),
         pytest.param(

@@ -16,7 +16,7 @@ from mpicoll.calls import allocation, binding
 from mpicoll.calls.arguments import Arguments
 
 pytestmark = pytest.mark.ranks(2, 3)
-ALGORITHMS = ["auto", "ring", "one_shot", "native", "native:reduce+broadcast", "adaptive"]
+ALGORITHMS = ["auto", "ring", "one_shot", "native", "native:reduce+broadcast"]
 
 
 @pytest.fixture(params=[MemoryError, RuntimeError], ids=["NumPy's", "torch's"])

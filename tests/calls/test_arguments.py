@@ -50,6 +50,11 @@ EVERYWHERE: dict[str, tuple[str, Bad]] = {
                    lambda c: c.plan("allredduce", vector(c))),
     "algorithm": ("unknown allreduce algorithm 'rng'",
                   lambda c: c.allreduce(vector(c), algorithm="rng")),
+    "removed algorithm": (
+        "unknown allreduce algorithm 'adaptive': python -m mpicoll.tune now measures",
+        lambda c: c.plan("allreduce", vector(c), algorithm="adaptive")),
+    "removed algorithm over a transport": ("mpicoll.tune now measures",
+                                           lambda c: c.barrier(algorithm="adaptive@cma")),
     "parameter": ("has no 'radius'",
                   lambda c: c.broadcast(vector(c), algorithm="knomial(radius=3)")),
     "parameter value": ("at least 2",

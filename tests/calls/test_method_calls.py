@@ -105,17 +105,39 @@ def test_ranks_without_arrays_meet_a_root_that_runs_its_plan(
 def test_all_ranks_hold_the_same_plans_after_a_call_without_arrays(c: Collectives) -> None:
     """Between nodes a rank runs a plan of its cache without a word to the others.
 
-    The root drops all candidates of the comparison, and the other ranks cannot know that.
+    The root leaves its plan, and the other ranks cannot know that.
     """
     if c.transport.calls is None:
         pytest.skip("the ranks compare each call")
     x, part = device(c, np.arange(5), "int64"), c.split(0)
     assert part is not None
     for given in (x, x, x if c.rank == 0 else None):
-        compare(c, part.broadcast(given, algorithm="adaptive"), np.arange(5), "int64")
-    numbers = part.exchange([plan.number for plan in part.plans.plans])
-    assert numbers == numbers[:1] * c.size
+        compare(c, part.broadcast(given), np.arange(5), "int64")
+    check_plans_are_alike(part)
     part.free()
+
+
+def test_all_ranks_hold_the_same_plans_after_a_rank_alone_has_dropped_one(c: Collectives) -> None:
+    """Those that run theirs find out as they wait."""
+    if c.transport.calls is None:
+        pytest.skip("the ranks compare each call")
+    x, part = device(c, np.arange(5), "int64"), c.split(0)
+    assert part is not None
+    for turn in range(4):
+        for root in range(c.size):
+            compare(c, part.broadcast(x, root), np.arange(5), "int64")
+        compare(c, part.allgather(x), np.tile(np.arange(5), (c.size, 1)), "int64")
+        compare(c, part.scan(x), (c.rank + 1) * np.arange(5), "int64")
+        if turn == 1 and c.rank == 0:
+            while part.plans.plans:
+                part.plans.drop_oldest()
+    check_plans_are_alike(part)
+    part.free()
+
+
+def check_plans_are_alike(part: Collectives) -> None:
+    numbers = part.exchange([plan.number for plan in part.plans.plans])
+    assert numbers == numbers[:1] * part.size
 
 
 def test_the_librarys_own_barrier_repeats(c: Collectives) -> None:

@@ -127,16 +127,12 @@ def test_a_schedule_folds_rank_by_rank_or_is_refused(
 
 
 @pytest.mark.ranks(3)
-@pytest.mark.parametrize("algorithm", ["native", "native:reduce+broadcast", "adaptive"])
+@pytest.mark.parametrize("algorithm", ["native", "native:reduce+broadcast"])
 def test_the_library_is_never_asked(c: Collectives, group: Any, algorithm: str) -> None:
     with group(c) as fixed:
-        if algorithm != "adaptive":
-            with pytest.raises(Unsupported, match=f"folds in an .* {REPRODUCIBLE} rules out"):
-                fixed.allreduce(device(c, np.ones(4), "float32"), algorithm=algorithm)
-            fixed.broadcast(device(c, np.ones(4), "float32"), algorithm="native")
-            return
-        for _ in range(8):
-            check(fixed, "allreduce", 203, "float32", algorithm)
+        with pytest.raises(Unsupported, match=f"folds in an .* {REPRODUCIBLE} rules out"):
+            fixed.allreduce(device(c, np.ones(4), "float32"), algorithm=algorithm)
+        fixed.broadcast(device(c, np.ones(4), "float32"), algorithm="native")
 
 
 @pytest.mark.ranks(3)

@@ -16,6 +16,7 @@ from forked import forked
 from joining import by_hand
 from launcher import LIMIT, ROOT, mpirun, ranks
 
+from mpicoll.cli import ending
 from mpicoll.cli.ending import reason
 from mpicoll.errors import Deadlock, LaunchError, RankLost
 
@@ -107,7 +108,8 @@ def test_what_was_printed_before_stays() -> None:
         (KeyError("key"), None),
     ],
 )  # fmt: skip
-def test_reason(error: BaseException, why: str | None) -> None:
+def test_reason(error: BaseException, why: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "_continuation", "")
     assert reason(error) == why
 
 

@@ -192,6 +192,7 @@ def test_every_topology_under_every_model(
         (("allreduce", "--ranks", "8", "--bytes", "4X"), "'4X' is not a size"),
         (("allreduce", "--ranks", "8", "--sweep", "1G:8"), "'1G:8' is no smaller and larger size"),
         (("allreduce", "--ranks", "8", "--algorithms", "rng"), "did you mean 'ring'"),
+        (("allreduce", "--ranks", "8", "--algorithms", "adaptive"), "mpicoll.tune now measures"),
         (("broadcast", "--ranks", "8", "--algorithms", "chain(segments=8:1)"), "is empty"),
         (("broadcast", "--ranks", "8", "--algorithms", ","), "names nothing"),
         (("broadcast", "--ranks", "8", "--root", "8"), "root 8 is not one of 8"),

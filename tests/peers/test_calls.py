@@ -99,7 +99,7 @@ def test_a_rank_that_is_in_no_call_asks_nobody() -> None:
     exchanges[0] += 1  # it has left the call, and waits in an exchange
     calls.check([3])
     assert calls.position == CallPosition(2, 1, False, 4)
-    calls.hear([[4], [4]])
+    calls.hear([4, 4])
     assert calls.position == CallPosition(3, 0, True, 4)
     calls.begin(5)
     assert calls.position == CallPosition(3, 1, False, 5)
@@ -111,16 +111,12 @@ def test_a_rank_that_is_in_no_call_asks_nobody() -> None:
 def test_plans_that_any_rank_has_left_are_dropped() -> None:
     dropped: list[set[int]] = []
     calls = Calls(lambda: 0, lambda ranks: {})
-    freed: list[set[int]] = []
-    calls.drop, calls.free = dropped.append, freed.append
-    calls.hear([[0], [0]])
+    calls.drop = dropped.append
+    calls.hear([0, 0])
     calls.left = 3
-    calls.dropped += [4, 6]
-    assert calls.statement() == [3, 4, 6]
-    calls.hear([[3, 4, 6], [0, 5], [2]])
+    calls.hear([3, 0, 2])
     assert dropped == [{2, 3}]
-    assert freed == [{4, 5, 6}]
-    assert calls.statement() == [0]
+    assert calls.left == 0
 
 
 def test_a_rank_remembers_the_plans_of_its_last_calls() -> None:

@@ -34,6 +34,7 @@ def test_an_unset_variable_names_none() -> None:
         ("ring", "'ring' is not collective=algorithm"),
         ("allreduce=", "is not collective=algorithm"),
         ("allreduce=rnig", "did you mean 'ring'"),
+        ("allreduce=adaptive", "python -m mpicoll.tune now measures"),
         ("allreduces=ring", "did you mean 'allreduce'"),
         ("allreduce=ring@smoke", "unknown transport 'smoke'"),
         ("allreduce=native:gather", "unknown allreduce composition"),

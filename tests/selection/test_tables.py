@@ -55,6 +55,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no collective": ([entry(collective="alreduce")], "unknown collective 'alreduce'"),
     "itself": ([entry(ranges=whole("auto"))], "'auto', which is what looks it up"),
     "itself over a transport": ([entry(ranges=whole("auto@cma"))], "looks it up"),
+    "what measured by itself": ([entry(ranges=whole("adaptive"))], "mpicoll.tune now measures"),
     "no algorithm": ([entry(ranges=whole("rng"))], "unknown allreduce algorithm 'rng'"),
     "no name": ([entry(ranges=whole(7))], "cannot be read"),
     "no transport": ([entry(ranges=whole("ring@sea"))], "unknown transport 'sea'"),

@@ -3,9 +3,8 @@
     PYTHONPATH=. mpirun -n 2 python tests/support/random_calls.py -n 1000000 --seed 1
 
 Methods, plans and started plans in any mixture: every collective, dtype and operator, sizes from
-nothing to 100 KiB, in place or not, on new arrays or the same, by `auto`, `adaptive`, native
-calls and schedules. The first wrong result ends all ranks, and says which call of which seed it
-was.
+nothing to 100 KiB, in place or not, on new arrays or the same, by `auto`, native calls
+and schedules. The first wrong result ends all ranks, and says which call of which seed it was.
 """
 
 from __future__ import annotations
@@ -165,8 +164,6 @@ class Player:
             found = choose.choice([each for each in algorithms(name) if serves(c, each)])
             way = choose.choice(["", *(f"@{each}" for each in c.transports)])
             algorithm = f"{found}{way}"
-        elif kind > 0.3:
-            algorithm = "adaptive"
         root = choose.randrange(c.size) if what.rooted else 0
         return Case(name, dtype, op, root, row, counts, algorithm, in_place,
                     choose.random() < 0.5)  # fmt: skip

@@ -78,20 +78,24 @@ class Comm(_Base):
     def _begin(self, *arguments: Any) -> Any:
         _compiled.postpone_handlers()
         from mpicoll.mpi.communicator.forms import is_refused
-        from mpicoll.mpi.communicator.reading import Reading
+        from mpicoll.mpi.communicator.reading import Reading, is_extreme
 
         if is_refused(Reading(self.rank, self.size), *arguments[:5]):
             return True  # the ranks count the calls in which they meet
-        table = self._settled()
+        table = self._settled(at_once=is_extreme(arguments[3]))
         return table is None or getattr(table, "within", table)(*arguments)
 
-    def _settled(self) -> Any:
-        """Return what serves this communicator, the same on all ranks; None while that is open."""
+    def _settled(self, *, at_once: bool) -> Any:
+        """Return what serves this communicator, the same on all ranks; None while that is open.
+
+        Args:
+            at_once: it is not to stay open.
+        """
         from mpicoll.mpi.communicator.state import find_flight, mpi_call, table_of
 
         table = self.__dict__.get("_call")
         if table is None:
-            table, flight = table_of(self), find_flight(self)
+            table, flight = table_of(self, at_once=at_once), find_flight(self)
             setattr(self, LOG, flight and flight.log)
             if table is not None:
                 self._call = table  # type: ignore[method-assign]
@@ -128,7 +132,7 @@ class Comm(_Base):
         """Return a method of objects, which this communicator keeps once it is settled."""
         from mpicoll.mpi.communicator.state import channel_of, mpi_call
 
-        table, run = self._settled(), getattr(_Base, name)
+        table, run = self._settled(at_once=False), getattr(_Base, name)
         if table is None:
             return run  # type: ignore[no-any-return]
         channel = channel_of(self) if table is not mpi_call else None

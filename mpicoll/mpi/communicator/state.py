@@ -147,8 +147,11 @@ class State:
             _closed_flights[self.members] = self.flight
 
 
-def table_of(comm: MPI.Comm) -> Callable[..., Any] | None:
+def table_of(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | None:
     """Return what runs a call, None where MPI is to as long as that is open; collective.
+
+    Args:
+        at_once: it is not to stay open; the same on all ranks.
 
     Raises:
         ArgumentError: the environment names an algorithm that does not exist; `Disagreement` where
@@ -164,7 +167,7 @@ def table_of(comm: MPI.Comm) -> Callable[..., Any] | None:
     if state.run is None:
         # All ranks count the same calls.
         state.calls += 1
-        if state.calls > _warmup_calls(state):
+        if at_once or state.calls > _warmup_calls(state):
             state.run = _make_run(plain, state)
     run: Callable[..., Any] | None = state.run
     return run
