@@ -215,6 +215,7 @@ static int make_thread(ChannelObject *self)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    self->forks = forks;
     self->has_thread = !pthread_create(&self->thread, NULL, live, self);
     if (self->has_thread)
         pthread_setname_np(self->thread, "collectives");
@@ -340,6 +341,8 @@ int queue_open(ChannelObject *self)
 
 void queue_close(ChannelObject *self)
 {
+    if (self->has_thread && self->forks != forks)
+        return; /* in a child, which has no such thread */
     pthread_mutex_lock(&self->lock);
     self->is_closing = 1;
     pthread_cond_signal(&self->wake);

@@ -607,12 +607,14 @@ enum served build_fold(ChannelObject *self, enum collective collective, PyObject
     } else if (gets && x->nbytes != out->nbytes) {
         return IS_SLOW;
     }
+    static char nothing; /* an empty array may have no address */
+    char *const result = out->address ? out->address : &nothing;
     request->fold = (FoldCall){
         .key = {.collective = (uint8_t)collective, .op = (uint8_t)op, .kind = (uint8_t)kind,
                 .root = (uint16_t)root},
         .fold = forms->folds[op][kind], .fold_many = forms->folds_of_many[op][kind],
         .divide = forms->divides[op][kind], .divisor = size, .itemsize = x->itemsize, .nbytes = x->nbytes,
-        .input = x->address, .result = gets ? out->address : NULL, .end_reader = size, .end_peer = size};
+        .input = x->address, .result = gets ? result : NULL, .end_reader = size, .end_peer = size};
     FoldCall *const call = &request->fold;
     const int has_shares = (collective == ALLREDUCE || collective == REDUCE) &&
                            size >= self->first_share_ranks && x->nbytes > self->shares_above;

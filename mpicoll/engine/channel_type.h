@@ -93,6 +93,7 @@ typedef struct {
     enum outcome outcome;
     long long issued, completed, failed;
     char is_held, has_thread, is_closing, is_broken;
+    int forks;
     pthread_t thread;
     vectorcallfunc vectorcall;
 } ChannelObject;

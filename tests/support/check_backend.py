@@ -188,9 +188,16 @@ def check_all_to_all() -> None:
 
 
 def check_sizes_that_do_not_fit_name_the_ranks() -> None:
-    sent = [2, *[1] * (size() - 1)]
-    with pytest.raises(ValueError, match="rank 0 sends 2 elements to rank 0, which expects 1"):
+    sent = [1 + (each == rank()) for each in range(size())]
+    text = f"rank {rank()} sends 2 elements to rank {rank()}, which expects 1"
+    with pytest.raises(ValueError, match=text):
         dist.all_to_all_single(torch.empty(size()), torch.empty(size() + 1), [1] * size(), sent)
+    part, sent = dist.new_group(), [1] * size()
+    sent[-1] += rank() == 0
+    last = size() - 1
+    with pytest.raises(RuntimeError, match=f"rank {last}|rank 0 in alltoall .8 bytes"):
+        dist.all_to_all_single(torch.empty(size()), torch.empty(sum(sent)), [1] * size(), sent, part)
+        dist.barrier(part)
     with pytest.raises(RuntimeError, match="ranks need"):
         dist.all_gather_into_tensor(torch.empty(size()), torch.empty(2))
 
@@ -599,10 +606,12 @@ def check_another_library_serves_gpus() -> None:
 
 
 def check_different_calls_are_refused_on_every_rank() -> None:
-    with pytest.raises(ValueError, match="shape differs"):
-        dist.all_reduce(torch.ones(3 if rank() else 4))
-    with pytest.raises(RuntimeError, match="of the library"):  # as torch's own errors are
-        dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn if rank() else torch.float32))
+    part, other = dist.new_group(), dist.new_group()
+    with pytest.raises(ValueError, match="allreduce .16 bytes"):
+        dist.all_reduce(torch.ones(3 if rank() else 4), group=part)
+    dtype = torch.float8_e4m3fn if rank() else torch.float32
+    with pytest.raises(RuntimeError, match="allgather of objects"):  # as torch's own errors are
+        dist.all_reduce(torch.ones(3).to(dtype), group=other)
 
 
 def check_a_wait_in_vain_names_the_rank() -> None:

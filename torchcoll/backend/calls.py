@@ -147,6 +147,11 @@ class TensorCalls:
         """Exchange blocks of lengths that each rank knows of its own only."""
         size = self.size
         if size > 1 and isinstance(self._opened(), OneNode):
+            if sent[self.rank] != received[self.rank]:
+                raise ArgumentError(
+                    f"rank {self.rank} sends {sent[self.rank]} elements to rank {self.rank}, which "
+                    f"expects {received[self.rank]}"
+                )
             self.run("alltoall", x, out, counts=(tuple(sent), tuple(received)))
             return
         lengths = torch.tensor([*sent, *received], dtype=torch.int64, device=HOST)
