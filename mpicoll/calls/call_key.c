@@ -105,18 +105,6 @@ static int read_tensor(const ArgumentReader *reader, PyObject *object, ArrayArgu
     return 1;
 }
 
-/* Read an array that is not NumPy's as one that is. */
-static int read_foreign(const ArgumentReader *reader, PyObject *tensor, ArrayArgument *argument)
-{
-    if (!read_tensor(reader, tensor, argument))
-        return 0;
-    int32_t kind = 0;
-    while (kind < MAX_DTYPES && reader->foreign_kinds[kind] != argument->kind)
-        kind++;
-    argument->kind = 1 + kind;
-    return kind < MAX_DTYPES;
-}
-
 /* Read an array by Python's description: its address, bytes, kind and shape. */
 static int read_described(const ArgumentReader *reader, PyObject *array, ArrayArgument *argument)
 {
@@ -225,8 +213,6 @@ int read_array(const ArgumentReader *reader, PyObject *array, ArrayArgument *arg
         return 1;
     if (reader->datatype && (PyList_CheckExact(array) || PyTuple_CheckExact(array)))
         return read_list(reader, array, argument, written);
-    if (Py_TYPE(array) == reader->foreign_type)
-        return read_foreign(reader, array, argument);
     return reader->describe && read_described(reader, array, argument);
 }
 
@@ -319,33 +305,9 @@ int reader_open(ArgumentReader *reader, PyObject *probe, PyObject *exchange)
     return 0;
 }
 
-int reader_lend(ArgumentReader *reader, PyObject *probe, PyObject *capsule)
-{
-    const int is_open = reader->dtypes && !reader->foreign_type;
-    const Py_ssize_t count = is_open ? PyTuple_GET_SIZE(reader->dtypes) : 0;
-    if (!count || count > MAX_DTYPES) {
-        PyErr_SetString(PyExc_TypeError, "it reads NumPy's arrays, and is lent others once");
-        return -1;
-    }
-    const DLExchange *exchange = exchange_of(capsule);
-    if (!exchange)
-        return -1;
-    for (Py_ssize_t kind = 0; kind < count; kind++) {
-        int itemsize, code;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(reader->dtypes, kind), "Oii", &(PyObject *){NULL},
-                              &itemsize, &code))
-            return -1;
-        reader->foreign_kinds[kind] = kind_of(code, 8 * itemsize);
-    }
-    reader->exchange = exchange;
-    reader->foreign_type = (PyTypeObject *)Py_NewRef(Py_TYPE(probe));
-    return 0;
-}
-
 void reader_close(ArgumentReader *reader)
 {
     Py_CLEAR(reader->array_type);
-    Py_CLEAR(reader->foreign_type);
     Py_CLEAR(reader->dtypes);
     Py_CLEAR(reader->describe);
     Py_CLEAR(reader->in_place);

@@ -34,8 +34,6 @@ typedef struct {
     const struct DLExchange *exchange; /* reads them; for NumPy's arrays `dtypes` instead */
     PyObject *dtypes;                  /* of NumPy, each with its itemsize and DLPack's code */
     PyObject *describe;                /* describes other arrays, such as those on a GPU */
-    PyTypeObject *foreign_type;        /* beside NumPy's, `exchange` reads these as if NumPy's */
-    int32_t foreign_kinds[MAX_DTYPES]; /* as DLPack has them, for each of NumPy's dtypes */
     PyObject *in_place, *datatype;     /* a word, and the type of objects that count by identity */
 } ArgumentReader;
 
@@ -44,9 +42,6 @@ typedef struct {
 /* Prepare to read arrays like `probe`, by DLPack's exchange table or NumPy's dtypes; -1 where Python has
    raised. */
 int reader_open(ArgumentReader *reader, PyObject *probe, PyObject *exchange);
-
-/* Beside NumPy's arrays read those of another library; -1 where Python has raised. */
-int reader_lend(ArgumentReader *reader, PyObject *probe, PyObject *exchange);
 
 void reader_close(ArgumentReader *reader);
 

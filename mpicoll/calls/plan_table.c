@@ -494,16 +494,6 @@ static PyObject *table_forget(PlanTableObject *self, PyObject *plan)
     Py_RETURN_NONE;
 }
 
-/* lend(probe, exchange): beside NumPy's arrays, read those of another library as if they were NumPy's. */
-static PyObject *table_lend(PlanTableObject *self, PyObject *args)
-{
-    PyObject *probe, *capsule;
-    if (!PyArg_ParseTuple(args, "OO", &probe, &capsule) ||
-        reader_lend(&self->reader, probe, capsule) < 0)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
 /* -- the type ---------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -633,7 +623,6 @@ static void table_dealloc(PlanTableObject *self)
 }
 
 static PyMethodDef table_methods[] = {
-    {"lend", (PyCFunction)table_lend, METH_VARARGS, NULL},
     {"add_program", (PyCFunction)table_add_program, METH_VARARGS, NULL},
     {"add_function", (PyCFunction)table_add_function, METH_VARARGS, NULL},
     {"agree", (PyCFunction)(void (*)(void))table_agree, METH_FASTCALL, NULL},

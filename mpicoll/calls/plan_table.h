@@ -1,11 +1,11 @@
-/* The plan table of a group: what the types PlanTable and Queue share. */
+/* The plan table of a group. */
 
 #ifndef MPICOLL_PLAN_TABLE_H
 #define MPICOLL_PLAN_TABLE_H
 
 #include "call_key.h"
 #include "module.h"
-#include "queue.h"
+#include "digests.h"
 
 /* The places in `Calls.numbers` of mpicoll/peers/calls.py. */
 enum { CALLS_BEGUN, CALL_ENDED, RECENT_PLANS, MOST_RECENT = 16, CALL_NUMBERS = RECENT_PLANS + MOST_RECENT };

@@ -185,15 +185,15 @@ def postpone_handlers() -> None:
     """Have handlers of signals wait from here on for the end of the call that is open, if any."""
 
 def prepare_channels(
-    layout: tuple[Any, object], dtypes: tuple[str, ...],
+    layout: tuple[Any, object], dtypes: tuple[tuple[str, str, Any], ...],
     ops: tuple[tuple[Any, str, str], ...], datatypes: tuple[tuple[Any, int], ...],
     in_place: object, datatype: object, /,
-) -> None:  # fmt: skip
-    """Say once, before the first channel, which arguments channels read.
+) -> object:  # fmt: skip
+    """Return what channels of a library read.
 
     Args:
         layout: an array and its dtypes, as `PlanTable` takes `probe` and `exchange`.
-        dtypes: the names of these dtypes.
+        dtypes: of each its name, its kind, and an array of one element.
         ops: the operators of the library, each with its name here and the kinds of dtypes on which
             the library defines it.
         datatypes: the datatypes of the library, each with the place of the dtype that has its
@@ -202,7 +202,6 @@ def prepare_channels(
         datatype: the type of the datatypes.
 
     Raises:
-        RuntimeError: channels are prepared already.
         ValueError: there are too many operators or dtypes; as `PlanTable`.
     """
 
@@ -213,17 +212,24 @@ def clear_unit(address: int, /) -> None:
     """Prepare a unit of `UNIT_BYTES` for a new channel."""
 
 class Channel:
-    """The collectives of one communicator whose ranks share memory, of any length: ``channel.h``.
+    """The collectives of one group whose ranks share memory, of any length: ``channel.h``.
 
-    Called with name, x, out, op, root, counts and algorithm, as `PlanTable` is. Returns None, or
-    True where the library is to serve the call.
+    mpi4py calls it with name, x, out, op, root, counts and algorithm, as `PlanTable` is called. It
+    returns None, or True where the library is to serve the call.
+
+    torch gives a call to `run` or `issue`, and beside these arguments which arrays are rows, one
+    for each rank: `FLAT`, `INPUT_ROWS`, `OUTPUT_ROWS` or `ROWS`. Rows may be a list or tuple of
+    arrays. Calls that are issued run in order, by a thread of the channel, or by whoever completes
+    them first. All arrays stay alive and untouched until their call is complete.
 
     Args:
+        forms: what `prepare_channels` has returned.
         units: the addresses of the units of all ranks, in this process.
         processes: of all ranks.
         slow: takes the seven arguments where their form is not read here; returns as a call does.
         fail: ``fail(peer, reason, detail)`` raises. The reason is ``left``, ``ended`` or
-            ``deadline`` with the seconds of the wait, ``over`` after the channel has ended, or
+            ``deadline`` with the seconds of the wait, ``over`` after the channel has been closed,
+            ``failed`` after an error has ended it, or
             ``different`` with the key and bytes of the peer's call, and of this rank's.
         progress: lets the library move its messages, about once a millisecond of a long wait.
         place: ``place(key, nbytes)`` returns the place of a kind of call in the table of the
@@ -238,14 +244,27 @@ class Channel:
 
     A call that an error has ended is the last: further calls raise by `fail`.
 
+    Attributes:
+        held: `run` and `issue` take no call, as Python is running one.
+        issued, completed: how many calls; they complete in the order of issue.
+        failed: the number of the last issued call that an error has ended; 0 before the first.
+        waits_for: the rank that a call waits for; -1 for none.
+
     Raises:
-        TypeError: before `prepare_channels`, or a second time.
+        TypeError: a second time.
         ValueError: there are more than `MOST_MEMBERS` ranks, or not a unit and a process of each.
     """
 
+    deadline: float
+    held: bool
+    issued: int
+    completed: int
+    failed: int
+    waits_for: int
+
     def __init__(
-        self, *, units: tuple[int, ...], rank: int, processes: tuple[int, ...],
-        slow: Callable[..., Any], fail: Callable[[int, str, Any], object],
+        self, *, forms: object, units: tuple[int, ...], rank: int, processes: tuple[int, ...],
+        slow: Callable[..., Any] | None, fail: Callable[[int, str, Any], object],
         progress: Callable[[], object] | None, place: Callable[[tuple[int, ...], int], int],
         keep: object, log: Log | None, deadline: float, spins: int, yield_ns: int,
         shares_above: int, first_share_ranks: int,
@@ -276,6 +295,33 @@ class Channel:
             ValueError: there is no such collective or root, or not an item for each rank; as a
                 call does.
         """
+
+    def run(
+        self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
+        rows: int, /,
+    ) -> bool:  # fmt: skip
+        """Run a call; False where Python has to: it is not read here, or others are under way."""
+
+    def run_next(
+        self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
+        rows: int, /,
+    ) -> bool:  # fmt: skip
+        """Run a call of Python's, after those that were issued; False where it is not read here."""
+
+    def issue(
+        self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
+        rows: int, /,
+    ) -> int:  # fmt: skip
+        """Have a call run in its turn, and return its number; 0 where Python has to run it."""
+
+    def complete(self, number: int, /) -> None:
+        """Return once so many calls are complete.
+
+        What it raises has ended the call that was completed last.
+        """
+
+    def look(self) -> None:
+        """Raise as `complete` does where a call has failed, without waiting."""
 
     def skip(self) -> None:
         """Count a call that the library serves. A rank that waits in it for this one raises."""
@@ -398,9 +444,6 @@ class PlanTable:
     def release(self, outer: int, /) -> None:
         """End a call that Python runs."""
 
-    def lend(self, probe: Any, exchange: object, /) -> None:
-        """Beside NumPy's arrays read those of another library as if they were NumPy's; once."""
-
     def add_program(
         self, given: tuple[Any, ...], program: Program, digest: int, has_output: bool,
         make_output: Callable[[], Any] | None, x_in_out: bool = ...,
@@ -433,56 +476,6 @@ class PlanTable:
 
     def forget(self, plan: object, /) -> None:
         """Serve no call by a program, or a function, any more; None for the library's calls."""
-
-class Queue:
-    """Calls of a group that were issued; the progress thread runs them in order: ``queue.c``.
-
-    The ranks compare each as its turn comes, like a call of `PlanTable`. A call is given as
-    `PlanTable` takes it, and which of its arrays are rows, one for each rank: 1 the input, 2 the
-    output, 3 both. These may be a list or tuple of equal arrays, too. Of other shapes only the
-    number of elements counts. All arrays stay alive and untouched until the call is complete.
-
-    Args:
-        table: has the programs. It runs no call, and Python none, while one is issued.
-
-    Attributes:
-        held: no call is taken, as Python is running one.
-        issued, completed: how many calls; they complete in the order of issue.
-        failed: the number of the last call that an error has ended; 0 before the first.
-    """
-
-    held: bool
-    issued: int
-    completed: int
-    failed: int
-
-    def __init__(self, table: PlanTable, /) -> None: ...
-    def run(
-        self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
-        rows: int, /,
-    ) -> bool:  # fmt: skip
-        """Run a call; False where Python has to: it is not known, or others are under way."""
-
-    def issue(
-        self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
-        rows: int, /,
-    ) -> int:  # fmt: skip
-        """Begin a call, and return its number; 0 where Python has to run it."""
-
-    def complete(self, number: int, /) -> bool:
-        """Return once so many calls are complete; False where Python has to run the next one.
-
-        What it raises has ended the call that was completed last.
-        """
-
-    def look(self) -> bool:
-        """Advance without waiting; whether Python has to run the next call.
-
-        What it raises has ended the call that was completed last: its rank will never come.
-        """
-
-    def skip(self) -> None:
-        """Count the next call as complete, which Python has run."""
 
 def ticks() -> int:
     """Return the processor's own counter, or nanoseconds where it has none."""

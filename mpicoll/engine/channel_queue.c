@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-enum { INPUT_ROWS_ = 1, OUTPUT_ROWS_ = 2, ARGUMENTS = 8 };
+enum { ARGUMENTS = 8 };
 
 static const char *const names[REDUCE_SCATTER + 1] = {
     [BARRIER] = "barrier", [BCAST] = "broadcast", [GATHER] = "gather", [SCATTER] = "scatter",
@@ -112,10 +112,10 @@ static int read_request(ChannelObject *self, PyObject *const *args, Py_ssize_t c
     request->root = (int)root, request->has_counts = has_counts && collective == REDUCE_SCATTER;
     if ((request->has_counts && !read_counts(self, x_counts, request->counts)) ||
         (counts_x && !read_counts(self, x_counts, counts)) ||
-        !read_side(self, args[1], &request->x, collective == BCAST && !is_root, rows & INPUT_ROWS_,
+        !read_side(self, args[1], &request->x, collective == BCAST && !is_root, rows & INPUT_ROWS,
                    counts_x ? counts : NULL) ||
         (counts_out && !read_counts(self, out_counts, counts)) ||
-        !read_side(self, args[2], &request->out, 1, rows & OUTPUT_ROWS_, counts_out ? counts : NULL))
+        !read_side(self, args[2], &request->out, 1, rows & OUTPUT_ROWS, counts_out ? counts : NULL))
         return 0;
     Buffer *const x = &request->x, *const out = &request->out;
     if (collective < REDUCE) {
@@ -318,15 +318,15 @@ PyObject *queue_complete(ChannelObject *self, PyObject *number)
         Py_END_ALLOW_THREADS
     }
     free_done(self);
-    Py_RETURN_TRUE;
+    Py_RETURN_NONE;
 }
 
-/* look(): raise where a call has failed; False. */
+/* look(): raise where a call has failed. */
 PyObject *queue_look(ChannelObject *self, PyObject *Py_UNUSED(ignored))
 {
     if (self->is_broken && self->first)
         return raise_broken(self);
-    Py_RETURN_FALSE;
+    Py_RETURN_NONE;
 }
 
 int queue_open(ChannelObject *self)

@@ -53,6 +53,9 @@ typedef struct Request {
     uint64_t row; /* in the recorder */
 } Request;
 
+/* Which arrays of a call are rows, one for each rank. */
+enum { FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS };
+
 enum served { IS_SERVED, IS_SLOW, IS_MPIS };
 
 typedef struct {

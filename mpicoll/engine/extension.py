@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from mpicoll import tuning
-from mpicoll.backend import Array, SharedMemory, Transport
+from mpicoll.backend import SharedMemory, Transport
 from mpicoll.c_extension import _compiled as _compiled
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.mailbox import CAPACITY
@@ -64,18 +64,6 @@ def _agree(transport: Transport, digest: int, name: str | None) -> bool:
         return transport.agree(digest)
     finally:
         set_call(previous_name)
-
-
-def queue(table: Any, ranks: int, layout: tuple[Array, object] | None = None) -> Any:
-    """Return a queue that runs issued calls by the plans of a table: `_compiled.Queue`.
-
-    Args:
-        ranks: of the group.
-        layout: how arrays that are lent to NumPy are read, as `Arrays.layout` has it.
-    """
-    if layout is not None:
-        table.lend(*layout)
-    return _compiled.Queue(table, ranks)
 
 
 def spins(memory: SharedMemory) -> int:

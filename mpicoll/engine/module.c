@@ -1,7 +1,7 @@
 /* mpicoll.engine._compiled: what runs programs over host memory, as a module of Python. */
 
 #include "active.h"
-#include "channel.h"
+#include "channel_type.h"
 #include "counters.h"
 #include "events.h"
 #include "kernels_module.h"
@@ -75,7 +75,7 @@ static int execute(PyObject *module)
     if (call_key_import() < 0 || channel_import() < 0 || flight_import() < 0 || postponing_import() < 0 ||
         stop_at_exit() < 0 ||
         PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &PlanTableType) < 0 ||
-        PyModule_AddType(module, &QueueType) < 0 || PyModule_AddType(module, &RingType) < 0 ||
+        PyModule_AddType(module, &RingType) < 0 ||
         PyModule_AddType(module, &LogType) < 0 || PyModule_AddType(module, &CountedType) < 0 ||
         PyModule_AddType(module, &ChannelType) < 0 ||
         add_numbers(module) < 0)

@@ -87,9 +87,6 @@ static int64_t number(const Program *program, const Operand *operand)
 
 static char *address(const Program *program, const Operand *operand)
 {
-    if (program->apart && operand->reg == OUTPUT)
-        return program->apart[operand->offset / program->apart_nbytes] +
-               operand->offset % program->apart_nbytes;
     return program->registers[operand->reg] + operand->offset +
            (number(program, operand) & operand->mask) * operand->stride;
 }
@@ -150,31 +147,6 @@ static void fold_chain(Program *program, const Instruction *row)
         operands[each] = address(program, &row[each - 1].right);
     program->fold_many(address(program, &row->target), operands, many, (size_t)row->count);
     program->position += row->extra;
-}
-
-static int spans(const Operand *operand, int64_t count, int64_t nbytes)
-{
-    return operand->reg == OUTPUT && operand->offset % nbytes + count > nbytes;
-}
-
-int program_parts(Program *program, int64_t nbytes)
-{
-    for (int64_t each = 0; !program->parts && each < program->length; each++) {
-        const Instruction *row = program->rows + each;
-        const int moves = row->code == COPY || row->code == FETCH;
-        const int64_t count = moves ? row->count : nbytes + 1;
-        /* Of a fold, and of what others read in place, the bytes are not known here. */
-        if ((moves || row->code == FOLD || row->code == DIVIDE) && spans(&row->target, count, nbytes))
-            program->parts = -1;
-        if ((row->code == COPY || row->code == FOLD || (row->code == RAISE && row->count)) &&
-            spans(&row->left, count, nbytes))
-            program->parts = -1;
-        if (row->code == CALL || row->code == POLL)
-            program->parts = -1;
-    }
-    if (!program->parts)
-        program->parts = 1;
-    return program->parts > 0;
 }
 
 void program_begin(Program *program)

@@ -73,9 +73,6 @@ typedef struct Program {
     int64_t untried;          /* bytes of adaptive copies until the next trial */
     int64_t fast;             /* trials since the last that found another core slow */
     char retired;             /* serves no call any more: its memory may be others' */
-    char *const *apart;       /* the rows of the output in this run; NULL where they lie together */
-    int64_t apart_nbytes;     /* of each */
-    char parts;               /* whether they may lie apart: 1, or -1; 0 where nobody has asked */
 } Program;
 
 /* CALLING: the loop stands at a CALL or POLL. The owner runs the callback, and increments `position`
@@ -90,9 +87,6 @@ int program_calls(const Program *program);
 
 /* The address of an operand in this run. */
 char *program_address(const Program *program, const Operand *operand);
-
-/* Whether the rows of the output, of so many bytes, may lie apart: no instruction spans two. */
-int program_parts(Program *program, int64_t nbytes);
 
 /* Run up to `until`. WAITING at an AWAIT whose word has not come after `spins` looks at it, and
    then `wait_ns` nanoseconds, or SLEEP_NS where it sleeps; FAILED, with errno set, where

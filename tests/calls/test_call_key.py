@@ -124,22 +124,3 @@ def test_tensors_of_unusual_kinds_are_left_to_python() -> None:
         rank.table.add_program(call_of(x, torch.ones(6)), program([]), 7, True, None)
     assert all(rank.serves(x, torch.ones(6)) for x in usual)
     assert not any(rank.serves(x, torch.ones(6)) for x in unusual)
-
-
-@pytest.mark.parametrize("name", ["float32", "int64", "uint8", "bool", "complex64"])
-def test_tensors_that_are_lent_are_found_as_numpy_arrays(name: str) -> None:
-    torch = pytest.importorskip("torch")
-    from torchcoll.arrays import TorchArrays
-
-    rank, dtype = SoleRank(), getattr(torch, name)
-    x = torch.ones(5, dtype=dtype)
-    rank.add(x.numpy(), torch.zeros(5, dtype=dtype).numpy(), nbytes=5 * x.itemsize)
-    assert not rank.serves(x, torch.zeros(5, dtype=dtype))
-    rank.table.lend(*TorchArrays().layout())
-    out = torch.zeros(5, dtype=dtype)
-    assert rank.serves(x, out) and torch.equal(out, x) and rank.serves(x.numpy(), out.numpy())
-    dtypes = torch.float64, torch.int8, torch.float8_e4m3fn, torch.bfloat16, torch.uint16
-    for other_dtype in dtypes:
-        assert not rank.serves(torch.empty(5, dtype=other_dtype), torch.empty(5, dtype=other_dtype))
-    with pytest.raises(TypeError, match="once"):
-        rank.table.lend(*TorchArrays().layout())

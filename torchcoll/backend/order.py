@@ -1,8 +1,8 @@
 """The calls of one group, run in the order in which they were issued.
 
-A call that blocks runs where it is issued. One that does not is run by the progress thread where a
-compiled program serves it. Any other one is queued, and is run by whoever comes first: a thread of
-Python of the group's, a wait for it, or a later call that blocks.
+A call that blocks runs where it is issued. One that does not is run by a thread of the group's
+channel, where that reads its tensors. Any other one is queued, and is run by whoever comes first:
+a thread of Python of the group's, a wait for it, or a later call that blocks.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from mpicoll.tuning import FIRST_NAP, LAST_NAP
 from torchcoll.finalizing import outliving
 
 if TYPE_CHECKING:
-    from mpicoll.engine._compiled import Queue
+    from mpicoll.engine._compiled import Channel
 
 Call = tuple[Any, ...]
 """A function, and its arguments."""
 _THREADS = 2
 """Of a group, as gloo has: one may wait for a later call in a callback, and the other serves it."""
-_UNDER_WAY = "a call of this group is under way: code in its wait cannot make another one here"
 _STUCK = 0.02
 """Seconds of one callback after which those of later calls begin."""
 
@@ -35,7 +34,7 @@ class Pending(Protocol):
     """A call that was issued and does not block its caller.
 
     Attributes:
-        number: in the queue of the progress thread; 0 where Python runs the call.
+        number: in the queue of the channel; 0 where Python runs the call.
         is_done: whether it has run; its result or error is there then.
         has_begun: whether Python runs it, or has run it.
     """
@@ -60,13 +59,13 @@ class Order:
     """The order of the calls of one group on this rank.
 
     Attributes:
-        queue: runs calls without Python; None where nothing does.
+        queue: the channel that runs calls without Python; None where nothing does.
         turn: held by the thread that runs calls, or waits for them.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.queue: Queue | None = None
+        self.queue: Channel | None = None
         self.turn = threading.RLock()
         self._queued: deque[Pending] = deque()
         self._issued: deque[Pending] = deque()
@@ -77,7 +76,7 @@ class Order:
         self._settled = threading.Event()
         self._settled.set()
 
-    def begin(self, queue: Queue | None) -> None:
+    def begin(self, queue: Channel | None) -> None:
         """Have a queue run its calls from now on, as soon as Python runs nothing."""
         with self._lock:
             if queue is not None:
@@ -107,7 +106,7 @@ class Order:
             return has_run
 
     def issue(self, call: Pending, key: Sequence[Any]) -> bool:
-        """Give a call to the progress thread; whether that is possible."""
+        """Give a call to the channel; whether that is possible."""
         with self._lock:
             if (queue := self.queue) is None:  # the group has been shut down meanwhile
                 return False
@@ -185,7 +184,7 @@ class Order:
             settled.set()
 
     def _hold(self) -> None:
-        """Give the progress thread nothing more, as Python runs calls."""
+        """Give the channel nothing more, as Python runs calls."""
         with self._lock:
             self._holds += 1
             if self.queue is not None:
@@ -229,7 +228,7 @@ class Order:
             self._queued.popleft()
 
     def _complete_issued(self, number: int | None = None) -> None:
-        """Complete the calls of the progress thread, up to one of them."""
+        """Complete the calls of the channel, up to one of them."""
         queue = self.queue
         if queue is None:
             return
@@ -237,21 +236,14 @@ class Order:
         while queue.completed < number:
             previous_failure = queue.failed
             try:
-                if not queue.complete(number):
-                    refused = self._numbered(queue.completed + 1)
-                    if refused is None:
-                        raise RuntimeError(_UNDER_WAY)
-                    try:
-                        refused.perform()
-                    finally:
-                        queue.skip()
+                queue.complete(number)
             except BaseException as error:
                 self._fail(queue, previous_failure, error)
 
-    def _fail(self, queue: Queue, previous_failure: int, error: BaseException) -> None:
+    def _fail(self, queue: Channel, previous_failure: int, error: BaseException) -> None:
         """Keep the error of the call that it has ended, or raise it where it has ended none.
 
-        The progress thread may have completed later calls meanwhile.
+        The channel may have completed later calls meanwhile.
         """
         failed = None if queue.failed == previous_failure else self._numbered(queue.failed)
         if failed is None:
@@ -264,14 +256,13 @@ class Order:
             return next((call for call in self._issued if call.number == number), None)
 
     def _look(self, call: Pending) -> None:
-        """Check whether the rank that the progress thread waits for can still come."""
+        """Check whether the rank that the channel waits for can still come."""
         queue = self.queue
         if not call.number or queue is None or not self.turn.acquire(blocking=False):
             return
         previous_failure = queue.failed
         try:
-            if queue.look():
-                self.attend(call)
+            queue.look()
         except BaseException as error:
             self._fail(queue, previous_failure, error)
         finally:

@@ -167,7 +167,7 @@ class PendingWork(dist.Work):
 
 @uncompiled_methods
 class IssuedWork(PendingWork):
-    """The handle of a call that the progress thread runs; a thread of the group settles its future.
+    """The handle of a call that the channel runs; a thread of the group settles its future.
 
     Attributes:
         number: of the call in its queue.
