@@ -668,6 +668,14 @@ enum outcome request_run(ChannelObject *self, Request *request)
     }
 }
 
+/* skip(): count a call that the library serves. */
+static PyObject *channel_skip_call(ChannelObject *self, PyObject *Py_UNUSED(ignored))
+{
+    if (self->has_ended)
+        Py_RETURN_NONE; /* its own call raises */
+    return request_end(self, 0, channel_skip(&self->channel));
+}
+
 /* channel(name, x, out, op, root, counts, algorithm): None, or True where MPI's own method is to serve. */
 static PyObject *channel_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
@@ -691,8 +699,11 @@ static PyObject *channel_call(PyObject *object, PyObject *const *args, size_t fl
                    ? NULL
                    : request_end(self, request.row, request_run(self, &request));
     PyErr_Clear();
-    if (served == IS_MPIS)
-        return Py_NewRef(Py_True);
+    if (served == IS_MPIS) {
+        PyObject *const done = channel_skip_call(self, NULL);
+        Py_XDECREF(done);
+        return done ? Py_NewRef(Py_True) : NULL;
+    }
     return PyObject_Vectorcall(self->slow, args, 7, NULL);
 }
 
@@ -787,14 +798,6 @@ static PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     PyMem_Free(received);
     Py_XDECREF(items);
     return result;
-}
-
-/* skip(): count a call that the library serves. */
-static PyObject *channel_skip_call(ChannelObject *self, PyObject *Py_UNUSED(ignored))
-{
-    if (self->has_ended)
-        Py_RETURN_NONE; /* its own call raises */
-    return request_end(self, 0, channel_skip(&self->channel));
 }
 
 /* close(): leave the channel, whose memory other channels of the ranks then get. */

@@ -89,6 +89,7 @@ class OneNode(GroupChannel):
         if isinstance(op, MPI.Op):
             op = _OP_OF_HANDLE.get(op.handle)
             if op is None:
+                self.channel.skip()
                 return True
         if is_on_gpu(x) or is_on_gpu(out):
             self.channel.skip()  # a rank with memory of the host would wait for this one
