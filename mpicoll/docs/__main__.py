@@ -1,6 +1,7 @@
 """Open the documentation in a browser, or print where it is.
 
-The pages need no network. A source tree has them after `.ci/docs` has built them.
+The pages need no network. Released wheels have them, and a source tree once `.ci/docs` has built
+them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ def main(shows_path: bool) -> None:
     """Print the path of the first page, and open the page."""
     start = PAGES / "index.html"
     if not start.exists():
+        root = PAGES.parents[2]
+        if (root / ".ci" / "docs").exists():
+            advice = f"build them by `.ci/docs` in {root}"
+        else:  # of a wheel that pip has made of a source tree
+            advice = "install a released wheel, which has them"
         raise Unavailable(
-            f"this source tree has no built pages; build them by `.ci/docs` in {PAGES.parents[2]}, "
-            f"or read the Markdown in {PAGES.parent}"
+            f"there are no built pages in {PAGES}; {advice}, or read the Markdown in {PAGES.parent}"
         )
     print(start)
     if not shows_path:

@@ -393,9 +393,7 @@ def test_ranks_that_wait_for_one_that_has_left_are_told(
     else:
         comm.Bcast(np.ones(3))
     if comm.rank != 1:
-        with pytest.raises(
-            RankLost, match=r"rank 1 .*which has left this group by an error"
-        ):
+        with pytest.raises(RankLost, match=r"rank 1 .*which has left this group by an error"):
             wait(comm)
     MPI.COMM_WORLD.Barrier()
 
