@@ -209,6 +209,25 @@ static void *live(void *argument)
     }
 }
 
+/* The channels that have a thread; under the interpreter's lock. */
+static ChannelObject *threads;
+
+static void forget_thread(ChannelObject *self)
+{
+    ChannelObject **link = &threads;
+    while (*link && *link != self)
+        link = &(*link)->next_thread;
+    if (*link)
+        *link = self->next_thread;
+    self->has_thread = 0;
+}
+
+void queues_stop(void)
+{
+    while (threads)
+        queue_close(threads);
+}
+
 /* Signals are for the threads that were there before. */
 static int make_thread(ChannelObject *self)
 {
@@ -217,8 +236,10 @@ static int make_thread(ChannelObject *self)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     self->forks = forks;
     self->has_thread = !pthread_create(&self->thread, NULL, live, self);
-    if (self->has_thread)
+    if (self->has_thread) {
         pthread_setname_np(self->thread, "collectives");
+        self->next_thread = threads, threads = self;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return self->has_thread;
 }
@@ -341,18 +362,19 @@ int queue_open(ChannelObject *self)
 
 void queue_close(ChannelObject *self)
 {
-    if (self->has_thread && self->forks != forks)
+    const int has_thread = self->has_thread;
+    forget_thread(self);
+    if (has_thread && self->forks != forks)
         return; /* in a child, which has no such thread */
     pthread_mutex_lock(&self->lock);
     self->is_closing = 1;
     pthread_cond_signal(&self->wake);
     pthread_mutex_unlock(&self->lock);
-    if (self->has_thread) {
+    if (has_thread) {
         Py_BEGIN_ALLOW_THREADS
         pthread_join(self->thread, NULL);
         Py_END_ALLOW_THREADS
     }
-    self->has_thread = 0;
     while (self->first)
         take_first(self);
     free_done(self);

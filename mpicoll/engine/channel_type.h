@@ -70,7 +70,7 @@ typedef struct {
     double seconds;
 } Failure;
 
-typedef struct {
+typedef struct ChannelObject {
     PyObject_HEAD
     Channel channel;
     const Forms *forms;
@@ -98,6 +98,7 @@ typedef struct {
     char is_held, has_thread, is_closing, is_broken;
     int forks;
     pthread_t thread;
+    struct ChannelObject *next_thread;
     vectorcallfunc vectorcall;
 } ChannelObject;
 
@@ -139,6 +140,9 @@ int queue_open(ChannelObject *self);
 
 /* Run no more calls, and end the thread; with the interpreter's lock. */
 void queue_close(ChannelObject *self);
+
+/* Do so for all channels. */
+void queues_stop(void);
 
 int queue_import(void);
 

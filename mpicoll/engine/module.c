@@ -14,6 +14,7 @@
 static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     finalizing_begin();
+    queues_stop();
     Py_BEGIN_ALLOW_THREADS
     progress_stop();
     Py_END_ALLOW_THREADS
@@ -22,7 +23,7 @@ static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef stop_method = {"stop", stop, METH_NOARGS, NULL};
 
-/* Have the progress thread stop before the interpreter frees what it works on. */
+/* Have all threads of C stop before the interpreter frees what they work on. */
 static int stop_at_exit(void)
 {
     PyObject *function = PyCFunction_New(&stop_method, NULL);
