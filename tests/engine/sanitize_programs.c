@@ -1,11 +1,10 @@
 /* Programs of several ranks, which are threads here, for the sanitizers: test_sanitizers.py builds
    and runs it, and plants faults that it has to find.
 
-   sanitize_programs PROGRAM RANKS [given|issued|called|FAULT]
+   sanitize_programs PROGRAM RANKS [given|called|FAULT]
    sanitize_programs FILE
    PROGRAM: one_shot or ring (allreduce), broadcast
    given: the progress thread runs them, at random times, instead of the ranks in turn
-   issued: the same, as calls in a queue, of which every second one has its input in two rows
    called: the progress thread runs programs that have callbacks between their rows, and their ranks
    run these
    FAULT: `slot`, one where two are needed; `await`, no rank waits for data; `count`, one element
@@ -21,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "queue.h"
+#include "program.h"
 
 enum { MOST_SEGMENTS = 64, MOST_REGISTERS = 256 };
 enum { RUNS = 20, GIVEN_RUNS = 400, COUNT = 120, TILES = 4, MOST_RANKS = 4, MOST_ROWS = 8192 };
@@ -31,7 +30,7 @@ enum { SLOT = COUNT * sizeof(float), SLOTS = 2 };
 enum { PUBLISHED = 0, READ = LINE, DATA = 2 * LINE, SEGMENT = DATA + SLOTS * SLOT };
 
 static int ranks;
-static int given, issued, called;
+static int given, called;
 static const char *fault = "";
 static char *segments[MOST_SEGMENTS];
 
@@ -327,77 +326,6 @@ static void prepare(Rank *me)
     program->fold_many = find_fold_many("sum", "float32");
 }
 
-/* ---- calls that were issued ---- */
-
-enum { CALLS = 16, STRIDE = LINE / sizeof(int64_t) };
-static int64_t lines[MOST_RANKS][2 * STRIDE];
-
-static void release(void *owner)
-{
-    free(owner);
-}
-
-/* The call of a run, which gives its input and output to it. */
-static Call *make_call(Rank *me, int run)
-{
-    float *const input = malloc(SLOT);
-    for (int k = 0; k < COUNT; k++)
-        input[k] = value(me->rank, run, k);
-    Call *const call = queue_call(run % 2 ? 2 : 0, 0);
-    call->program = &me->program, call->digest = run % 7;
-    while (call->check < me->program.length && me->rows[call->check].code != AWAIT)
-        call->check++;
-    call->owner = call->input = (char *)input;
-    for (int row = 0; row < call->inputs.many; row++)
-        call->inputs.rows[row] = (char *)input + row * SLOT / 2;
-    call->inputs.nbytes = SLOT / 2;
-    return call;
-}
-
-static void complete_calls(Rank *me, Queue *queue, int64_t number, int run)
-{
-    progress_take(&queue->job);
-    while (queue_completed(queue) < number) {
-        queue_advance(queue, 1 + run % 20, 0, 1000000);
-        check(queue->phase != REFUSED, "the ranks differ", me->rank, run);
-    }
-    queue_reap(queue, release);
-    if (queue_head(queue))
-        progress_give(&queue->job, run % 2);
-}
-
-static void *issue_calls(void *given_rank)
-{
-    Rank *const me = given_rank;
-    int64_t number[2] = {0};
-    int64_t *each[MOST_RANKS];
-    static float outputs[MOST_RANKS][CALLS][COUNT];
-    Queue queue = {.digests = {each, ranks, me->rank, STRIDE, number}};
-    for (int rank = 0; rank < ranks; rank++)
-        each[rank] = lines[rank];
-    prepare(me);
-    check(queue_begin(&queue), "there is no memory", me->rank, 0);
-    for (int run = 0; run < GIVEN_RUNS; run++) {
-        float *const output = outputs[me->rank][run % CALLS];
-        Call *const call = make_call(me, run);
-        call->output = (char *)output;
-        queue_append(&queue, call);
-        progress_give(&queue.job, run % 3 == 0);
-        if (run % 5 == 0)
-            complete_calls(me, &queue, queue.issued - run % 3, run);
-        if (run % CALLS < CALLS - 1)
-            continue;
-        complete_calls(me, &queue, queue.issued, run);
-        const int knows = PROGRAMS[chosen].make != broadcast || me->rank != ROOT;
-        for (int past = 0; knows && past < CALLS; past++)
-            for (int k = 0; k < COUNT; k++)
-                check(outputs[me->rank][past][k] == expected(run - CALLS + 1 + past, k),
-                      "a result is wrong", me->rank, run);
-    }
-    queue_end(&queue, release);
-    return NULL;
-}
-
 static void *run_rank(void *given_rank)
 {
     Rank *const me = given_rank;
@@ -448,14 +376,14 @@ int main(int argc, char **argv)
     FILE *const file = argc == 2 ? fopen(argv[1], "rb") : NULL;
     ranks = argc > 2 ? atoi(argv[2]) : 0;
     fault = argc > 3 ? argv[3] : "";
-    called = !strcmp(fault, "called"), issued = !strcmp(fault, "issued");
+    called = !strcmp(fault, "called");
     given = called || !strcmp(fault, "given");
-    fault = given || issued ? "" : fault;
+    fault = given ? "" : fault;
     while (argc > 1 && chosen < PROGRAM_COUNT && strcmp(PROGRAMS[chosen].name, argv[1]))
         chosen++;
     if (!file && (argc < 3 || chosen == PROGRAM_COUNT || ranks < 2 || ranks > MOST_RANKS)) {
         fprintf(stderr,
-                "usage: %s FILE | one_shot|ring|broadcast RANKS [given|issued|called|slot|await|count]\n",
+                "usage: %s FILE | one_shot|ring|broadcast RANKS [given|called|slot|await|count]\n",
                 argv[0]);
         return 2;
     }
@@ -467,7 +395,7 @@ int main(int argc, char **argv)
         make_programs(all);
     for (int rank = 0; rank < ranks; rank++) {
         all[rank].rank = rank;
-        pthread_create(&threads[rank], NULL, issued ? issue_calls : run_rank, &all[rank]);
+        pthread_create(&threads[rank], NULL, run_rank, &all[rank]);
     }
     for (int rank = 0; rank < ranks; rank++)
         pthread_join(threads[rank], NULL);
