@@ -232,8 +232,9 @@ class Channel:
             ``failed`` after an error has ended it, or
             ``different`` with the key and bytes of the peer's call, and of this rank's.
         progress: lets the library move its messages, about once a millisecond of a long wait.
-        place: ``place(key, nbytes)`` returns the place of a kind of call in the table of the
-            recorder. A key is the collective, whether it moves objects, operator, dtype and root.
+        place: ``place(key, nbytes, shares)`` returns the place of a kind of call in the table
+            of the recorder. A key is the collective, whether it moves objects, operator, dtype
+            and root.
         keep: kept alive.
         log: of the flight recorder; None where nothing is recorded.
         deadline: seconds of a wait; 0 for no limit.
@@ -265,7 +266,7 @@ class Channel:
     def __init__(
         self, *, forms: object, units: tuple[int, ...], rank: int, processes: tuple[int, ...],
         slow: Callable[..., Any] | None, fail: Callable[[int, str, Any], object],
-        progress: Callable[[], object] | None, place: Callable[[tuple[int, ...], int], int],
+        progress: Callable[[], object] | None, place: Callable[..., int],
         keep: object, log: Log | None, deadline: float, spins: int, yield_ns: int,
         shares_above: int, first_share_ranks: int,
     ) -> None: ...  # fmt: skip

@@ -166,6 +166,32 @@ static void raise_difference(ChannelObject *self)
     Py_XDECREF(result);
 }
 
+/* Return about how many times the mean each rank's block has, as a tuple of powers of two, and mix it into
+   `number`; None where blocks have no lengths of their own. */
+static PyObject *shares_of(const ChannelObject *self, const Request *request, uint64_t *number)
+{
+    const Move *const move = &request->move;
+    const int is_move = request->shape == MOVES && request->key.collective != ALLTOALL;
+    const int64_t *const lengths =
+        is_move                                                ? move->target.lengths ? move->target.lengths
+                                                                                      : move->source.lengths
+        : request->shape == FOLDS_ROWS && request->has_counts ? request->counts
+                                                               : NULL;
+    int64_t total = 0;
+    for (int rank = 0; lengths && rank < self->channel.size; rank++)
+        total += lengths[rank];
+    if (!total)
+        return Py_NewRef(Py_None);
+    PyObject *const shares = PyTuple_New(self->channel.size);
+    for (int rank = 0; shares && rank < self->channel.size; rank++) {
+        const double share = (double)lengths[rank] * self->channel.size / (double)total;
+        const uint64_t parts = (uint64_t)(share * 64 * 1.4142), bits = parts ? 64 - __builtin_clzll(parts) : 0;
+        *number = (*number ^ bits) * 0x9e3779b97f4a7c15u;
+        PyTuple_SET_ITEM(shares, rank, PyLong_FromLong(bits ? 1L << bits : 0));
+    }
+    return shares;
+}
+
 /* The place of a call in the table of the recorder; 0 where Python has raised. */
 uint32_t request_place(ChannelObject *self, const Request *request)
 {
@@ -175,18 +201,19 @@ uint32_t request_place(ChannelObject *self, const Request *request)
     memcpy(&number, &key, sizeof key);
     const int size = nbytes > 0 ? 64 - __builtin_clzll((unsigned long long)nbytes) : 0;
     number = (number ^ (uint64_t)size << 58) + 1;
+    const int has_shares = request->shape == FOLDS_ROWS || request->shape == MOVES;
+    PyObject *const shares = has_shares ? shares_of(self, request, &number) : Py_NewRef(Py_None);
     Place *const place = self->places + (number * 0x9e3779b97f4a7c15u >> 56) % PLACES;
-    if (place->key == number)
-        return place->place;
-    PyObject *const tuple = key_tuple(key);
-    PyObject *const result =
-        tuple ? PyObject_CallFunction(self->place, "NL", tuple, (long long)nbytes) : NULL;
-    if (!result)
-        return 0;
-    place->place = (uint32_t)PyLong_AsUnsignedLong(result);
-    place->key = number;
-    Py_DECREF(result);
-    return place->place;
+    if (shares && place->key != number) {
+        PyObject *const tuple = key_tuple(key);
+        PyObject *const result =
+            tuple ? PyObject_CallFunction(self->place, "NLO", tuple, (long long)nbytes, shares) : NULL;
+        if (result)
+            place->place = (uint32_t)PyLong_AsUnsignedLong(result), place->key = number;
+        Py_XDECREF(result);
+    }
+    Py_XDECREF(shares);
+    return PyErr_Occurred() ? 0 : place->place;
 }
 
 void request_raise(ChannelObject *self, enum outcome outcome)
@@ -781,7 +808,8 @@ static PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     if (!fine && !PyErr_Occurred())
         PyErr_SetString(PyExc_ValueError, "one item for each rank");
     move.source = (Blocks){.lengths = lengths, .places = places};
-    Request request = {.key = move.key, .nbytes = nbytes};
+    Request request;
+    request.shape = FOLDS, request.key = move.key, request.nbytes = nbytes;
     if (fine && request_begin(self, &request) == 0) {
         PyObject **const outer = self->received;
         self->received = received;

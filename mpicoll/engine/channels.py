@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isinf
+from math import gcd, isinf
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpicoll.c_extension import _compiled
@@ -61,10 +61,18 @@ class GroupChannel:
             first_share_ranks=FIRST_SHARE_RANKS,
         )  # fmt: skip
 
-    def _place(self, key: tuple[int, ...], nbytes: int) -> int:
-        """Return the place of a kind of call in the table of the flight recorder."""
+    def _place(
+        self, key: tuple[int, ...], nbytes: int, shares: tuple[int, ...] | None
+    ) -> int:  # fmt: skip
+        """Return the place of a kind of call in the table of the flight recorder.
+
+        Args:
+            shares: in proportion to the ranks' blocks, powers of two; None where blocks are equal.
+        """
         assert self.flight is not None
         text = self._signature(key, nbytes)
+        if shares is not None:
+            text += f", counts {tuple(share // gcd(*shares) for share in shares)}"
         return self.flight.call(COLLECTIVES[key[0]], text, "slots", "symmetric")
 
     def _signature(self, key: tuple[int, ...], nbytes: int) -> str:
