@@ -87,7 +87,7 @@ def test_auto_chooses_by_its_table_after_the_first_calls(
     monkeypatch.delenv(FORCED)
     monkeypatch.delenv(WARMUP)
     monkeypatch.setattr(shipped, "LEVELS", {"broadcast": ((np.inf, 64, "two_level"),)})
-    for _ in range(20):
+    for _ in range(40):
         np.testing.assert_array_equal(bcast(alone), bcast(MPI.COMM_WORLD))
         np.testing.assert_array_equal(allreduce(alone), allreduce(MPI.COMM_WORLD))
     algorithms = [signature.plan and signature.plan.algorithm for signature in signatures(alone)]
