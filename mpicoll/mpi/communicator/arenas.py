@@ -83,7 +83,7 @@ def choose(offers: Sequence[Sequence[int]], rank: int) -> tuple[Arena | None, in
     """Return the newest arena that all ranks have, this rank's unit there, and all addresses.
 
     Without such an arena, None. Without a free unit on some rank, no addresses. The units of other
-    arenas become free again.
+    arenas become free again, as `give_back` has it.
 
     Args:
         offers: of all ranks, as `offer` returns them.
@@ -102,9 +102,16 @@ def choose(offers: Sequence[Sequence[int]], rank: int) -> tuple[Arena | None, in
             chosen = arena
         if places and min(number for _, number in places) >= 0:
             unit, addresses = local, [arena.address(*place) for place in places]
-        elif local >= 0:
-            arena.free.append(local)
+    give_back(offers[rank], chosen if addresses else None)
     return chosen, unit, addresses
+
+
+def give_back(numbers: Sequence[int], chosen: Arena | None = None) -> None:
+    """Take back what this rank has offered, but for its unit of one arena."""
+    units = {numbers[at]: numbers[at + 2] for at in range(0, OFFER, 3)}
+    for arena in _arenas:
+        if arena is not chosen and units.get(arena.number, -1) >= 0:
+            arena.free.append(units[arena.number])
 
 
 def make(exchange: Callable[..., list[Any]], rank: int, size: int) -> None:

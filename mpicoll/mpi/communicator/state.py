@@ -193,13 +193,18 @@ def _make_state(comm: MPI.Intracomm) -> State:
     state = State(local.wishes, members_of_world)
     closed = _closed_flights.pop(members_of_world, None)
     members, offers = _announce(comm, local, closed.token if closed else 0)
-    if local.wishes.error or any(member.wishes != members[0].wishes for member in members):
-        _agree(comm.rank, exchange_items(comm, local.wishes, Wishes))
     nodes = [None if member.node < 0 else member.node for member in members]
     state.nodes, _ = group_by_node([member.host for member in members], nodes)
+    differs = any(member.wishes != members[0].wishes for member in members)
+    is_whole = len(state.nodes) == 1 and comm.size <= _compiled.MOST_MEMBERS
+    may_share = is_whole and not (local.wishes.algorithms or local.wishes.unshared)
+    if differs or local.wishes.error or not may_share:
+        arenas.give_back(offers[comm.rank])
+    if local.wishes.error or differs:
+        _agree(comm.rank, exchange_items(comm, local.wishes, Wishes))
     is_reused = closed and all(member.closed == members[0].closed for member in members)
     state.flight = closed if is_reused else _join(comm, members)
-    if len(state.nodes) == 1 and not local.wishes.algorithms and not local.wishes.unshared:
+    if may_share:
         _take_units(comm, state, members, offers, local.deadline)
     return state
 
@@ -235,8 +240,6 @@ def _take_units(
 ) -> None:  # fmt: skip
     """Make a channel, where each rank has memory for it; collective."""
     arena, unit, addresses = arenas.choose(offers, comm.rank)
-    if comm.size > _compiled.MOST_MEMBERS:
-        return
     if arena is None:
         exchange = partial(exchange_items, comm)
         try:

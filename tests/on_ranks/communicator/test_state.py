@@ -130,6 +130,25 @@ def test_as_many_communicators_as_an_arena_has_units_are_alive_at_once(comm: Any
 
 
 @pytest.mark.usefixtures("several")
+@pytest.mark.parametrize(("variable", "text"), [(FORCED, "allreduce=ring"), (RANKS_PER_NODE, "1")])
+def test_communicators_without_a_channel_take_no_memory_of_channels(
+    comm: Any, monkeypatch: pytest.MonkeyPatch, variable: str, text: str
+) -> None:
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    check(comm, allreduce)
+    with monkeypatch.context() as patch:
+        patch.setenv(variable, text)
+        for _ in range(UNITS + 1):
+            part = MPI.COMM_WORLD.Dup()
+            Comm(part).Barrier()
+            part.Free()
+    other = comm.Dup()
+    check(other, allreduce)
+    assert channel_of(other) is not None
+    other.Free()
+
+
 def test_memory_of_a_communicator_that_one_rank_has_not_freed_is_not_used(comm: Any) -> None:
     """MPI's own `Free` of a rank need not wait for the others."""
     first, second = comm.Dup(), comm.Dup()
