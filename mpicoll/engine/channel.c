@@ -5,14 +5,6 @@
 
 #include <string.h>
 
-#if defined(__x86_64__) || defined(__i386__)
-#define PAUSE() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define PAUSE() __asm__ __volatile__("yield")
-#else
-#define PAUSE() ((void)0)
-#endif
-
 enum { LINE = 64, SHORT = LINE - sizeof(Head), AHEAD_PARTS = 16 };
 
 static Head *slot_of(const Channel *channel, int rank, int64_t number)

@@ -13,14 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__x86_64__) || defined(__i386__)
-#define PAUSE() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define PAUSE() __asm__ __volatile__("yield")
-#else
-#define PAUSE() ((void)0)
-#endif
-
 /* Linux moves at most 2 GiB less a page in one call. */
 #define MOST ((size_t)1 << 30)
 

@@ -100,6 +100,15 @@ void program_withdraw(Program *program);
 /* Run some rows of the program that this job is. ENDED at a callback: the thread has no interpreter. */
 enum turn program_turn(Job *job);
 
+/* Tell the core that a loop waits. */
+#if defined(__x86_64__) || defined(__i386__)
+#define PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define PAUSE() __asm__ __volatile__("yield")
+#else
+#define PAUSE() ((void)0)
+#endif
+
 /* Wait until a word is at least `minimum`, as `program_advance` does; whether it is.
 
    After its spins, a wait yields the core between looks. In a group on several nodes it sleeps instead,
