@@ -23,7 +23,6 @@ from torchcoll.arrays import HOST, TorchArrays
 
 Tensor = torch.Tensor
 _ROWS = _compiled.ROWS
-_NO_ROWS = ("allreduce", "broadcast", "reduce", "barrier")
 
 
 class _Member(NamedTuple):

@@ -116,7 +116,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if self.spanning is not None:
             parts.append(f"{self._size} ranks on {len(self.spanning.nodes)} nodes")
         elif self._opened is not None:
-            is_shared = isinstance(self._opened, OneNode)
+            is_shared = self._finds_missing() is not None
             parts.append(f"{self._size} ranks {'in shared memory' if is_shared else 'by messages'}")
         parts += [f"{device} by {library._get_backend(torch.device(device)).name()}"
                   for device, library in self.device_libraries.items()]  # fmt: skip
@@ -575,12 +575,20 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         is_free = self.spanning is None and set(self.algorithms.values()) == {"auto"}
         return (open_on_node(self) if is_free else None) or self.over(self)
 
+    def _finds_missing(self) -> Callable[[], Any] | None:
+        """Return what finds the ranks that are missing, None where the ranks share no memory."""
+        opened = self._opened
+        if isinstance(opened, OneNode):
+            return opened.missing
+        shared = None if opened is None else opened.transport.shared
+        return None if shared is None or shared.mailbox is None else shared.mailbox.missing
+
     def _missing(self) -> str:
         """Name the ranks that keep the call that is under way waiting."""
-        opened = self._opened
-        if not isinstance(opened, OneNode):
+        find_missing = self._finds_missing()
+        if find_missing is None:
             return "its group shares no memory, so nobody knows which rank is missing"
-        ranks = ", ".join(map(str, opened.missing()))
+        ranks = ", ".join(map(str, find_missing()))
         return f"it waits for rank {ranks}" if ranks else "all ranks have called"
 
 
