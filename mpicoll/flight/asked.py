@@ -21,7 +21,7 @@ _WIDTH = 120
 _open: list[tuple[Any, int]] = []
 
 
-def watch(writers: Any, ending: memoryview, stacks_path: Path) -> None:
+def watch(writers: Any, ending: memoryview, beat: memoryview, stacks_path: Path) -> None:
     """Have SIGUSR1 write stacks and print the state of the job, and other signals be recorded.
 
     A program that handles SIGUSR1 keeps its handler.
@@ -29,6 +29,7 @@ def watch(writers: Any, ending: memoryview, stacks_path: Path) -> None:
     Args:
         writers: the extension module, which has the handler.
         ending: where a signal that ends the process leaves its number.
+        beat: where the time goes once a second, as long as the process lives.
     """
     if _open:
         return
@@ -37,8 +38,8 @@ def watch(writers: Any, ending: memoryview, stacks_path: Path) -> None:
     descriptor = _event_descriptor() if prints else -1
     _open.append((writers, descriptor))
     writers.watch_signals(ending, descriptor)
-    if descriptor >= 0:
-        HiddenThread(partial(_print, descriptor, stacks_path.parent), "mpicoll asked")
+    beats = partial(_print, writers, descriptor, beat, stacks_path.parent)
+    HiddenThread(beats, "mpicoll asked")
 
 
 def _event_descriptor() -> int:
@@ -57,9 +58,9 @@ def unwatch() -> None:
     stacks.unwatch()
 
 
-def _print(descriptor: int, directory: Path) -> None:
+def _print(writers: Any, descriptor: int, beat: memoryview, directory: Path) -> None:
     while True:
-        os.read(descriptor, 8)  # again after a signal, as `os.eventfd_read` is not
+        writers.await_request(descriptor, beat)
         # A program starts quickly without these.
         from mpicoll.cli.tables import console
         from mpicoll.flight.job import look

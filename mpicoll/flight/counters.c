@@ -7,6 +7,7 @@
 #include <linux/tcp.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,7 +19,7 @@
 typedef struct {
     uint64_t number;
     int64_t at;
-    uint64_t running, queued;
+    uint64_t running, queued, process, children, main_running, identity;
     uint32_t thread, preempted, faults, continued, probe, unused;
     uint64_t check;
 } Sample;
@@ -33,7 +34,7 @@ typedef struct {
     uint64_t check;
 } Link;
 
-_Static_assert(sizeof(Sample) == 64 && sizeof(Link) == 96, "entries as layout.py has them");
+_Static_assert(sizeof(Sample) == 96 && sizeof(Link) == 96, "entries as layout.py has them");
 
 enum { SECOND = 1000000000 };
 
@@ -149,6 +150,25 @@ static uint32_t probe(void)
     return (uint32_t)least;
 }
 
+/* The processor time of the thread that the process began with; 0 where it has ended. */
+static uint64_t main_running(void)
+{
+    enum { OF_THREAD = 4, SCHEDULED = 2, SHIFT = 3 }; /* as the kernel numbers the clocks of threads */
+    const clockid_t clock = ~getpid() * (1 << SHIFT) | OF_THREAD | SCHEDULED;
+    struct timespec time;
+    return clock_gettime(clock, &time) < 0 ? 0 : (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec;
+}
+
+static uint64_t children_running(void)
+{
+    enum { MICROSECOND = 1000 };
+    struct rusage usage;
+    if (getrusage(RUSAGE_CHILDREN, &usage) < 0)
+        return 0;
+    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * SECOND +
+           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * MICROSECOND;
+}
+
 static void record_sample(Counters *counters, uint32_t thread, int64_t at, int has_probe)
 {
     Sample sample = {.at = at, .thread = thread, .continued = signals_continued()};
@@ -156,6 +176,10 @@ static void record_sample(Counters *counters, uint32_t thread, int64_t at, int h
     if (!read_queued(counters, thread, &sample.queued) || getrusage(RUSAGE_THREAD, &usage) < 0)
         return;
     sample.running = (uint64_t)nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+    sample.process = (uint64_t)nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
+    sample.children = children_running();
+    sample.main_running = thread == (uint32_t)getpid() ? sample.running : main_running();
+    sample.identity = (uint64_t)pthread_self();
     sample.preempted = (uint32_t)usage.ru_nivcsw;
     sample.faults = (uint32_t)usage.ru_majflt;
     sample.probe = has_probe ? probe() : 0;

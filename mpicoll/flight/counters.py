@@ -34,6 +34,9 @@ class Sample(NamedTuple):
         thread: the system's number of it.
         running: nanoseconds that the thread has run.
         queued: nanoseconds that it was ready and had no core.
+        process, children, main: nanoseconds that all threads of the process have run, its ended
+            children, and the thread that it began with.
+        identity: the number of the thread by which `faulthandler` names it.
         preempted: its involuntary context switches.
         faults: its major page faults.
         continued: SIGCONT that the process has received.
@@ -48,6 +51,10 @@ class Sample(NamedTuple):
     faults: int
     continued: int
     probe: int
+    process: int = 0
+    children: int = 0
+    main: int = 0
+    identity: int = 0
 
 
 class Link(NamedTuple):
@@ -94,7 +101,7 @@ def samples(data: bytes, time: Clock, faults: list[str]) -> list[Sample]:
     return [
         Sample(
             time(row.at), row.thread, row.running, row.queued, row.preempted, row.faults,
-            row.continued, row.probe,
+            row.continued, row.probe, row.process, row.children, row.main, row.identity,
         )
         for row in rows
     ]  # fmt: skip

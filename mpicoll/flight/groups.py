@@ -198,7 +198,7 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
         if threads:
             _of_thread.recorder = recorder
             return recorder
-        asked.watch(writers, recorder.ending, recorder.stacks)
+        asked.watch(writers, recorder.ending, recorder.beat, recorder.stacks)
         RankLost.raised = staticmethod(ask_for_stacks)
         _of_process.append(recorder)
         return recorder

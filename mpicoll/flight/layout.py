@@ -20,7 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MAGIC, VERSION = b"mpicollF", 3
+MAGIC, VERSION = b"mpicollF", 4
 SUFFIX, STACKS = ".flight", ".stacks"
 ROWS = 1024
 """Calls that are kept."""
@@ -42,10 +42,14 @@ ENDING = struct.Struct("<4Iq")
 """Whether signals leave themselves here, the number of the last one, the process that sent it (0
 where that is not known), nothing, and when, in nanoseconds of the monotonic clock."""
 ENDING_AT = 192
+BEAT = struct.Struct("<q")
+"""When the process lived last, once a second, in nanoseconds of the monotonic clock; 0 if nothing
+tells."""
+BEAT_AT = 256
 ROWS_AT = 4096
 ROW = struct.Struct("<QQqq6IQ")
 SAMPLES_AT = ROWS_AT + ROWS * ROW.size
-SAMPLE = struct.Struct("<QqQQ6IQ")
+SAMPLE = struct.Struct("<QqQQ4Q6IQ")
 LINKS_AT = SAMPLES_AT + SAMPLES * SAMPLE.size
 LINK = struct.Struct("<Qq16s16s3Q3I2HQ")
 TABLE_AT = LINKS_AT + LINKS * LINK.size
@@ -129,6 +133,9 @@ class SampleRow(NamedTuple):
         number: counts the samples of this file, from 1.
         at: ticks, as `Row.start`.
         running, queued: nanoseconds that the thread has run, and that it had no core.
+        process, children, main: nanoseconds that all threads of the process have run, its ended
+            children, and the thread that it began with.
+        identity: the number of the thread by which `faulthandler` names it.
         thread: the system's number of it.
         preempted, faults: involuntary context switches and major page faults of the thread.
         continued: SIGCONT that the process has received.
@@ -139,6 +146,10 @@ class SampleRow(NamedTuple):
     at: int
     running: int
     queued: int
+    process: int
+    children: int
+    main: int
+    identity: int
     thread: int
     preempted: int
     faults: int

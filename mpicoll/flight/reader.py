@@ -19,6 +19,8 @@ from mpicoll.flight.counters import Link as Link
 from mpicoll.flight.counters import Sample as Sample
 from mpicoll.flight.directory import NAME, files, is_held
 from mpicoll.flight.layout import (
+    BEAT,
+    BEAT_AT,
     CLOCK,
     CLOCK_AT,
     ENDING,
@@ -86,11 +88,13 @@ class Ending(NamedTuple):
     Attributes:
         is_marked: whether such signals leave anything.
         signal: its number, and `sender` the process that sent it; 0 where that is not known.
+        when: nanoseconds since the epoch; 0 without a signal.
     """
 
     is_marked: bool = False
     signal: int = 0
     sender: int = 0
+    when: int = 0
 
 
 class Dump(NamedTuple):
@@ -107,6 +111,7 @@ class Dump(NamedTuple):
         errors: the texts of all errors in the table.
         stacks: what was last written of its threads' stacks; empty for nothing.
         faults: what was damaged, and left out.
+        beat: when the process lived last, once a second, since the epoch; 0 where nothing tells.
     """
 
     path: Path
@@ -122,6 +127,7 @@ class Dump(NamedTuple):
     errors: list[str]
     stacks: str
     faults: list[str]
+    beat: int = 0
 
     @property
     def rank(self) -> int:
@@ -221,11 +227,11 @@ def read(path: Path, shifts: dict[str, int] | None = None) -> Dump:
     entries = [_entry(row, table, time) for row in _rows(data, faults)]
     state, when = _state(data)
     return Dump(
-        path, process, state, when and when + shift, is_held(path), _ending(data),
+        path, process, state, when and when + shift, is_held(path), _ending(data, shift),
         [record for record in table.values() if isinstance(record, Group)], entries,
         counters.samples(data, time, faults), counters.links(data, time, faults),
         [record.text for record in table.values() if isinstance(record, Text)],
-        _stacks(path), faults,
+        _stacks(path), faults, _beat(data, shift),
     )  # fmt: skip
 
 
@@ -339,13 +345,20 @@ def _state(data: bytes) -> tuple[State, int]:
     return State(state), when
 
 
-def _ending(data: bytes) -> Ending:
+def _ending(data: bytes, shift: int) -> Ending:
     if len(data) < ENDING_AT + ENDING.size:
         return Ending()
-    marks, number, sender, _, _ = ENDING.unpack_from(data, ENDING_AT)
+    marks, number, sender, _, when = ENDING.unpack_from(data, ENDING_AT)
     if marks != 1 or number >= _MOST_SIGNALS or sender >= 1 << 31:
         return Ending()
-    return Ending(True, number, sender)
+    return Ending(True, number, sender, when + shift if number and when > 0 else 0)
+
+
+def _beat(data: bytes, shift: int) -> int:
+    if len(data) < BEAT_AT + BEAT.size:
+        return 0
+    when = BEAT.unpack_from(data, BEAT_AT)[0]
+    return when + shift if when > 0 else 0
 
 
 def _stacks(path: Path) -> str:

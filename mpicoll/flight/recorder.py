@@ -18,6 +18,8 @@ from typing import Any
 from mpicoll.errors import RankLost
 from mpicoll.flight.directory import opened, remove_ended
 from mpicoll.flight.layout import (
+    BEAT,
+    BEAT_AT,
     CLOCK,
     CLOCK_AT,
     ENDING,
@@ -125,6 +127,12 @@ class Recorder:
         """Where a signal that ends this rank leaves its number."""
         assert self.memory is not None
         return self.memory[ENDING_AT : ENDING_AT + ENDING.size]
+
+    @property
+    def beat(self) -> memoryview:
+        """Where the time goes once a second, as long as the process lives."""
+        assert self.memory is not None
+        return self.memory[BEAT_AT : BEAT_AT + BEAT.size]
 
     @property
     def stacks(self) -> Path:

@@ -7,6 +7,7 @@
 #include "signals.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -179,7 +180,38 @@ static PyObject *watch(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* await_request(descriptor, beat): write the time of the monotonic clock to the memory `beat` once a
+   second, until the descriptor has an event. Without the interpreter, so that a rank which keeps it beats,
+   too. */
+static PyObject *await_request(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    enum { PERIOD = 1000 };
+    struct pollfd event = {.events = POLLIN};
+    Py_buffer beat;
+    if (!PyArg_ParseTuple(args, "iw*", &event.fd, &beat))
+        return NULL;
+    if (beat.len < (Py_ssize_t)sizeof(int64_t) || (uintptr_t)beat.buf % sizeof(int64_t)) {
+        PyBuffer_Release(&beat);
+        PyErr_SetString(PyExc_ValueError, "too little memory, or not aligned");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    do {
+        struct timespec time;
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        __atomic_store_n((int64_t *)beat.buf, (int64_t)time.tv_sec * 1000000000 + time.tv_nsec,
+                         __ATOMIC_RELAXED);
+    } while (poll(&event, 1, PERIOD) <= 0);
+    uint64_t number;
+    if (read(event.fd, &number, sizeof number) < 0)
+        errno = 0;
+    Py_END_ALLOW_THREADS;
+    PyBuffer_Release(&beat);
+    Py_RETURN_NONE;
+}
+
 PyMethodDef signal_methods[] = {
+    {"await_request", await_request, METH_VARARGS, NULL},
     {"save_handler", save_handler, METH_NOARGS, NULL},
     {"watch_signals", watch, METH_VARARGS, NULL},
     {"unwatch_signals", unwatch, METH_NOARGS, NULL},

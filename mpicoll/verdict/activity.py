@@ -1,4 +1,8 @@
-"""The activity of a rank between its calls: whether its thread ran, had no core, or slept."""
+"""The activity of a rank between its calls: whether its thread ran, had no core, or slept.
+
+A thread of its own may make the calls, as that of torch's backward pass does. Then the running of
+the thread that the process began with counts, too.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ class Activity(NamedTuple):
         asleep: the thread waited for something else, or its process was stopped.
         stopped: the process was stopped, and continued by SIGCONT; in calls, too.
         reading: the part of `asleep` with major page faults: memory that was read from a disk.
+        threads: other threads of the process ran, meanwhile or at the same time.
+        children: child processes ran, which have ended.
     """
 
     running: float = 0.0
@@ -26,14 +32,12 @@ class Activity(NamedTuple):
     asleep: float = 0.0
     stopped: float = 0.0
     reading: float = 0.0
+    threads: float = 0.0
+    children: float = 0.0
 
     def plus(self, addend: Activity, factor: float = 1.0) -> Activity:
         """Return the sum with `factor` times another activity."""
-        return Activity(
-            self.running + factor * addend.running, self.queued + factor * addend.queued,
-            self.asleep + factor * addend.asleep, self.stopped + factor * addend.stopped,
-            self.reading + factor * addend.reading,
-        )  # fmt: skip
+        return Activity(*(a + factor * b for a, b in zip(self, addend, strict=True)))
 
 
 class Curve:
@@ -94,7 +98,10 @@ def _between(first: Sample, second: Sample, calls: Calls) -> Activity:
     wall = max(1, second.at - first.at)
     outside = max(0, wall - (calls.until(second.at) - calls.until(first.at)))
     share = outside / wall
-    running = min(share * (second.running - first.running), outside)
+    thread = second.running - first.running
+    if second.main != second.running:  # the thread that the process began with works for the call
+        thread += second.main - first.main
+    running = min(share * thread, outside)
     queued = min(share * (second.queued - first.queued), outside - running)
     asleep = max(0.0, outside - running - queued)
     idle = max(0, wall - (second.running - first.running) - (second.queued - first.queued))
@@ -102,6 +109,8 @@ def _between(first: Sample, second: Sample, calls: Calls) -> Activity:
         running, queued, asleep,
         idle if second.continued > first.continued else 0.0,
         asleep if second.faults > first.faults else 0.0,
+        share * max(0, second.process - first.process - thread),
+        share * max(0, second.children - first.children),
     )  # fmt: skip
 
 

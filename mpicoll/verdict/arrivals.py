@@ -24,6 +24,7 @@ class Arrival(NamedTuple):
         coreless: the part of `moving` in which the rank had no core.
         activity: that of the rank since the last synchronising call of the group; `queued` includes
             the time without a core in that call. None where no samples tell it.
+        is_blocking: the call holds its thread.
     """
 
     at: int
@@ -31,6 +32,7 @@ class Arrival(NamedTuple):
     moving: int
     coreless: int
     activity: Activity | None
+    is_blocking: bool = True
 
 
 class Meeting(NamedTuple):
@@ -38,6 +40,11 @@ class Meeting(NamedTuple):
 
     call: MatchedCall
     arrivals: dict[int, Arrival]
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether the call holds a thread until it ends."""
+        return any(arrival.is_blocking for arrival in self.arrivals.values())
 
     @property
     def last(self) -> int:
@@ -170,9 +177,15 @@ class History:
         self.window: dict[int, Window | None] = {}
         self.observed = 0
         self._walk(dump.entries)
-        self.activity = Activity()
+        self.activity = self._share_of_threads()
+
+    def _share_of_threads(self) -> Activity:
+        """Return the activity of the mean thread, in the observed time."""
+        total, span = Activity(), 0
         for curve in self.curves.values():
-            self.activity = self.activity.plus(curve.sums[-1])
+            total = total.plus(curve.sums[-1])
+            span += curve.times[-1] - curve.times[0]
+        return Activity().plus(total, min(1.0, self.observed / max(1, span)))
 
     def _walk(self, entries: Sequence[Entry]) -> None:
         """Store for each row since when its rank was not held by a call of the same group."""
@@ -208,7 +221,7 @@ class History:
         if activity and window:
             activity = activity._replace(queued=activity.queued + window.coreless)
         if entry.number not in self.waited:  # the call does not hold its thread
-            return Arrival(at, 0, 0, 0, activity)
+            return Arrival(at, 0, 0, 0, activity, False)
         wait = max(0, min(self.waited[entry.number], last - at))
         moving = max(0, entry.end - entry.start - wait)
         return Arrival(at, wait, moving, int(moving * self._queued_share(entry)), activity)

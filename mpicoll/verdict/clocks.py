@@ -184,8 +184,10 @@ def _shifted(dump: Dump, pieces: list[Piece]) -> Dump:
     entries = [_moved(entry, _piece(pieces, entry.start).offset) for entry in dump.entries]
     samples = [_moment(sample, pieces) for sample in dump.samples]
     links = [_moment(link, pieces) for link in dump.links]
-    ended = dump.ended + pieces[-1].offset if dump.ended else 0
-    return dump._replace(entries=entries, samples=samples, links=links, ended=ended)
+    ended, beat = (
+        moment + pieces[-1].offset if moment else 0 for moment in (dump.ended, dump.beat)
+    )
+    return dump._replace(entries=entries, samples=samples, links=links, ended=ended, beat=beat)
 
 
 def _moment(reading: R, pieces: list[Piece]) -> R:

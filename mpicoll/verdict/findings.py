@@ -15,11 +15,14 @@ class Kind(Enum):
     MORE_WORK = "more work"
     UNEVEN_DATA = "uneven data"
     SHARED_CORE = "shared core"
+    OWN_THREAD = "own thread"
+    CHILD_PROCESS = "child process"
     SLOW_NODE = "slow node"
     STOPPED = "stopped"
     ASLEEP = "asleep"
     UNCLEAR = "unclear"
     SLOW_LINK = "slow link"
+    TURNS = "turns"
     UNNEEDED_CALL = "unneeded call"
     DATA_MOVEMENT = "data movement"
 
@@ -32,7 +35,7 @@ class Finding(NamedTuple):
         ranks: the ranks that it is about; none for a link or a call.
         host: the node that it is about; empty for none.
         place: the calls at which it shows.
-        calls: the number of these calls, and `last` those in which the ranks came last.
+        calls: the number of these calls, and `late` those in which the ranks were late.
         lateness: how late they came then, in nanoseconds.
         profile: of the rank that it shows most at; None where it is not about ranks.
         slowness: the time of the arithmetic probe on the rank's node, relative to the other nodes;
@@ -49,7 +52,7 @@ class Finding(NamedTuple):
     host: str = ""
     place: Place | None = None
     calls: int = 0
-    last: int = 0
+    late: int = 0
     lateness: float = 0.0
     profile: Profile | None = None
     slowness: float | None = None

@@ -14,7 +14,7 @@ from mpicoll.verdict.lateness import Nodes, cost_of, late_ranks
 from mpicoll.verdict.links import slow_links
 from mpicoll.verdict.thresholds import MOVING, RELEVANT_STOP
 
-_STOPPABLE = frozenset((Kind.ASLEEP, Kind.UNCLEAR))
+_STOPPABLE = frozenset((Kind.ASLEEP, Kind.UNCLEAR, Kind.CHILD_PROCESS, Kind.OWN_THREAD))
 
 
 class Verdict(NamedTuple):

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import inf
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from mpicoll.flight.reader import Dump
+from mpicoll.measurement.peers import Excess, medians_of_peers
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.matching import counts_of
-from mpicoll.verdict.profiles import Excess, Profile, profiles
+from mpicoll.verdict.profiles import Profile, profiles
 from mpicoll.verdict.thresholds import (
-    CHANCE,
     FEWEST_CALLS,
+    FEWEST_TURNS,
     OUTLIER,
+    REGULAR,
     RELEVANT,
     RELEVANT_QUEUE,
-    SCORE,
     SLOWER,
     SMALLEST,
     UNEVEN,
@@ -77,19 +79,55 @@ def late_ranks(
         (Kind.MORE_WORK, _running, busy, RELEVANT), (Kind.ASLEEP, _asleep, busy, RELEVANT),
         (Kind.SHARED_CORE, _queued, span, RELEVANT_QUEUE),
     )  # fmt: skip
-    explained: set[int] = set()
+    largest: dict[int, tuple[float, Kind]] = {}
     for kind, pick, length, relevant in causes:
-        stragglers = _outliers(ranks, pick, length, relevant)
-        stragglers = [
-            rank for rank in stragglers if ranks[rank].chance >= CHANCE and rank not in explained
-        ]
-        explained |= {*stragglers}
-        if stragglers:
+        for rank in _outliers(ranks, pick, length, relevant):
+            excess = pick(ranks[rank])
+            if excess and ranks[rank].arrival.mean >= excess.mean / 3:  # it makes the rank late
+                largest[rank] = max(largest.get(rank, (0.0, kind)), (excess.mean, kind), key=_mean)
+    for kind, pick, _, _ in causes:
+        if stragglers := [rank for rank, (_, cause) in largest.items() if cause is kind]:
             yield _finding(kind, stragglers, ranks, pick, meetings, observation, nodes)
     stragglers = _outliers(ranks, _lateness, span, 2 * RELEVANT)
     stragglers = [rank for rank in stragglers if _is_unclear(ranks[rank])]
-    if stragglers and not explained:
+    if stragglers and not largest:
         yield _finding(Kind.UNCLEAR, stragglers, ranks, _lateness, meetings, observation, nodes)
+    elif not largest and (places := turns(meetings, span)):
+        behind = [meetings[place] for place in places]
+        late = median([meeting.lateness(meeting.last) for meeting in behind])
+        yield Finding(
+            Kind.TURNS, cost_of(behind, observation), tuple(ranks), "", meetings[0].call.place,
+            len(meetings), len(behind), late,
+        )  # fmt: skip
+
+
+def _mean(pair: tuple[float, Kind]) -> float:
+    return pair[0]
+
+
+def turns(meetings: Sequence[Meeting], span: float) -> list[int]:
+    """Return the calls with a late rank if the ranks are late in a fixed order; else none.
+
+    Args:
+        span: nanoseconds between two calls.
+    """
+    ranks = list(meetings[0].arrivals)
+    times = np.array([
+        [
+            activity.running + activity.asleep if (activity := arrival.activity) else arrival.at
+            for arrival in meeting.arrivals.values()
+        ]
+        for meeting in meetings
+    ], np.float64)  # fmt: skip
+    lateness = times - medians_of_peers(times)
+    last, largest = lateness.argmax(axis=1), lateness.max(axis=1)
+    places = np.flatnonzero(largest >= max(SMALLEST, RELEVANT * span))
+    if len(places) < max(FEWEST_TURNS, len(meetings) / 2):
+        return []
+    steps = np.diff(last[places]) % len(ranks)
+    is_regular = np.bincount(steps, minlength=len(ranks))[1:].max() >= REGULAR * len(steps)
+    is_complete = len({*last[places].tolist()}) == len(ranks)
+    return places.tolist() if is_regular and is_complete else []
 
 
 def _is_unclear(profile: Profile) -> bool:
@@ -98,8 +136,6 @@ def _is_unclear(profile: Profile) -> bool:
     On busy cores the scheduler makes one rank late and then another: the queue for a core must not
     explain most of the lateness.
     """
-    if 2 * profile.last < profile.calls:
-        return False
     if profile.running is None or profile.asleep is None:
         return True
     return 2 * (profile.running.mean + profile.asleep.mean) >= profile.arrival.mean
@@ -114,14 +150,14 @@ def _asleep(profile: Profile) -> Excess | None:
 
 
 def _queued(profile: Profile) -> Excess | None:
-    """Return the excess of the time without a core; it is consistent if the rank is always late.
+    """Return the excess of the time without a core, if the rank is always late.
 
-    That time comes in few long pieces, so that its own score is low. On a healthy busy machine the
-    scheduler makes each rank late in some batches of calls, and early in others.
+    On a healthy busy machine the scheduler makes each rank late in some batches of calls, and early
+    in others.
     """
     if profile.queued is None:
         return None
-    return profile.queued._replace(score=inf if profile.arrival.least > 0 else 0.0)
+    return profile.queued._replace(chance=0.0 if profile.arrival.least > 0 else 1.0)
 
 
 def _lateness(profile: Profile) -> Excess | None:
@@ -129,7 +165,7 @@ def _lateness(profile: Profile) -> Excess | None:
 
 
 def _outliers(ranks: Mapping[int, Profile], pick: Pick, span: float, relevant: float) -> list[int]:
-    """Return the ranks whose excess is relevant, consistent, and unlike that of the other ranks.
+    """Return the ranks whose excess is relevant, no chance, and unlike that of the other ranks.
 
     Args:
         span: nanoseconds between two calls of the place.
@@ -138,7 +174,7 @@ def _outliers(ranks: Mapping[int, Profile], pick: Pick, span: float, relevant: f
     values = {rank: value for rank, profile in ranks.items() if (value := pick(profile))}
     stragglers = [
         rank for rank, value in values.items()
-        if value.mean >= max(SMALLEST, relevant * (span + value.mean)) and value.score >= SCORE
+        if value.mean >= max(SMALLEST, relevant * (span + value.mean)) and value.is_real
     ]  # fmt: skip
     normal = [value.mean for rank, value in values.items() if rank not in stragglers]
     limit = OUTLIER * max(normal, default=0.0) if len(values) > 2 else 0.0
@@ -152,31 +188,47 @@ def _finding(
     meetings: Sequence[Meeting], observation: Observation, nodes: Nodes,
 ) -> Finding:  # fmt: skip
     worst = max(stragglers, key=lambda rank: value.mean if (value := pick(ranks[rank])) else 0.0)
-    behind = [meeting for meeting in meetings if meeting.last in stragglers]
-    lateness = median([meeting.lateness(meeting.last) for meeting in behind] or [0.0])
+    late = sorted({place for rank in stragglers for place in ranks[rank].late})
+    lateness = median(ranks[rank].lateness for rank in stragglers)
     finding = Finding(
-        kind, cost_of(behind, observation), tuple(stragglers), nodes.whole(stragglers),
-        meetings[0].call.place, len(meetings), len(behind), lateness, ranks[worst],
-        nodes.slowness(worst),
+        kind, cost_of([meetings[place] for place in late], observation), tuple(stragglers),
+        nodes.whole(stragglers), meetings[0].call.place, len(meetings), len(late), lateness,
+        ranks[worst], nodes.slowness(worst),
     )  # fmt: skip
     in_group = observation.of_group(meetings[0].call.place.group)
-    return _refined(finding, in_group) if kind is Kind.MORE_WORK else finding
+    return _refined(finding, pick(ranks[worst]), in_group)
 
 
 def cost_of(meetings: Sequence[Meeting], observation: Observation) -> float:
-    """Return the share of the job's time for which ranks wait in these calls."""
-    waited = (arrival.wait for meeting in meetings for arrival in meeting.arrivals.values())
-    return sum(waited) / observation.total
+    """Return the share of the job's time for which ranks wait for the last one in these calls.
+
+    Calls that do not hold their threads have no waits: there, the peers of a late rank wait later.
+    """
+    waited = sum(arrival.wait for meeting in meetings for arrival in meeting.arrivals.values())
+    if not waited:
+        waited = sum(
+            max(0, round(meeting.lateness(meeting.last))) * (len(meeting.arrivals) - 1)
+            for meeting in meetings if not meeting.is_blocking
+        )  # fmt: skip
+    return min(1.0, waited / observation.total)
 
 
-def _refined(finding: Finding, meetings: Sequence[Meeting]) -> Finding:
-    """Return the cause of a long computation: a slow node, uneven data, or the program."""
+def _refined(finding: Finding, excess: Excess | None, meetings: Sequence[Meeting]) -> Finding:
+    """Return the cause behind the activity: a slow node, uneven data, a thread, or a child."""
     profile, slowness = finding.profile, finding.slowness or 1.0
-    running = profile.running if profile else None
-    if profile and running and slowness >= SLOWER:
-        explained = profile.base * (slowness - 1)
-        if explained >= running.mean / 2:
-            return finding._replace(kind=Kind.SLOW_NODE)
+    if profile is None or excess is None:
+        return finding
+    if finding.kind in (Kind.ASLEEP, Kind.SHARED_CORE):
+        for kind, of_process in (
+            (Kind.OWN_THREAD, profile.threads), (Kind.CHILD_PROCESS, profile.children)
+        ):  # fmt: skip
+            if of_process and of_process.is_real and of_process.mean >= excess.mean / 3:
+                return finding._replace(kind=kind)
+        return finding
+    if finding.kind is not Kind.MORE_WORK:
+        return finding
+    if slowness >= SLOWER and profile.base * (slowness - 1) >= excess.mean / 2:
+        return finding._replace(kind=Kind.SLOW_NODE)
     larger = uneven_ranks(meetings)
     if {*finding.ranks} <= larger.keys():
         factor = max(larger[rank] for rank in finding.ranks)

@@ -41,10 +41,10 @@ def duration(nanoseconds: float) -> str:
 def percent(share: float) -> str:
     """Return a share in percent.
 
-    >>> percent(0.914), percent(0.0312), percent(1.2)
-    ('91 %', '3.1 %', '100 %')
+    >>> percent(0.914), percent(0.0312)
+    ('91 %', '3.1 %')
     """
-    return f"{number(100 * min(share, 1.0), 2)} %"
+    return f"{number(100 * share, 2)} %"
 
 
 def place_text(place: Place | None) -> str:
@@ -66,7 +66,7 @@ def _arrives(finding: Finding) -> str:
     is_single = len(finding.ranks) == 1
     return (
         f"{subject(finding)} {'arrives' if is_single else 'arrive'} "
-        f"{duration(finding.lateness)} late in {percent(finding.last / max(1, finding.calls))} of "
+        f"{duration(finding.lateness)} late in {percent(finding.late / max(1, finding.calls))} of "
         f"{finding.calls:,} calls of {place_text(finding.place)}"
     )
 
@@ -114,7 +114,7 @@ def _slow_node(finding: Finding) -> str:
 
 def _stopped(finding: Finding) -> str:
     return (
-        f"{subject(finding)} was stopped {finding.last:,} times (by SIGSTOP or a debugger) for "
+        f"{subject(finding)} was stopped {finding.late:,} times (by SIGSTOP or a debugger) for "
         f"{duration(finding.lateness)} on average, {finding.detail} % of its time; the other "
         f"ranks wait for it, most at {place_text(finding.place)}."
     )
@@ -130,6 +130,36 @@ def _asleep(finding: Finding) -> str:
         else "it waits for something outside of the calls"
     )
     return f"{_arrives(finding)}; it sleeps {longer} longer before the call: {reason}."
+
+
+def _own_thread(finding: Finding) -> str:
+    profile = finding.profile
+    excess = max(
+        filter(None, (profile.asleep, profile.queued)), key=lambda excess: excess.mean, default=None
+    ) if profile else None  # fmt: skip
+    longer = duration(excess.mean) if excess else "some time"
+    return (
+        f"{_arrives(finding)}; it waits {longer} longer before the call, and other threads of its "
+        "own process run meanwhile: they do work that it waits for, or hold the interpreter (GIL) "
+        "or its core."
+    )
+
+
+def _child_process(finding: Finding) -> str:
+    profile = finding.profile
+    longer = duration(profile.asleep.mean) if profile and profile.asleep else "some time"
+    return (
+        f"{_arrives(finding)}; it waits {longer} longer before the call, and a child process that "
+        "it has started runs meanwhile."
+    )
+
+
+def _turns(finding: Finding) -> str:
+    return (
+        f"{subject(finding)} take turns: in {percent(finding.late / max(1, finding.calls))} of "
+        f"{finding.calls:,} calls of {place_text(finding.place)} another one of them arrives "
+        f"{duration(finding.lateness)} late, in a fixed order, and all wait for it."
+    )
 
 
 def _unclear(finding: Finding) -> str:
@@ -153,7 +183,7 @@ def _unneeded_call(finding: Finding) -> str:
     neighbour = place_text(finding.neighbour)
     return (
         f"The {place_text(finding.place)} directly {finding.detail} {neighbour} in "
-        f"{percent(finding.last / max(1, finding.calls))} of {finding.calls:,} calls, which "
+        f"{percent(finding.late / max(1, finding.calls))} of {finding.calls:,} calls, which "
         f"synchronises the same ranks: it takes {percent(finding.cost)} of the time, and nobody "
         "needs it unless it orders something else, such as files."
     )
@@ -170,7 +200,8 @@ _TEXTS: dict[Kind, Callable[[Finding], str]] = {
     Kind.MORE_WORK: _more_work, Kind.UNEVEN_DATA: _uneven_data, Kind.SHARED_CORE: _shared_core,
     Kind.SLOW_NODE: _slow_node, Kind.STOPPED: _stopped, Kind.ASLEEP: _asleep,
     Kind.UNCLEAR: _unclear, Kind.SLOW_LINK: _slow_link, Kind.UNNEEDED_CALL: _unneeded_call,
-    Kind.DATA_MOVEMENT: _data_movement,
+    Kind.DATA_MOVEMENT: _data_movement, Kind.OWN_THREAD: _own_thread,
+    Kind.CHILD_PROCESS: _child_process, Kind.TURNS: _turns,
 }  # fmt: skip
 
 

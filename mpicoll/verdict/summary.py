@@ -16,18 +16,18 @@ from mpicoll.verdict.sentences import duration, percent, place_text, sentences
 from mpicoll.verdict.timeline import timeline
 
 _MOST_PLACES = 12
-COLUMNS = ("call", "of group", "calls", "waiting", "moving data", "last", "by", "in", "cause")
+COLUMNS = ("call", "of group", "calls", "waiting", "moving data", "late", "by", "in", "cause")
 
 
 class Row(NamedTuple):
-    """One place in the table, as text; `last`, `by` and `often` are about the rank that is last."""
+    """One place in the table, as text; `late`, `by` and `often` are about the latest rank."""
 
     call: str
     group: str
     calls: str
     waiting: str
     moving: str
-    last: str
+    late: str
     by: str
     often: str
     cause: str
@@ -70,14 +70,14 @@ def _row(verdict: Verdict, place: Place) -> Row:
     observation = verdict.observation
     meetings = observation.meetings[place]
     ranks = profiles(meetings)
-    last = max(ranks.values(), key=lambda profile: profile.last)
+    latest = max(ranks.values(), key=lambda profile: profile.arrival.mean)
     causes = [finding.kind.value for finding in verdict.findings if finding.place == place]
     group = meetings[0].call.group
     function = f" in {place.location.function}" if place.location else ""
     return Row(
         f"{place_text(place)}{function}", group.name or group.id, f"{len(meetings):,}",
         percent(observation.waiting(place)),
-        percent(observation.moving(place)), f"rank {last.rank}",
-        duration(max(0.0, last.lateness)),
-        percent(last.last / last.calls), ", ".join(dict.fromkeys(causes)) or "-",
+        percent(observation.moving(place)), f"rank {latest.rank}" if latest.late else "-",
+        duration(latest.lateness) if latest.late else "-",
+        percent(len(latest.late) / latest.calls), ", ".join(dict.fromkeys(causes)) or "-",
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The numbers that decide a verdict.
 
 They are chosen so that a healthy job on a machine with more processes than cores is not blamed:
-`tests/support/planted_causes.py` counts the wrong verdicts of many launches.
+`python -m tests.verdict` counts the wrong verdicts of many launches.
 """
 
 FEWEST_CALLS = 10
@@ -13,12 +13,13 @@ RELEVANT = 0.05
 """The share of a job's time that a cause must cost. Less is within the noise of most machines."""
 RELEVANT_QUEUE = 0.08
 """The share of time without a core: the scheduler of a busy machine is unfair by up to 0.05."""
-SCORE = 4.0
-"""Standard errors by which an excess differs from zero: by chance once in 600 with ten batches."""
-CHANCE = 2.0
-"""Standard deviations by which a rank comes last more often than its equal share."""
+INDEPENDENT = 40_000_000
+"""Nanoseconds after which the scheduler of a busy machine may favour another rank."""
 OUTLIER = 2.5
 """The factor by which an excess must exceed that of the next rank that is not late itself."""
+FEWEST_TURNS, REGULAR = 40, 0.8
+"""The late calls, and the share of them that follow a fixed order of the ranks, from which on ranks
+take turns: chance makes half of the calls of two ranks so."""
 SLOWER = 1.15
 """The ratio of two medians of the arithmetic probe from which on a node counts as slower."""
 MOVING = 0.2
