@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -32,28 +33,44 @@ class Process(NamedTuple):
 def busy_processes(rank: int) -> list[Process]:
     """Return the other processes that run on the cores of a process, the busiest first."""
     cores = os.sched_getaffinity(rank)
-    first, begin = _times(cores), monotonic()
-    sleep(_SECONDS)
-    elapsed = monotonic() - begin
-    processes = [
-        Process(pid, name, (ticks - first[pid][1]) / os.sysconf("SC_CLK_TCK") / elapsed)
-        for pid, (name, ticks) in _times(cores).items()
-        if pid in first and pid not in (rank, os.getpid())
-    ]
-    busy = [process for process in processes if process.share >= _BUSY]
+    shares = _shares(lambda stat: stat.core in cores and stat.pid not in (rank, os.getpid()))
+    busy = [process for process in shares if process.share >= _BUSY]
     return sorted(busy, key=lambda process: -process.share)
 
 
-def _times(cores: set[int]) -> dict[int, tuple[str, int]]:
-    """Return by process its name and the ticks that it has run, of those last seen on the cores."""
-    times = {}
+def children_share(parent: int) -> float:
+    """Return the share of a core that the children of a process use together."""
+    return sum(process.share for process in _shares(lambda stat: stat.parent == parent))
+
+
+class _Stat(NamedTuple):
+    """A process in ``/proc``: its name, its parent, the core it was last on, and its ticks."""
+
+    pid: int
+    name: str
+    parent: int
+    core: int
+    ticks: int
+
+
+def _shares(is_meant: Callable[[_Stat], bool]) -> list[Process]:
+    """Return the processes that are meant, with what they use of a core while they are watched."""
+    first, begin = {stat.pid: stat for stat in _stats()}, monotonic()
+    sleep(_SECONDS)
+    ticks_of_core = os.sysconf("SC_CLK_TCK") * (monotonic() - begin)
+    return [
+        Process(stat.pid, stat.name, (stat.ticks - first[stat.pid].ticks) / ticks_of_core)
+        for stat in _stats() if stat.pid in first and is_meant(stat)
+    ]  # fmt: skip
+
+
+def _stats() -> Iterator[_Stat]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
             name, _, text = path.read_text(errors="replace").partition("(")[2].rpartition(")")
             fields = text.split()
-            if int(fields[36]) in cores:
-                times[int(path.parent.name)] = name, int(fields[11]) + int(fields[12])
-    return times
+            ticks = int(fields[11]) + int(fields[12])
+            yield _Stat(int(path.parent.name), name, int(fields[1]), int(fields[36]), ticks)
 
 
 def frequency(rank: int) -> float | None:

@@ -3,24 +3,70 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterator
-from time import sleep
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic, sleep
+from typing import NamedTuple
 
-from mpicoll.doctor.host import Process, busy_processes, frequency, memory_pressure
+from mpicoll.doctor.host import Process, busy_processes, children_share, frequency, memory_pressure
+from mpicoll.flight.diagnosis import calling_thread
 from mpicoll.flight.job import is_here, new_stacks, owner_of
 from mpicoll.flight.reader import Dump
-from mpicoll.flight.stack_text import Frame, last_stacks, place
+from mpicoll.flight.stack_text import Frame, Stack, calling, last_stacks
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.judging import Verdict
+from mpicoll.verdict.thresholds import OF_PROCESS
 
-_STACKS, _PAUSE = 12, 0.07
-"""Stacks that are requested, and the seconds between two: a prime number of hundredths, so that
-they do not follow the rhythm of a program."""
-_IN_PROGRAM = frozenset(
-    (Kind.MORE_WORK, Kind.UNEVEN_DATA, Kind.ASLEEP, Kind.UNCLEAR, Kind.SLOW_NODE)
-)
+_ENOUGH, _MOST, _SECONDS, _PAUSE = 12, 48, 6.0, 0.037
+"""The stacks between calls that are enough, the most that are requested of a rank, the seconds for
+them, and those between two: a prime number of thousandths, so that they do not follow the rhythm of
+a program."""
+_DEEPER = 0.8
+"""A line deeper in the program is named if it has this share of the stacks of its caller."""
+_IN_PROGRAM = frozenset((
+    Kind.MORE_WORK, Kind.UNEVEN_DATA, Kind.ASLEEP, Kind.UNCLEAR, Kind.SLOW_NODE, Kind.OWN_THREAD,
+    Kind.CHILD_PROCESS,
+))  # fmt: skip
 _ON_CORES = frozenset((Kind.SHARED_CORE, Kind.SLOW_NODE, Kind.UNCLEAR))
+Path = tuple[Frame, ...]
+"""The lines of the program that a thread is in, the innermost first."""
+
+
+class Lines(NamedTuple):
+    """Where one rank was in its stacks.
+
+    Attributes:
+        paths: outside of its calls.
+        in_calls: in its calls.
+    """
+
+    paths: list[Path]
+    in_calls: list[Path]
+
+    def share(self, path: Path) -> float:
+        """Return the share of the stacks that are at a line with these callers."""
+        count = sum(_is_below(other, path) for other in (*self.paths, *self.in_calls))
+        return count / max(1, len(self.paths) + len(self.in_calls))
+
+
+def with_children(verdict: Verdict) -> Verdict:
+    """Return a verdict in which ranks that wait for running child processes are said to do so."""
+    findings = [
+        finding._replace(kind=Kind.CHILD_PROCESS)
+        if finding.kind is Kind.ASLEEP and _has_busy_child(finding, verdict) else finding
+        for finding in verdict.findings
+    ]  # fmt: skip
+    return verdict._replace(findings=findings)
+
+
+def _has_busy_child(finding: Finding, verdict: Verdict) -> bool:
+    profile = finding.profile
+    dump = next(
+        (dump for dump in verdict.alignment.dumps if profile and dump.rank == profile.rank), None
+    )
+    if dump is None or profile is None or profile.asleep is None or not is_here(dump):
+        return False
+    span = verdict.observation.observed[dump.rank] / max(1, finding.calls)
+    return children_share(dump.process.pid) >= OF_PROCESS * profile.asleep.mean / max(1.0, span)
 
 
 def remarks(verdict: Verdict) -> Iterator[str]:
@@ -37,12 +83,12 @@ def remarks(verdict: Verdict) -> Iterator[str]:
         )
         return
     if finding.kind in _IN_PROGRAM:
-        yield from _line(dump, verdict)
+        yield from _line(dump, finding, verdict)
     yield from _host(dump, finding, {dump.process.pid for dump in verdict.alignment.dumps})
 
 
-def _line(dump: Dump, verdict: Verdict) -> Iterator[str]:
-    """Name the line at which a rank is most often between its calls."""
+def _line(dump: Dump, finding: Finding, verdict: Verdict) -> Iterator[str]:
+    """Name the line at which a rank is between its calls, and is more often than another rank."""
     owner = os.stat(dump.path).st_uid
     if os.geteuid() not in (0, owner):
         yield (
@@ -55,25 +101,74 @@ def _line(dump: Dump, verdict: Verdict) -> Iterator[str]:
         for key in verdict.observation.meetings
         if key.location
     }
-    frames = [*filter(None, (_between_calls(dump, calls) for _ in range(_STACKS)))]
-    if not frames:
+    peer = next(
+        (other for other in verdict.alignment.dumps
+         if other.rank not in finding.ranks and is_here(other)), None,
+    )  # fmt: skip
+    pick = _of_other_threads if finding.kind is Kind.OWN_THREAD else _of_calling_thread
+    late, normal = _sampled(dump, peer, calls, pick)
+    if not late.paths:
         return
-    frame, count = Counter(frames).most_common(1)[0]
+    path, caller = chosen(late, normal)
+    count = sum(_is_below(other, path) for other in late.paths)
+    called = f", called from {caller}" if caller else ""
+    who = "another thread of rank" if finding.kind is Kind.OWN_THREAD else "rank"
     yield (
-        f"Between its calls rank {dump.rank} is most often at {frame}: in {count} of "
-        f"{len(frames)} stacks."
+        f"Between its calls {who} {dump.rank} is most often at {path[0]}{called}: in {count} of "
+        f"{len(late.paths)} stacks."
     )
 
 
-def _between_calls(dump: Dump, calls: set[tuple[str, int]]) -> Frame | None:
-    """Return where a rank is now; None if it is in a call, or writes no stack.
+def chosen(late: Lines, normal: Lines) -> tuple[Path, Frame | None]:
+    """Return the line, with its callers, at which a rank is far more often than another one.
+
+    Also the caller that only this rank is at; None for the outermost line. Of lines that call each
+    other the innermost one is chosen that has most of the stacks.
+    """
+    paths = {path[place:] for path in late.paths for place in range(len(path))}
+    excess = {path: late.share(path) - normal.share(path) for path in paths}
+    largest = max(excess.values())
+    frequent = [path for path in paths if excess[path] >= _DEEPER * largest]
+    innermost = max(frequent, key=lambda path: (len(path), excess[path]))
+    callers = [path for path in frequent if _is_below(innermost, path) and path != innermost]
+    outermost = min(callers, key=len, default=innermost[1:])
+    return innermost, outermost[0] if outermost else None
+
+
+def _is_below(path: Path, callers: Path) -> bool:
+    return len(path) >= len(callers) and path[len(path) - len(callers) :] == callers
+
+
+def _of_calling_thread(dump: Dump, stacks: Sequence[Stack]) -> list[Path]:
+    stack = calling(stacks, calling_thread(dump))
+    return [tuple(stack.user_frames)] if stack else []
+
+
+def _of_other_threads(dump: Dump, stacks: Sequence[Stack]) -> list[Path]:
+    stack = calling(stacks, calling_thread(dump))
+    return [tuple(other.user_frames) for other in stacks if other.user_frames and other != stack]
+
+
+def _sampled(
+    dump: Dump, peer: Dump | None, calls: set[tuple[str, int]],
+    pick: Callable[[Dump, Sequence[Stack]], list[Path]],
+) -> tuple[Lines, Lines]:  # fmt: skip
+    """Return where a rank, and one that is not late, are between calls.
 
     Args:
         calls: the file and the line of each call.
     """
-    sleep(_PAUSE)
-    frame = place(last_stacks(new_stacks(dump)))
-    return None if frame is None or (frame.file, frame.line) in calls else frame
+    until = monotonic() + _SECONDS
+    lines = {dump.rank: Lines([], [])} | ({peer.rank: Lines([], [])} if peer else {})
+    late, requests = lines[dump.rank], 0
+    while requests < _MOST and monotonic() < until and len(late.paths) < _ENOUGH:
+        requests += 1
+        for rank in (dump, *((peer,) if peer else ())):
+            sleep(_PAUSE)
+            for path in pick(rank, last_stacks(new_stacks(rank))):
+                is_call = (path[0].file, path[0].line) in calls
+                (lines[rank.rank].in_calls if is_call else lines[rank.rank].paths).append(path)
+    return late, lines[peer.rank] if peer else Lines([], [])
 
 
 def _host(dump: Dump, finding: Finding, job: set[int]) -> Iterator[str]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from time import time_ns
 
 from rich.console import Console
 from rich.text import Text
 
-from mpicoll.doctor.late_rank import remarks
-from mpicoll.flight.job import look
+from mpicoll.doctor.late_rank import remarks, with_children
+from mpicoll.flight.diagnosis import calling_thread
+from mpicoll.flight.job import is_here, look, new_stacks
 from mpicoll.flight.listing import jobs, show_jobs
 from mpicoll.flight.reader import Dump
+from mpicoll.flight.stack_text import last_stacks, place
 from mpicoll.flight.summary import show
+from mpicoll.flight.words import from_where, named
 from mpicoll.verdict import summary
 from mpicoll.verdict.judging import judge
 from mpicoll.verdict.watching import watch
@@ -42,10 +47,43 @@ def tell(out: Console, directory: Path | None, seconds: float) -> list[Dump]:
         summary.show(out, judge(dumps))
         return dumps
     out.print(Text(f"{directory}, {len(diagnosis.ranks)} ranks", style="bold"))
+    begin = time_ns()
     dumps, faults = watch(directory, seconds)
-    verdict = judge(dumps)
-    summary.show(out, verdict, [*remarks(verdict)])
+    if texts := [*idle(dumps, begin)]:
+        for number, text in enumerate(texts):
+            out.print(Text(text, style="" if number else "bold"))
+    else:
+        verdict = with_children(judge(dumps))
+        summary.show(out, verdict, [*remarks(verdict)])
     of_ranks = (f"rank {dump.rank}: {fault}" for dump in dumps for fault in dump.faults)
     for fault in (*faults, *of_ranks):
         out.print(Text(f"damaged: {fault}"))
     return dumps
+
+
+def idle(dumps: list[Dump], begin: int) -> Iterator[str]:
+    """Yield what ranks do that have made no call while they were watched; nothing if some has.
+
+    Args:
+        begin: of the watching, in nanoseconds since the epoch.
+    """
+    entries = [entry for dump in dumps for entry in dump.entries]
+    if not dumps or any(max(entry.start, entry.end) >= begin for entry in entries):
+        return
+    now = time_ns()
+    if not entries:
+        yield "No rank has made a call yet."
+    elif any(not entry.end for entry in entries):
+        return
+    else:
+        last = max(entries, key=lambda entry: entry.end)
+        yield (
+            f"No rank has made a call for {(now - last.end) / 1e9:.3g} s: all are outside of calls "
+            f"since {last.call.collective} {last.sequence}, {from_where(last)}."
+        )
+    lines: dict[str, list[int]] = {}
+    for dump in filter(is_here, dumps):
+        if frame := place(last_stacks(new_stacks(dump)), calling_thread(dump)):
+            lines.setdefault(str(frame), []).append(dump.rank)
+    for line, ranks in lines.items():
+        yield f"{named(ranks)} {'is' if len(ranks) == 1 else 'are'} at {line}."

@@ -11,11 +11,13 @@ from typing import NamedTuple
 from mpicoll.flight.layout import Outcome, State
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.records import Call, Group, members_of
-from mpicoll.flight.stack_text import Frame, fatal_error, last_stacks, place
+from mpicoll.flight.stack_text import Frame, Stack, fatal_error, last_stacks, place
 
 NO_FILE = "has left no file"
 _LOST = "RankLost"
 _NANO = 1e9
+_LONGER = 2
+"""How many times as long as any earlier call of its group a call must last to be stuck."""
 
 
 class Rank(NamedTuple):
@@ -26,14 +28,14 @@ class Rank(NamedTuple):
         standing: how it stands, to follow "rank 1".
         is_over: it will make no further call.
         stacks: of its threads, as they were last written, the main one's last.
-        at: where its main thread was then.
+        at: where the thread that makes its calls was then.
     """
 
     number: int
     dump: Dump | None
     standing: str
     is_over: bool
-    stacks: list[list[Frame]]
+    stacks: list[Stack]
     at: Frame | None
 
 
@@ -86,8 +88,7 @@ def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnos
     """
     alive = any(dump.is_alive and dump.state is State.RUNNING for dump in dumps)
     if not alive:
-        rows = (max(entry.start, entry.end) for dump in dumps for entry in dump.entries)
-        now = max(chain((dump.ended for dump in dumps), rows), default=now)
+        now = max(filter(None, map(last_sign, dumps)), default=now)
     ranks = {dump.rank: _rank(dump) for dump in dumps}
     groups: dict[str, Group] = {}
     entries: dict[str, dict[int, list[Entry]]] = {}
@@ -101,7 +102,7 @@ def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnos
     members = members_of(groups)
     for number in {*chain.from_iterable(members.values())} - ranks.keys():
         ranks[number] = Rank(number, None, NO_FILE, False, [], None)
-    least = threshold if alive else 0.0
+    least = threshold if alive or any(dump.beat for dump in dumps) else 0.0
     calls = (
         _stuck(groups[key], members[key], entries[key], now, least)
         for key in members if not groups[key].messages
@@ -119,10 +120,30 @@ def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnos
     return Diagnosis(ranks, stuck, sorted(missing), alive, now, least)
 
 
+def last_sign(dump: Dump) -> int:
+    """Return when a rank lived for sure, in nanoseconds since the epoch; 0 if nothing tells."""
+    rows = (max(entry.start, entry.end) for entry in dump.entries)
+    return max(dump.ended, dump.beat, dump.ending.when, *rows, 0)
+
+
 def _rank(dump: Dump) -> Rank:
     stacks = last_stacks(dump.stacks)
     standing, is_over = _standing(dump)
-    return Rank(dump.rank, dump, standing, is_over, stacks, place(stacks))
+    at = place(stacks, calling_thread(dump))
+    return Rank(dump.rank, dump, standing, is_over, stacks, at)
+
+
+def calling_thread(dump: Dump, entries: Sequence[Entry] = ()) -> int:
+    """Return the thread that made a rank's last call, as `faulthandler` names it; 0 for unknown.
+
+    Args:
+        entries: the calls that count; all by default.
+    """
+    last = next(reversed(entries or dump.entries), None)
+    return next(
+        (sample.identity for sample in reversed(dump.samples)
+         if last and sample.thread == last.thread), 0,
+    )  # fmt: skip
 
 
 def _standing(dump: Dump) -> tuple[str, bool]:
@@ -143,7 +164,7 @@ def _standing(dump: Dump) -> tuple[str, bool]:
             f"was {process} on {dump.process.host}: only there it is known whether it runs",
             False,
         )
-    marked, number, sender = dump.ending
+    marked, number, sender, _ = dump.ending
     if number:
         by = f", which process {sender} sent" if sender else ""
         return f"was ended ({process}) by {_named(number)}{by}", True
@@ -192,8 +213,11 @@ def _stuck(
     if not waiting:
         return None
     first = min(waiting, key=lambda entry: (entry.sequence, entry.start))
-    if now - first.start < threshold * _NANO:
-        return None
+    if threshold and first.outcome is not Outcome.RAISED:
+        # A program whose ranks wait for seconds in each call is slow, and is not stuck.
+        lengths = (entry.end - entry.start for entry in chain.from_iterable(calls.values()))
+        if now - first.start < max(threshold * _NANO, _LONGER * max(lengths, default=0)):
+            return None
     came, passed, absent = {}, [], []
     for number in members:
         entries = calls.get(number, [])

@@ -45,7 +45,13 @@ def look(
         _ask(running)
         dumps, faults = read_all(directory)
         dumps = [_with_py_spy(dump) if is_here(dump) else dump for dump in dumps]
-        diagnosis = diagnose(dumps, time_ns(), threshold)
+        again = diagnose(dumps, time_ns(), threshold)
+        # Files are read one after the other: a call that some rank has left meanwhile goes on.
+        earlier = {(call.group.id, call.sequence) for call in diagnosis.stuck}
+        is_same = all((call.group.id, call.sequence) in earlier for call in again.stuck)
+        if again.is_alive and diagnosis.stuck and not is_same:
+            again = again._replace(stuck=[], waits_for=[])
+        diagnosis = again
     return diagnosis, dumps, faults
 
 

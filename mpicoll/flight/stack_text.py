@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x([0-9a-f]{1,16}).* \(most recent call first\):")
@@ -23,29 +24,54 @@ class Frame(NamedTuple):
         return f"{self.file}:{self.line} in {self.function}"
 
 
-def last_stacks(text: str) -> list[list[Frame]]:
+class Stack(NamedTuple):
+    """The lines that a thread is in, the innermost first.
+
+    Attributes:
+        thread: the number by which `faulthandler` names it.
+    """
+
+    thread: int
+    frames: list[Frame]
+
+    @property
+    def user_frames(self) -> list[Frame]:
+        """The lines that are no library's."""
+        return [frame for frame in self.frames if not _LIBRARY.search(frame.file)]
+
+
+def last_stacks(text: str) -> list[Stack]:
     """Return the stacks of the threads as they were last written, the main thread's last."""
-    stacks: list[tuple[str, list[Frame]]] = []
+    stacks: list[Stack] = []
     for line in text.splitlines()[-_MOST_LINES:]:
         if match := _THREAD.match(line):
-            stacks.append((match[1], []))
+            stacks.append(Stack(int(match[1], 16), []))
         elif stacks and (match := _FRAME.match(line)):
-            stacks[-1][1].append(Frame(match[1], int(match[2]), match[3]))
+            stacks[-1].frames.append(Frame(match[1], int(match[2]), match[3]))
     # The last writing ends where a thread comes for the second time, from behind.
-    seen, last = set[str](), []
-    for thread, frames in reversed(stacks):
-        if thread in seen:
+    seen, last = set[int](), []
+    for stack in reversed(stacks):
+        if stack.thread in seen:
             break
-        seen.add(thread)
-        last.append(frames)
+        seen.add(stack.thread)
+        last.append(stack)
     return last[::-1]
 
 
-def place(stacks: list[list[Frame]]) -> Frame | None:
-    """Return where the main thread is: its innermost line that is no library's, or else any."""
-    frames = next((stack for stack in reversed(stacks) if stack), [])
-    user_frames = (frame for frame in frames if not _LIBRARY.search(frame.file))
-    return next(user_frames, frames[0] if frames else None)
+def calling(stacks: Sequence[Stack], thread: int = 0) -> Stack | None:
+    """Return the stack of a thread, or of the main one if that has no line of the program.
+
+    Args:
+        thread: as `faulthandler` names it; 0 for the main thread.
+    """
+    by_thread = {stack.thread: stack for stack in stacks if stack.user_frames}
+    return by_thread.get(thread) or next(reversed(by_thread.values()), None)
+
+
+def place(stacks: Sequence[Stack], thread: int = 0) -> Frame | None:
+    """Return where a thread is: its innermost line that is no library's."""
+    stack = calling(stacks, thread)
+    return stack.user_frames[0] if stack else None
 
 
 def fatal_error(text: str) -> str:

@@ -38,11 +38,18 @@ def _few(sentences: list[str]) -> list[str]:
 
 
 def _nothing(diagnosis: Diagnosis) -> Iterator[str]:
-    bad = [
-        rank for rank in diagnosis.ranks.values() if "error" in rank.standing or _is_killed(rank)
-    ]
+    errors = [rank for rank in diagnosis.ranks.values() if "error" in rank.standing]
+    killed = [rank for rank in diagnosis.ranks.values() if rank not in errors and _is_killed(rank)]
+    bad, waiting = [*errors, *killed], _few(list(_messages(diagnosis)))
+    if killed and not errors and not waiting and not diagnosis.is_alive:
+        numbers = [rank.number for rank in killed]
+        were, they = ("was", "it") if len(numbers) == 1 else ("were", "they")
+        ranks = named(numbers)
+        yield (
+            f"The job did not hang: {ranks[0].lower()}{ranks[1:]} {were} killed while {they} worked"
+            f"{_last_calls(diagnosis, killed)}."
+        )
     yield from _few([f"Rank {rank.number} {rank.standing}." for rank in bad])
-    waiting = _few(list(_messages(diagnosis)))
     yield from waiting
     if waiting:
         return
@@ -50,6 +57,14 @@ def _nothing(diagnosis: Diagnosis) -> Iterator[str]:
         yield ENDED_WELL
     elif diagnosis.is_alive or not bad:
         yield NO_CALL_WAITS
+
+
+def _last_calls(diagnosis: Diagnosis, killed: list[Rank]) -> str:
+    """Return when the last call of killed ranks began, to end a sentence; empty without calls."""
+    starts = [rank.dump.entries[-1].start for rank in killed if rank.dump and rank.dump.entries]
+    if not starts:
+        return ""
+    return f"; the last call began {max(0.0, (diagnosis.now - max(starts)) / _NANO):.3g} s before"
 
 
 def _has_ended_well(rank: Rank) -> bool:
@@ -125,14 +140,13 @@ def _call(diagnosis: Diagnosis, stuck: Stuck) -> Iterator[str]:
 
 def _since(diagnosis: Diagnosis, stuck: Stuck) -> str:
     ends = [entry.end for entry in stuck.came.values() if entry.outcome is Outcome.RAISED]
-    if not diagnosis.is_alive and not ends:
-        return "was under way when its ranks ended"
-    until = diagnosis.now if diagnosis.is_alive else max(ends)
-    return (
-        f"waits for {max(0.0, (until - stuck.since) / _NANO):.3g} s"
-        if diagnosis.is_alive
-        else (f"was given up after {(until - stuck.since) / _NANO:.3g} s")
-    )
+    seconds = max(0.0, (diagnosis.now - stuck.since) / _NANO)
+    if diagnosis.is_alive:
+        return f"waits for {seconds:.3g} s"
+    if ends:
+        return f"was given up after {(max(ends) - stuck.since) / _NANO:.3g} s"
+    waited = f", for {seconds:.3g} s" if diagnosis.threshold else ""
+    return f"was under way when its ranks ended{waited}"
 
 
 def _kinds(stuck: Stuck) -> dict[str, list[int]]:
@@ -201,8 +215,8 @@ def _wheres(stuck: Stuck) -> str:
 
 def threads(rank: Rank) -> Iterator[tuple[str, list[Frame]]]:
     """Yield the stack of the main thread, which runs the program, then those of the others."""
-    for place, frames in enumerate(reversed(rank.stacks)):
-        yield ("another thread" if place else "the main thread"), frames
+    for place, stack in enumerate(reversed(rank.stacks)):
+        yield ("another thread" if place else "the main thread"), stack.frames
 
 
 def named(ranks: list[int]) -> str:

@@ -249,7 +249,7 @@ class Ranks:
         every = [
             file.read_text(errors="replace") for file in self._stack_files(self.processes[rank])
         ]
-        tracebacks = [frames for text in every for frames in last_stacks(text)]
+        tracebacks = [stack.frames for text in every for stack in last_stacks(text)]
         return "\n".join(" < ".join(map(str, frames)) for frames in reversed(tracebacks))
 
     def _stack_files(self, process: int | str = "*") -> list[Path]:

@@ -35,6 +35,11 @@ class Activity(NamedTuple):
     threads: float = 0.0
     children: float = 0.0
 
+    @property
+    def stretch(self) -> float:
+        """By what factor waits for a core make the running longer."""
+        return (self.running + self.queued) / max(self.running, 1.0)
+
     def plus(self, addend: Activity, factor: float = 1.0) -> Activity:
         """Return the sum with `factor` times another activity."""
         return Activity(*(a + factor * b for a, b in zip(self, addend, strict=True)))
@@ -56,14 +61,19 @@ class Curve:
             return None
         return self._at(end).plus(self._at(start), -1.0)
 
-    def queued_share(self, start: int, end: int) -> float:
-        """Return the share of the time from `start` to `end` without a core, in calls, too."""
+    def shares(self, start: int, end: int) -> tuple[float, float]:
+        """Return the shares of the time from `start` to `end`, in calls, too.
+
+        That without a core, and that in which other threads of the process run.
+        """
         first = bisect_right(self.times, start) - 1
         last = bisect_right(self.times, end - 1)
         if first < 0 or last >= len(self.samples):
-            return 0.0
+            return 0.0, 0.0
         begin, finish = self.samples[first], self.samples[last]
-        return min(1.0, (finish.queued - begin.queued) / max(1, finish.at - begin.at))
+        wall = max(1, finish.at - begin.at)
+        threads = finish.process - begin.process - (finish.running - begin.running)
+        return min(1.0, (finish.queued - begin.queued) / wall), min(1.0, max(0, threads) / wall)
 
     def _at(self, time: int) -> Activity:
         place = bisect_right(self.times, time)

@@ -124,11 +124,14 @@ def observe(dumps: Sequence[Dump]) -> Observation:
     waited: dict[int, dict[int, int]] = {
         dump.rank: dict.fromkeys(blocking_rows(dump.entries), 0) for dump in dumps
     }
+    delayed: dict[int, dict[int, int]] = {dump.rank: {} for dump in dumps}
     for call in calls:
+        first_end = min(entry.end or 1 << 63 for entry in call.rows.values())
         for rank, wait in waits(call).items():
-            if call.rows[rank].number in waited[rank]:
-                waited[rank][call.rows[rank].number] = wait
-    histories = {dump.rank: History(dump, waited[dump.rank]) for dump in dumps}
+            if (number := call.rows[rank].number) in waited[rank]:
+                waited[rank][number] = wait
+                delayed[rank][number] = max(0, call.rows[rank].end - first_end)
+    histories = {dump.rank: History(dump, waited[dump.rank], delayed[dump.rank]) for dump in dumps}
     meetings: dict[Place, list[Meeting]] = {}
     for call in filter(_is_told, calls):
         meetings.setdefault(call.place, []).append(_meeting(call, histories))
@@ -144,10 +147,13 @@ def _meeting(call: MatchedCall, histories: dict[int, History]) -> Meeting:
     windows = {rank: histories[rank].window[entry.number] for rank, entry in call.rows.items()}
     times = {rank: entry.start for rank, entry in call.rows.items()}
     if all(windows.values()):
-        first = min(window.start - window.coreless for window in windows.values() if window)
+        first = min(
+            window.start - window.coreless - window.held for window in windows.values() if window
+        )
         for rank, window in windows.items():
             if window:
-                times[rank] += first - window.start + window.coreless - window.waited
+                late = window.coreless + window.held - window.waited
+                times[rank] += first - window.start + late
     return Meeting(call, {
         rank: histories[rank].arrival(entry, times[rank], _arrival_of_last(call, rank, times))
         for rank, entry in call.rows.items()
@@ -169,11 +175,16 @@ def _is_told(call: MatchedCall) -> bool:
 
 
 class History:
-    """The calls of one rank, in the order in which they began."""
+    """The calls of one rank, in the order in which they began.
 
-    def __init__(self, dump: Dump, waited: dict[int, int]) -> None:
+    Args:
+        waited: by row the time that it waits for later ranks, and `delayed` the time by which it
+            leaves the call after the first rank.
+    """
+
+    def __init__(self, dump: Dump, waited: dict[int, int], delayed: dict[int, int]) -> None:
         self.curves: dict[int, Curve] = curves(dump)
-        self.waited = waited
+        self.waited, self.delayed = waited, delayed
         self.window: dict[int, Window | None] = {}
         self.observed = 0
         self._walk(dump.entries)
@@ -206,7 +217,7 @@ class History:
             total += self.waited.get(entry.number, 0)
             is_new = entry.call.collective in SYNCHRONISING
             if entry.end and (is_new or key not in is_synchronised):
-                since[key] = Window(entry.end, total, self._coreless(entry))
+                since[key] = Window(entry.end, total, *self._held(entry))
                 is_synchronised |= {key} if is_new else set()
 
     def arrival(self, entry: Entry, at: int, last: int) -> Arrival:
@@ -219,23 +230,34 @@ class History:
         window, curve = self.window[entry.number], self.curves.get(entry.thread)
         activity = curve.between(window.start, entry.start) if window and curve else None
         if activity and window:
-            activity = activity._replace(queued=activity.queued + window.coreless)
+            activity = activity._replace(
+                queued=activity.queued + window.coreless, asleep=activity.asleep + window.held,
+                threads=activity.threads + window.held,
+            )  # fmt: skip
         if entry.number not in self.waited:  # the call does not hold its thread
             return Arrival(at, 0, 0, 0, activity, False)
         wait = max(0, min(self.waited[entry.number], last - at))
         moving = max(0, entry.end - entry.start - wait)
         return Arrival(at, wait, moving, int(moving * self._queued_share(entry)), activity)
 
-    def _coreless(self, entry: Entry) -> int:
-        """Return how long the rank has no core in a call after all ranks have come."""
-        if entry.number not in self.waited:
-            return 0
-        moving = max(0, entry.end - entry.start - self.waited[entry.number])
-        return int(moving * self._queued_share(entry))
+    def _held(self, entry: Entry) -> tuple[int, int]:
+        """Return how long a rank stays in a call after all ranks have come, without its fault.
+
+        Without a core, and without the interpreter while other threads of its process run.
+        """
+        curve = self.curves.get(entry.thread)
+        if entry.number not in self.waited or curve is None:
+            return 0, 0
+        length = entry.end - entry.start
+        moving = max(0, length - self.waited[entry.number])
+        queued, threads = curve.shares(entry.start, entry.end)
+        coreless = int(moving * queued)
+        remaining = max(0, min(moving, self.delayed.get(entry.number, 0)) - coreless)
+        return coreless, min(remaining, int(length * threads))
 
     def _queued_share(self, entry: Entry) -> float:
         curve = self.curves.get(entry.thread)
-        return curve.queued_share(entry.start, entry.end) if curve else 0.0
+        return curve.shares(entry.start, entry.end)[0] if curve else 0.0
 
 
 class Window(NamedTuple):
@@ -248,11 +270,13 @@ class Window(NamedTuple):
         waited: the time that it waits in other calls since.
         coreless: for how long it had no core in that call after all ranks had come. The rank left
             the call that much later: its core was late, and not the data.
+        held: the same for the time in which other threads of its process kept the interpreter.
     """
 
     start: int
     waited: int
     coreless: int
+    held: int = 0
 
 
 def _with_previous(entries: Sequence[Entry]) -> Iterator[tuple[Entry | None, Entry]]:

@@ -15,8 +15,10 @@ from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.matching import counts_of
 from mpicoll.verdict.profiles import Profile, profiles
 from mpicoll.verdict.thresholds import (
+    EXPLAINS,
     FEWEST_CALLS,
     FEWEST_TURNS,
+    OF_PROCESS,
     OUTLIER,
     REGULAR,
     RELEVANT,
@@ -82,9 +84,10 @@ def late_ranks(
     largest: dict[int, tuple[float, Kind]] = {}
     for kind, pick, length, relevant in causes:
         for rank in _outliers(ranks, pick, length, relevant):
-            excess = pick(ranks[rank])
-            if excess and ranks[rank].arrival.mean >= excess.mean / 3:  # it makes the rank late
-                largest[rank] = max(largest.get(rank, (0.0, kind)), (excess.mean, kind), key=_mean)
+            excess, profile = pick(ranks[rank]), ranks[rank]
+            if excess and profile.arrival.mean >= excess.mean / 3:  # it makes the rank late
+                weight = excess.mean if kind is Kind.SHARED_CORE else _with_queue(profile, excess)
+                largest[rank] = max(largest.get(rank, (0.0, kind)), (weight, kind), key=_mean)
     for kind, pick, _, _ in causes:
         if stragglers := [rank for rank, (_, cause) in largest.items() if cause is kind]:
             yield _finding(kind, stragglers, ranks, pick, meetings, observation, nodes)
@@ -99,6 +102,16 @@ def late_ranks(
             Kind.TURNS, cost_of(behind, observation), tuple(ranks), "", meetings[0].call.place,
             len(meetings), len(behind), late,
         )  # fmt: skip
+
+
+def _with_queue(profile: Profile, excess: Excess) -> float:
+    """Return an excess with the waits for a core that it causes on a busy machine.
+
+    A rank that runs longer loses its core more often, and one that sleeps has none when it wakes.
+    """
+    queued = max(0.0, profile.queued.mean) if profile.queued else 0.0
+    is_reason = excess.mean >= EXPLAINS * profile.base
+    return excess.mean * profile.total.stretch + (queued if is_reason else 0.0)
 
 
 def _mean(pair: tuple[float, Kind]) -> float:
@@ -222,7 +235,7 @@ def _refined(finding: Finding, excess: Excess | None, meetings: Sequence[Meeting
         for kind, of_process in (
             (Kind.OWN_THREAD, profile.threads), (Kind.CHILD_PROCESS, profile.children)
         ):  # fmt: skip
-            if of_process and of_process.is_real and of_process.mean >= excess.mean / 3:
+            if of_process and of_process.is_real and of_process.mean >= OF_PROCESS * excess.mean:
                 return finding._replace(kind=kind)
         return finding
     if finding.kind is not Kind.MORE_WORK:

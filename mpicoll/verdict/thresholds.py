@@ -17,6 +17,12 @@ INDEPENDENT = 40_000_000
 """Nanoseconds after which the scheduler of a busy machine may favour another rank."""
 OUTLIER = 2.5
 """The factor by which an excess must exceed that of the next rank that is not late itself."""
+EXPLAINS = 0.15
+"""The part of the other ranks' running by which a rank must run or sleep longer to be the reason
+for its waits for a core. Processes that share its core make its running longer by less."""
+OF_PROCESS = 0.08
+"""The share of the time that a rank waits longer, in which other threads of its process, or its
+children, must run longer to be the reason: on a busy machine they, too, wait for a core."""
 FEWEST_TURNS, REGULAR = 40, 0.8
 """The late calls, and the share of them that follow a fixed order of the ranks, from which on ranks
 take turns: chance makes half of the calls of two ranks so."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from launcher import LIMIT
 
+from mpicoll.engine import _compiled
 from mpicoll.errors import ArgumentError
 from mpicoll.flight import asked
 
@@ -19,13 +20,16 @@ def test_a_signal_does_not_end_the_thread_that_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     come, descriptor = threading.Event(), os.eventfd(0)
+    beat = bytearray(8)
 
     def look(directory: Path) -> None:
         come.set()
         raise ArgumentError(f"{directory} has no flight files")
 
     monkeypatch.setattr("mpicoll.flight.job.look", look)
-    thread = threading.Thread(target=asked._print, args=(descriptor, tmp_path), daemon=True)
+    arguments = _compiled, descriptor, memoryview(beat), tmp_path
+    thread = threading.Thread(target=asked._print, args=arguments, daemon=True)
+    begin = time.monotonic_ns()
     original = signal.signal(signal.SIGUSR2, lambda *_arguments: None)
     try:
         thread.start()
@@ -34,5 +38,6 @@ def test_a_signal_does_not_end_the_thread_that_prints(
             signal.pthread_kill(thread.ident or 0, signal.SIGUSR2)
         os.eventfd_write(descriptor, 1)
         assert come.wait(LIMIT)
+        assert begin <= int.from_bytes(beat, "little") <= time.monotonic_ns()
     finally:
         signal.signal(signal.SIGUSR2, original)

@@ -318,7 +318,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     rank.recorder.close()
     data = bytearray(rank.recorder.path.read_bytes())
     for place in range(20):
-        sample = SampleRow(place + 1, place, 1, 2, 3, 4, 5, 6, 7)
+        sample = SampleRow(place + 1, place, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
         link = LinkRow(place + 1, place, bytes(16), bytes(16), 1, 2, 3, 4, 5, 6, 7, 8)
         for start, kind, entry in ((SAMPLES_AT, SAMPLE, sample), (LINKS_AT, LINK, link)):
             at = start + place * kind.size

@@ -28,7 +28,7 @@ def install():
 
 if moment == "before":
     install()
-asked.watch(_compiled, ending, folder / "stacks")
+asked.watch(_compiled, ending, memoryview(bytearray(8)), folder / "stacks")
 if moment == "after":
     install()
     asked.unwatch()  # as a forked child does, and the end of the process
@@ -41,7 +41,7 @@ assert (folder / "stacks").exists() == (owner == "library" or moment == "after")
 if moment == "before":
     signal.signal(signal.SIGTERM, lambda *given: None)
     asked.unwatch()
-    asked.watch(_compiled, ending, folder / "again")
+    asked.watch(_compiled, ending, memoryview(bytearray(8)), folder / "again")
     os.kill(os.getpid(), signal.SIGTERM)
     assert ending.cast("I")[1] == signal.SIGTERM
 """
@@ -62,7 +62,7 @@ from mpicoll.engine import _compiled
 from mpicoll.flight import asked
 
 signal.signal(signal.SIGTERM, lambda *given: os.write(end, b"x"))
-asked.watch(_compiled, memoryview(bytearray(64)), Path(sys.argv[1]))
+asked.watch(_compiled, memoryview(bytearray(64)), memoryview(bytearray(8)), Path(sys.argv[1]))
 start, end = os.pipe()
 if not os.fork():
     while Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[0] != "S":
@@ -84,7 +84,7 @@ from mpicoll.engine import _compiled
 from mpicoll.flight import asked
 
 path = pathlib.Path(sys.argv[1])
-asked.watch(_compiled, memoryview(bytearray(64)), path)
+asked.watch(_compiled, memoryview(bytearray(64)), memoryview(bytearray(8)), path)
 assert path.exists()
 
 def begin_and_end():

@@ -240,8 +240,8 @@ def _change_row(content: bytes, dice: random.Random) -> bytes:
 
 def _change_sample(content: bytes, dice: random.Random) -> bytes:
     """Write the first sample with a number that no rank writes, and a check that holds."""
-    fields = [1, *(dice.choice(WORDS) for _ in range(8))]
-    fields[4:] = [word % (1 << 32) for word in fields[4:]]
+    fields = [1, *(dice.choice(WORDS) for _ in range(12))]
+    fields[8:] = [word % (1 << 32) for word in fields[8:]]
     entry = packed_words(SAMPLE, SampleRow(*(word % (1 << 63) for word in fields)))
     return _laid(content, SAMPLES_AT, entry) if len(content) > TABLE_AT else content
 

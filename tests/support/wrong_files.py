@@ -195,7 +195,7 @@ def _fill_rings(draw: st.DrawFn, content: bytearray, job: Job, places: list[int]
         at = ROWS_AT + (number - 1) % ROWS * ROW.size
         content[at : at + ROW.size] = packed(row)
     for number in range(1, 1 + draw(st.sampled_from([0, 3, 20]))):
-        sample = SampleRow(number, draw(TICKS), draw(LONG_WORDS), draw(LONG_WORDS), 7, draw(WORDS),
+        sample = SampleRow(number, draw(TICKS), *(draw(LONG_WORDS) for _ in range(6)), 7, draw(WORDS),
                            draw(WORDS), draw(WORDS), draw(WORDS))  # fmt: skip
         at = SAMPLES_AT + (number - 1) % SAMPLES * SAMPLE.size
         content[at : at + SAMPLE.size] = packed_words(SAMPLE, sample)
