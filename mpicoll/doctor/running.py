@@ -15,7 +15,7 @@ from mpicoll.flight.job import is_here, look, new_stacks
 from mpicoll.flight.listing import jobs, show_jobs
 from mpicoll.flight.reader import Dump
 from mpicoll.flight.stack_text import last_stacks, place
-from mpicoll.flight.summary import show
+from mpicoll.flight.summary import show, show_faults
 from mpicoll.flight.words import from_where, named
 from mpicoll.verdict import summary
 from mpicoll.verdict.judging import judge
@@ -55,9 +55,7 @@ def tell(out: Console, directory: Path | None, seconds: float) -> list[Dump]:
     else:
         verdict = with_children(judge(dumps))
         summary.show(out, verdict, [*remarks(verdict)])
-    of_ranks = (f"rank {dump.rank}: {fault}" for dump in dumps for fault in dump.faults)
-    for fault in (*faults, *of_ranks):
-        out.print(Text(f"damaged: {fault}"))
+    show_faults(out, dumps, faults)
     return dumps
 
 

@@ -171,9 +171,8 @@ static void raise_difference(ChannelObject *self)
 static PyObject *shares_of(const ChannelObject *self, const Request *request, uint64_t *number)
 {
     const Move *const move = &request->move;
-    const int is_move = request->shape == MOVES && request->key.collective != ALLTOALL;
     const int64_t *const lengths =
-        is_move                                                ? move->target.lengths ? move->target.lengths
+        request->shape == MOVES                                ? move->target.lengths ? move->target.lengths
                                                                                       : move->source.lengths
         : request->shape == FOLDS_ROWS && request->has_counts ? request->counts
                                                                : NULL;
@@ -192,6 +191,28 @@ static PyObject *shares_of(const ChannelObject *self, const Request *request, ui
     return shares;
 }
 
+/* Return the bytes of a block list to three binary digits, and mix them into `number`. */
+static long long rough_total(const ChannelObject *self, const int64_t *lengths, uint64_t *number)
+{
+    uint64_t total = 0;
+    for (int rank = 0; rank < self->channel.size; rank++)
+        total += (uint64_t)lengths[rank];
+    const int extra = total ? 61 - __builtin_clzll(total) : 0;
+    total = extra > 0 ? total >> extra << extra : total;
+    *number = (*number ^ total) * 0x9e3779b97f4a7c15u;
+    return (long long)total;
+}
+
+/* Return the bytes that this rank sends and receives in an alltoall whose blocks have lengths of their own,
+   and mix them into `number`; None for equal blocks. */
+static PyObject *amounts_of(const ChannelObject *self, const Move *move, uint64_t *number)
+{
+    if (!move->source.lengths || !move->target.lengths)
+        return Py_NewRef(Py_None);
+    const long long sent = rough_total(self, move->source.lengths, number);
+    return Py_BuildValue("LL", sent, rough_total(self, move->target.lengths, number));
+}
+
 /* The place of a call in the table of the recorder; 0 where Python has raised. */
 uint32_t request_place(ChannelObject *self, const Request *request)
 {
@@ -202,7 +223,10 @@ uint32_t request_place(ChannelObject *self, const Request *request)
     const int size = nbytes > 0 ? 64 - __builtin_clzll((unsigned long long)nbytes) : 0;
     number = (number ^ (uint64_t)size << 58) + 1;
     const int has_shares = request->shape == FOLDS_ROWS || request->shape == MOVES;
-    PyObject *const shares = has_shares ? shares_of(self, request, &number) : Py_NewRef(Py_None);
+    PyObject *const shares = request->shape == MOVES && key.collective == ALLTOALL
+                                 ? amounts_of(self, &request->move, &number)
+                             : has_shares ? shares_of(self, request, &number)
+                                          : Py_NewRef(Py_None);
     Place *const place = self->places + (number * 0x9e3779b97f4a7c15u >> 56) % PLACES;
     if (shares && place->key != number) {
         PyObject *const tuple = key_tuple(key);

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import FREED, Disagreement, RankLost
+from mpicoll.notation.elements import itemsize
 from mpicoll.text.sizes import size_text
 from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE, SPINS, YIELD_NS, YIELD_NS_SHARED
 
@@ -67,11 +68,14 @@ class GroupChannel:
         """Return the place of a kind of call in the table of the flight recorder.
 
         Args:
-            shares: in proportion to the ranks' blocks, powers of two; None where blocks are equal.
+            shares: in proportion to the ranks' blocks, powers of two; of alltoall, about the bytes
+                that this rank sends and receives. None where blocks are equal.
         """
         assert self.flight is not None
         text = self._signature(key, nbytes)
-        if shares is not None:
+        if shares is not None and COLLECTIVES[key[0]] == "alltoall":
+            text = "sends {} bytes, receives {} bytes".format(*shares)
+        elif shares is not None:
             text += f", counts {tuple(share // gcd(*shares) for share in shares)}"
         return self.flight.call(COLLECTIVES[key[0]], text, "slots", "symmetric")
 
@@ -118,6 +122,8 @@ class GroupChannel:
         name = COLLECTIVES[collective]
         is_bare = nbytes < 0 or is_object or name in ("barrier", COLLECTIVES[-1])
         details = [] if is_bare else [f"{nbytes} bytes"]
+        if name in _FOLDS and not is_bare:
+            details = [f"{nbytes // itemsize(self.dtypes[kind])} elements"]
         if name in _FOLDS:
             details += [self.dtypes[kind], self.ops[op]]
         if name in _ROOTED:

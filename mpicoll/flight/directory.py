@@ -16,10 +16,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
 
 from mpicoll.flight.layout import STACKS, STATE, STATE_AT, SUFFIX, State
+from mpicoll.machine.launchers import launch_identity
 from mpicoll.text.files import open_by_name
 
 DIRECTORY = "MPICOLL_FLIGHT_DIR"
@@ -48,12 +50,17 @@ def home() -> Path:
 
 
 def new_name() -> str:
-    """Return a name for the directory of a job, which no other has."""
+    """Return a name for the directory of a job: one for all ranks of a launch, where that is known.
+
+    Otherwise no other directory has the name, and the first ranks that meet agree on it.
+    """
     job = next(
         (os.environ[variable] for variable in _JOBS if os.environ.get(variable, "none") != "none"),
         "",
     )
     plain = "".join(character for character in job if character.isalnum() or character in "-_")[:40]
+    if identity := launch_identity():
+        return f"{plain or 'job'}-{blake2b(identity.encode(), digest_size=8).hexdigest()}"
     when = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return f"{plain or 'job'}-{when}-{os.urandom(4).hex()}"
 

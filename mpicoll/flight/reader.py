@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
+from msgspec import structs
+
 from mpicoll.errors import ArgumentError
 from mpicoll.flight import counters, records
 from mpicoll.flight.counters import Clock
@@ -48,8 +50,10 @@ from mpicoll.flight.layout import (
 )
 from mpicoll.flight.records import Call, Group, Location, Process, Record, Text
 from mpicoll.text.files import open_by_name
+from mpicoll.text.numbers import ordinal
 
 MOST_FILES = 1 << 14
+OTHER_JOBS = "jobs that have left files here: "
 MOST_STACKS = 1 << 20
 _MOST_SIGNALS = 65
 _LEAST_RATE = 1e-3
@@ -153,7 +157,35 @@ def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
             faults.append(str(error))
     if not dumps:
         raise ArgumentError("; ".join(faults))
-    return _one_for_each_rank(dumps, faults), faults
+    return distinct_names(_one_for_each_rank(dumps, faults)), faults
+
+
+def distinct_names(dumps: list[Dump]) -> list[Dump]:
+    """Return files whose groups have different names: the second of one name is ``name (2nd)``."""
+    names: dict[str, dict[str, None]] = {}
+    for dump in dumps:
+        for group in dump.groups:
+            names.setdefault(group.name, {})[group.id] = None
+    new = {
+        group: f"{name} ({ordinal(number)})"
+        for name, groups in names.items() for number, group in enumerate(groups, 1) if number > 1
+    }  # fmt: skip
+    if not new:
+        return dumps
+
+    def renamed(group: Group) -> Group:
+        return structs.replace(group, name=new[group.id]) if group.id in new else group
+
+    return [
+        dump._replace(
+            groups=[*map(renamed, dump.groups)],
+            entries=[
+                entry._replace(group=renamed(entry.group)) if entry.group else entry
+                for entry in dump.entries
+            ],
+        )
+        for dump in dumps
+    ]
 
 
 def _one_for_each_rank(dumps: list[Dump], faults: list[str]) -> list[Dump]:
@@ -186,7 +218,7 @@ def newest_files(directory: Path) -> tuple[list[Path], list[str]]:
         raise ArgumentError(f"{directory} has no flight files{reasons}")
     newest = max(jobs, key=lambda job: (max(map(_changed, jobs[job])), job))
     if len(jobs) > 1:
-        faults.append(f"{len(jobs)} jobs have left files here: this is the last one, {newest}")
+        faults.append(f"{OTHER_JOBS}{len(jobs)}: this is the last one, {newest}")
     return jobs[newest], faults
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.text import Text
 from mpicoll.flight import words
 from mpicoll.flight.diagnosis import Diagnosis, Rank
 from mpicoll.flight.layout import Outcome
-from mpicoll.flight.reader import Entry
+from mpicoll.flight.reader import OTHER_JOBS, Dump, Entry
 
 _NANO = 1e9
 _MOST_RANKS = 32
@@ -39,13 +40,14 @@ def show(
         for name, frames in words.threads(rank):
             lines = [f"rank {rank.number}, {name}, innermost first:", *map(str, frames)]
             out.print(Text("\n  ".join(lines)))
-    of_ranks = (
-        f"rank {rank.number}: {fault}"
-        for rank in diagnosis.ranks.values()
-        for fault in (rank.dump.faults if rank.dump else ())
-    )
+    show_faults(out, [rank.dump for rank in diagnosis.ranks.values() if rank.dump], faults)
+
+
+def show_faults(out: Console, dumps: Iterable[Dump], faults: Iterable[str]) -> None:
+    """Print what cannot be read of the files of a directory."""
+    of_ranks = (f"rank {dump.rank}: {fault}" for dump in dumps for fault in dump.faults)
     for fault in (*faults, *of_ranks):
-        out.print(Text(f"damaged: {fault}"))
+        out.print(Text(fault if fault.startswith(OTHER_JOBS) else f"damaged: {fault}"))
 
 
 def _table(diagnosis: Diagnosis) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from mpicoll.flight.diagnosis import Diagnosis, Rank, Stuck, last_waiting
 from mpicoll.flight.layout import Outcome, State
@@ -14,6 +14,7 @@ from mpicoll.text.numbers import ranges
 _NANO = 1e9
 _MOST_SENTENCES = 32
 """Of one kind, one for each rank."""
+_DISAGREEMENT = "Disagreement: "
 ENDED_WELL = "All ranks have ended well, as far as their files say."
 NO_CALL_WAITS = "No call waits."
 
@@ -49,6 +50,7 @@ def _nothing(diagnosis: Diagnosis) -> Iterator[str]:
             f"The job did not hang: {ranks[0].lower()}{ranks[1:]} {were} killed while {they} worked"
             f"{_last_calls(diagnosis, killed)}."
         )
+    yield from _mismatch(diagnosis)
     yield from _few([f"Rank {rank.number} {rank.standing}." for rank in bad])
     yield from waiting
     if waiting:
@@ -57,6 +59,18 @@ def _nothing(diagnosis: Diagnosis) -> Iterator[str]:
         yield ENDED_WELL
     elif diagnosis.is_alive or not bad:
         yield NO_CALL_WAITS
+
+
+def _mismatch(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield what the ranks disagree on that have left a call by such an error, with their lines."""
+    raised = {
+        rank.number: rank.dump.entries[-1]
+        for rank in diagnosis.ranks.values()
+        if rank.dump and rank.dump.entries and _DISAGREEMENT in rank.dump.entries[-1].error
+    }
+    if raised:
+        text = next(iter(raised.values())).error.partition(_DISAGREEMENT)[2].rstrip(".")
+        yield f"{text[:1].upper()}{text[1:]}; from {_wheres(raised)}."
 
 
 def _last_calls(diagnosis: Diagnosis, killed: list[Rank]) -> str:
@@ -120,7 +134,7 @@ def _call(diagnosis: Diagnosis, stuck: Stuck) -> Iterator[str]:
         yield f"{named(ranks)} {is_} in it by {first}, {', '.join(clauses)}."
     if stuck.came:
         have = "has" if len(stuck.came) == 1 else "have"
-        yield f"{named(list(stuck.came))} {have} come, from {_wheres(stuck)}."
+        yield f"{named(list(stuck.came))} {have} come, from {_wheres(stuck.came)}."
     if stuck.passed:
         have = "has" if len(stuck.passed) == 1 else "have"
         yield f"{named(stuck.passed)} {have} completed it."
@@ -203,9 +217,9 @@ def line(location: Location) -> str:
     return f"{location.file}:{location.line} in {location.function}"
 
 
-def _wheres(stuck: Stuck) -> str:
+def _wheres(rows: Mapping[int, Entry]) -> str:
     sources: dict[str, list[int]] = {}
-    for number, entry in stuck.came.items():
+    for number, entry in rows.items():
         text = line(entry.location) if entry.location else "a line that is not known"
         sources.setdefault(text, []).append(number)
     if len(sources) == 1:

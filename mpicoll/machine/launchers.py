@@ -7,9 +7,9 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -199,18 +199,41 @@ class LauncherProcess(NamedTuple):
 
 def launcher_process() -> LauncherProcess | None:
     """Return the launcher that started this process, None where it runs on another host."""
+    for process, words in _ancestors():
+        if {os.path.basename(word) for word in words[:4]} & _LAUNCHER_PROGRAMS:
+            return LauncherProcess(process, words)
+    return None
+
+
+def launch_identity(variables: Mapping[str, str] = os.environ) -> str:
+    """Return what is the same on all ranks of this launch, and no other's; empty for unknown.
+
+    Slurm and PMIx state it in the environment, and MPICH's daemons in their commands.
+    """
+    if namespace := variables.get("PMIX_NAMESPACE"):
+        return namespace
+    launch = find_launch(variables)
+    if launch is not None and launch.launcher == SRUN:
+        return " ".join(variables.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    if "PMI_FD" in variables:
+        for _, words in _ancestors():
+            options = dict(pairwise(words))
+            if port := options.get("--control-port"):
+                return f"{port} {options.get('--pgid', '')}"
+    return ""
+
+
+def _ancestors() -> Iterator[tuple[int, list[str]]]:
+    """Yield the processes that have started this one, and the words of their commands."""
     process = os.getppid()
     while process > 1:
         try:
             parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
             command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
         except OSError:
-            return None
-        words = [os.fsdecode(word) for word in command[:-1]]
-        if {os.path.basename(word) for word in words[:4]} & _LAUNCHER_PROGRAMS:
-            return LauncherProcess(process, words)
+            return
+        yield process, [os.fsdecode(word) for word in command[:-1]]
         process = int(parent)
-    return None
 
 
 def launcher_terminal() -> str | None:

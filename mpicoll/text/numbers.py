@@ -31,6 +31,16 @@ def count_text(number: int, thing: str) -> str:
     return f"{number} {thing}{ending}"
 
 
+def ordinal(number: int) -> str:
+    """Return the place of something in an order.
+
+    >>> ordinal(1), ordinal(2), ordinal(11), ordinal(23)
+    ('1st', '2nd', '11th', '23rd')
+    """
+    is_teen = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if is_teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
 def span(seconds: float) -> str:
     """Return a time in words.
 

@@ -12,7 +12,7 @@ from mpicoll.flight.reader import Dump
 from mpicoll.measurement.peers import Excess, medians_of_peers
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
-from mpicoll.verdict.matching import counts_of
+from mpicoll.verdict.matching import amount_of, counts_of
 from mpicoll.verdict.profiles import Profile, profiles
 from mpicoll.verdict.thresholds import (
     EXPLAINS,
@@ -254,7 +254,11 @@ def uneven_ranks(meetings: Sequence[Meeting]) -> dict[int, float]:
     for meeting in reversed(meetings):
         call = meeting.call
         signatures = (entry.call.signature for entry in call.rows.values())
-        counts = next(filter(None, (counts_of(text, len(call.members)) for text in signatures)), [])
+        counts = [amount_of(call.rows[rank].call.signature) for rank in call.members]
+        if not all(counts):
+            counts = next(
+                filter(None, (counts_of(text, len(call.members)) for text in signatures)), []
+            )
         if counts:
             middle = max(median(counts), 1)
             factors = {

@@ -13,6 +13,7 @@ from mpicoll.flight.records import Group, Location, members_of
 SYNCHRONISING = frozenset(("allreduce", "allgather", "alltoall", "reduce_scatter", "barrier"))
 """Collectives that no rank leaves before the last rank has entered them."""
 _ROOT = re.compile(r"\broot (\d{1,8})")
+_AMOUNTS = re.compile(r"\b(?:sends|receives) (\d{1,18}) bytes")
 _COUNTS = re.compile(r"\bcounts (\([\d, ()]*)")
 
 
@@ -98,18 +99,30 @@ def root_of(signatures: Iterable[str]) -> int | None:
     return next((int(match[1]) for match in matches), None)
 
 
+def amount_of(signature: str) -> int:
+    """Return how many bytes the rank of a signature sends or receives, the larger one; 0: unknown.
+
+    >>> amount_of("sends 192 bytes, receives 480 bytes"), amount_of("float64 (8), sum")
+    (480, 0)
+    """
+    return max(map(int, _AMOUNTS.findall(signature)), default=0)
+
+
 def counts_of(signature: str, size: int) -> list[int]:
-    """Return how many rows each rank contributes; an empty list where that is unknown.
+    """Return how many rows each rank sends or receives, the larger one; [] where that is unknown.
 
     >>> counts_of("float32 (), counts (1, 2, 3)", 3)
     [1, 2, 3]
     >>> counts_of("int64 (), counts ((1, 2), (3, 4))", 2), counts_of("int64 (8)", 2)
-    ([3, 7], [])
+    ([4, 7], [])
     """
     match = _COUNTS.search(signature)
     numbers = [int(digits) for digits in re.findall(r"\d{1,18}", match[1])] if match else []
     if len(numbers) == size:
         return numbers
     if len(numbers) == size * size:
-        return [sum(numbers[rank * size : (rank + 1) * size]) for rank in range(size)]
+        return [
+            max(sum(numbers[rank * size : (rank + 1) * size]), sum(numbers[rank::size]))
+            for rank in range(size)
+        ]
     return []
