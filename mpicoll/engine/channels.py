@@ -105,10 +105,11 @@ class GroupChannel:
         who = f"rank {peer} (process {self.processes[peer]})"
         if reason == "different":
             key, nbytes, local_key, local_nbytes = detail
+            lengths = self._lengths(key, nbytes, local_key, local_nbytes)
             raise Disagreement(
                 f"the ranks are in different calls: rank {self.rank} in "
                 f"{self._call_text(local_key, local_nbytes)}, rank {peer} in "
-                f"{self._call_text(key, nbytes)}"
+                f"{self._call_text(key, nbytes)}{lengths}"
             )
         what = {
             "left": "which has left this group by an error",
@@ -116,6 +117,17 @@ class GroupChannel:
             "deadline": f"which did not come in {detail:.3g} s",
         }[reason]
         raise RankLost(f"rank {self.rank} waits for {who}, {what}", rank=peer)
+
+    def _lengths(
+        self, key: tuple[int, ...], nbytes: int, local_key: tuple[int, ...], local_nbytes: int
+    ) -> str:  # fmt: skip
+        """Return both lengths if these alone differ, to end a sentence; else nothing."""
+        if key != local_key or key[1] or min(nbytes, local_nbytes) < 0:
+            return ""
+        folds = COLLECTIVES[key[0]] in _FOLDS
+        width = itemsize(self.dtypes[key[3]]) if folds else 1
+        unit = "elements" if folds else "bytes"
+        return f": {local_nbytes // width} against {nbytes // width} {unit}"
 
     def _call_text(self, key: tuple[int, ...], nbytes: int) -> str:
         collective, is_object, op, kind, root = key

@@ -18,7 +18,7 @@ from mpicoll.flight import asked, stacks
 from mpicoll.flight.directory import is_on, new_name, of_job
 from mpicoll.flight.layout import STACKS
 from mpicoll.flight.recorder import Recorder
-from mpicoll.flight.records import Call, Group
+from mpicoll.flight.records import MESSAGES, Call, Group
 from mpicoll.flight.rows import Log
 from mpicoll.machine import launchers
 from mpicoll.text.numbers import ranges
@@ -140,6 +140,24 @@ def join_known(
     return flight
 
 
+def join_alone(
+    rank: int, numbers: Sequence[int], *, writers: Any, name: str
+) -> GroupFlight | None:  # fmt: skip
+    """Return the same without a word of the other ranks, by what all of a launch know.
+
+    None if the launch does not name itself. Groups of the same ranks and of one name are one group.
+    """
+    launch = launchers.find_launch()
+    if launch is None or not launchers.launch_identity() or not is_on():
+        return None
+    recorder = find()
+    job = recorder.job if recorder else new_name()
+    identity = blake2b(f"{job} {name} {ranges(numbers)}".encode(), digest_size=8).hexdigest()
+    everyone = [_Member(True, True, job, number, identity, ("", 0)) for number in numbers]
+    place = launch.rank, launch.size
+    return _join(everyone[rank], everyone, rank, place, name, False, writers)
+
+
 def _join(
     member: _Member, everyone: Sequence[_Member], rank: int, place: tuple[int, int], name: str,
     threads: bool, writers: Any,
@@ -154,12 +172,13 @@ def _join(
     if recorder is None:
         return None
     _local_peers.update(dict.fromkeys(
-        peer.process[1] for peer in everyone if peer.process[0] == member.process[0]
+        peer.process[1] for peer in everyone
+        if peer.process[0] == member.process[0] and peer.process[1]
     ))  # fmt: skip
     numbers = [description.rank for description in everyone]
     members, name = ranges(numbers), name or _name_of(numbers)
     group = Group(everyone[0].id, name, rank, members)
-    messages = Group(f"{group.id} messages", f"messages of {name}", rank, members, True)
+    messages = Group(f"{group.id}{MESSAGES}", f"messages of {name}", rank, members, True)
     logs = (
         recorder.writers.Log(recorder.ring, recorder.intern(item)) for item in (group, messages)
     )

@@ -12,6 +12,10 @@ from mpicoll.flight.layout import Kind
 MOST_ADDRESSES = 64
 MOST_RANKS = 1 << 16
 """Of a group."""
+MESSAGES = " messages"
+"""Ends the identity of a group's log of messages and waits."""
+WAIT = "wait"
+"""The name of a row for the wait of a nonblocking collective."""
 _MOST_LISTED = 1 << 20
 """Ranks of all groups together."""
 _Text = Annotated[str, msgspec.Meta(max_length=8192)]

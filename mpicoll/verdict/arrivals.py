@@ -7,6 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from mpicoll.flight.reader import Dump, Entry
+from mpicoll.flight.records import MESSAGES, WAIT
 from mpicoll.verdict.activity import Activity, Curve, blocking_rows, curves
 from mpicoll.verdict.matching import SYNCHRONISING, MatchedCall, Place, match
 from mpicoll.verdict.waits import needed_ranks, waits
@@ -209,7 +210,11 @@ class History:
                 is_synchronised.clear()
             else:
                 self.observed += max(0, entry.start - previous.start)
-            if entry.group is None or entry.group.messages:
+            if entry.group is None:
+                continue
+            if entry.group.messages:
+                if entry.call.collective == WAIT and entry.end:
+                    since[entry.group.id.removesuffix(MESSAGES)] = Window(entry.end, total)
                 continue
             key = entry.group.id
             begin = since.get(key)
@@ -275,7 +280,7 @@ class Window(NamedTuple):
 
     start: int
     waited: int
-    coreless: int
+    coreless: int = 0
     held: int = 0
 
 

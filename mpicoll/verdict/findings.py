@@ -24,6 +24,7 @@ class Kind(Enum):
     SLOW_LINK = "slow link"
     TURNS = "turns"
     UNNEEDED_CALL = "unneeded call"
+    OBJECTS = "pickled objects"
     DATA_MOVEMENT = "data movement"
 
 

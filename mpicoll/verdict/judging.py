@@ -104,11 +104,19 @@ def _was_stopped(meeting: Meeting, rank: int) -> bool:
 
 
 def data_movement(observation: Observation) -> Iterator[Finding]:
-    """Yield the place that moves data for longest, if data moves for a large share of the time."""
-    shares = {place: observation.moving(place) for place in observation.meetings}
+    """Yield the place that moves data for longest, if data moves for a large share of the time.
+
+    The time without a core is left out. Objects of Python are pickled in their calls.
+    """
+    shares = {
+        place: observation.moving(place) - observation.coreless(place)
+        for place in observation.meetings
+    }
     if sum(shares.values()) >= MOVING:
         place = max(shares, key=lambda place: shares[place])
+        rows = observation.meetings[place][-1].call.rows.values()
+        is_pickled = any(entry.call.signature.startswith("objects") for entry in rows)
         yield Finding(
-            Kind.DATA_MOVEMENT, sum(shares.values()), place=place,
+            Kind.OBJECTS if is_pickled else Kind.DATA_MOVEMENT, sum(shares.values()), place=place,
             calls=len(observation.meetings[place]), detail=f"{100 * shares[place]:.0f}",
         )  # fmt: skip

@@ -48,9 +48,9 @@ class MatchedCall(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the rows of all ranks are here, and all have ended."""
+        """Whether the rows of all ranks are here, and no call is under way or has raised."""
         return self.rows.keys() == {*self.members} and all(
-            entry.outcome is Outcome.COMPLETED for entry in self.rows.values()
+            entry.outcome in (Outcome.COMPLETED, Outcome.ISSUED) for entry in self.rows.values()
         )
 
     @property

@@ -189,6 +189,14 @@ def _unneeded_call(finding: Finding) -> str:
     )
 
 
+def _objects(finding: Finding) -> str:
+    return (
+        f"No rank is late: {percent(finding.cost)} of the time is spent in calls that all ranks "
+        f"have entered, {finding.detail} % in {place_text(finding.place)}, which pickles and "
+        "unpickles objects of Python: arrays, in a method such as Allreduce, need neither."
+    )
+
+
 def _data_movement(finding: Finding) -> str:
     return (
         f"No rank is late: {percent(finding.cost)} of the time is spent in calls that all ranks "
@@ -201,7 +209,7 @@ _TEXTS: dict[Kind, Callable[[Finding], str]] = {
     Kind.SLOW_NODE: _slow_node, Kind.STOPPED: _stopped, Kind.ASLEEP: _asleep,
     Kind.UNCLEAR: _unclear, Kind.SLOW_LINK: _slow_link, Kind.UNNEEDED_CALL: _unneeded_call,
     Kind.DATA_MOVEMENT: _data_movement, Kind.OWN_THREAD: _own_thread,
-    Kind.CHILD_PROCESS: _child_process, Kind.TURNS: _turns,
+    Kind.CHILD_PROCESS: _child_process, Kind.TURNS: _turns, Kind.OBJECTS: _objects,
 }  # fmt: skip
 
 

@@ -75,7 +75,6 @@ _PLANTED = (
     ("root", WORK, 4, 1, 3, 1), ("root", WORK, 4, 1, 3, 0),
     ("barrier", BARRIER, 1, 1, 3, 0),
     ("turns", TURNS, 5, 1, 3, 0), ("turns", TURNS, 5, 1, 2, 0),
-    ("objects", OBJECTS, 2, 1, 3, 0), ("objects", OBJECTS, 1, 1, 2, 0),
 )  # fmt: skip
 _TORCH = (
     ("torch_work", WORK, 4, 1, 2, 1), ("torch_batch", WORK, 8, 1, 2, 1),
@@ -95,6 +94,7 @@ _HEALTHY = (
     ("several", NOBODY, 1, 1, 3), ("several", NOBODY, 1, 1, 4), ("several", NOBODY, 1, 1, 2),
     ("short_calls", NOBODY, 1, 1, 3), ("short_calls", NOBODY, 1, 1, 2),
     ("equal_nonblocking", NOBODY, 2, 1, 3), ("idle", IDLE, 1, 1, 3), ("idle", IDLE, 1, 1, 2),
+    ("objects", NOBODY, 2, 1, 3), ("objects", NOBODY, 1, 1, 2),
     ("large", MOVEMENT, 3, 1, 3), ("large", MOVEMENT, 10, 1, 2),
 )  # fmt: skip
 

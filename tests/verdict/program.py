@@ -335,7 +335,7 @@ def objects(planted: Planted) -> None:
     value = {str(key): [key] * 10 for key in range(int(planted.ms * 2000))}
     while True:
         fixed(1)
-        world.allgather(value)  # CAUSE
+        world.allgather(value)
 
 
 def large(planted: Planted) -> None:

@@ -75,18 +75,45 @@ def _issued_names() -> Iterator[tuple[str, str]]:
             yield f"{name}_init", f"{collective}_init"
 
 
-def _issued_on(collective: str, comm: MPI.Comm, method: Callable[..., Any]) -> Any:
-    """Return a method whose beginnings are recorded; None while nothing records them."""
-    log = getattr(comm, LOG)
-    if log is None:
-        return None
-    from mpicoll.flight import groups
-    from mpicoll.flight.records import Call
+class RecordedRequest(MPI.Request):
+    """A request whose wait is recorded.
 
-    recorder = groups.find()
-    if recorder is None:
+    Attributes:
+        wait_row: the log of waits, and the place of their kind of call.
+    """
+
+    wait_row: tuple[Any, int]
+
+    def Wait(self, status: MPI.Status | None = None) -> Any:
+        """Wait for the end of the call."""
+        log, place = self.wait_row
+        number = log.begin(place)
+        try:
+            return super().Wait(status)
+        finally:
+            log.end(number)
+
+
+def _issued_on(collective: str, comm: MPI.Comm, method: Callable[..., Any]) -> Any:
+    """Return a method whose beginnings and waits are recorded; None while nothing records them."""
+    from mpicoll.flight.records import WAIT
+    from mpicoll.mpi.communicator.state import find_flight, issuing_flight
+
+    flight = find_flight(comm) or issuing_flight(comm)
+    if flight is None:
         return None
-    return log.recorded(recorder.intern(Call(collective, "", "native", "MPI")), method, True)
+    place = flight.call(collective, "", "native", "MPI")
+    run = flight.log.recorded(place, method, True)
+    if collective.endswith("_init"):
+        return run
+    wait_row = flight.messages, flight.call(WAIT, collective, "native", "MPI")
+
+    def start(*arguments: Any, **named: Any) -> MPI.Request:
+        request = RecordedRequest(run(*arguments, **named))
+        request.wait_row = wait_row
+        return request
+
+    return start
 
 
 def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,4 +134,5 @@ def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., 
     flight = find_flight(comm)
     if flight is None:
         return method
-    return flight.log.recorded(flight.call(NAMES[name], "", "native", "MPI"), method)
+    signature = "objects" if name[0].islower() and name != "barrier" else ""
+    return flight.log.recorded(flight.call(NAMES[name], signature, "native", "MPI"), method)

@@ -21,7 +21,7 @@ from mpi4py import MPI
 from mpicoll.c_extension import _compiled
 from mpicoll.calls.order import REPRODUCIBLE, is_asked_for
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
-from mpicoll.flight.groups import GroupFlight, join, join_known, standing
+from mpicoll.flight.groups import GroupFlight, join, join_alone, join_known, standing
 from mpicoll.machine.cores import CORES, Cores, own_cores
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import RANKS_PER_NODE, group_by_node, stated_node
@@ -312,6 +312,17 @@ def find_flight(comm: MPI.Comm) -> GroupFlight | None:
     state: Any = comm.Get_attr(_key())
     flight: GroupFlight | None = None if state is None else state.flight
     return flight
+
+
+def issuing_flight(comm: MPI.Comm) -> GroupFlight | None:
+    """Return the recorder of a communicator that has made no blocking call yet; not collective.
+
+    None where the ranks of a launch do not know its name by themselves.
+    """
+    if comm == MPI.COMM_NULL or comm.size == 1:
+        return None
+    members = world_ranks(MPI.Intracomm(comm))
+    return join_alone(comm.rank, members, writers=_compiled, name=comm.name)
 
 
 def prepare_folds(comm: MPI.Comm) -> None:
