@@ -1,137 +1,555 @@
-"""A program with a planted cause of lost time, on mpi4py or torch: see `planted_causes.py`.
+"""Programs with planted causes of lost time, and healthy ones: one function for each kind.
 
-    mpirun -n 4 python -m mpicoll.run tests/support/planted_program.py CAUSES RANK STEPS
-    torchrun --nproc-per-node 4 -m torchcoll.run tests/support/planted_program.py ...
+    mpirun -n 4 python -m mpicoll.run tests/support/planted_program.py NAME RANK MS EVERY
+    torchrun --nproc-per-node 4 -m torchcoll.run tests/support/planted_program.py NAME RANK MS EVERY
 
-Several causes are joined by commas. All ranks end by SIGKILL, so that their flight files stay.
+RANK is the rank at which the cause is planted, MS its length, and EVERY the steps between two of
+its events. The line that a verdict must name ends with the comment CAUSE. The programs run until
+they are killed. `SPEED` divides the amounts of work.
 """
 
 from __future__ import annotations
 
+import gc
 import os
-import signal
+import queue
 import subprocess
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-WORK = 0.002
-"""Seconds of computing before each allreduce."""
-HOG = "import os, sys\nparent = int(sys.argv[1])\nwhile os.getppid() == parent: pass"
+SPEED = float(os.environ.get("SPEED", "1"))
+HOG = "import os, sys\nparent = int(sys.argv[1])\nwhile os.getppid() == parent: sum(range(9999))"
 STOPPER = """
 import os, signal, sys, time
 parent = int(sys.argv[1])
 while os.getppid() == parent:
     time.sleep(0.35)
     os.kill(parent, signal.SIGSTOP)
-    time.sleep(0.05)
+    time.sleep(0.1)
     os.kill(parent, signal.SIGCONT)
+"""
+SQUARES = """
+import sys
+for line in sys.stdin:
+    print(sum(i * i for i in range(int(line))), flush=True)
 """
 
 
-class ByMPI:
-    """The calls of mpi4py."""
+class Planted:
+    """Whether this step has the cause, on this rank."""
 
-    def __init__(self) -> None:
-        from mpi4py import MPI
+    def __init__(self, victim: int, ms: float, every: int) -> None:
+        self.victim, self.ms, self.every, self.step = victim, ms, every, 0
 
-        self.comm = MPI.COMM_WORLD
-        self.rank, self.size = self.comm.rank, self.comm.size
-        self.double = MPI.DOUBLE
-
-    def allreduce(self, values: Any) -> Any:
-        result = np.empty_like(values)
-        self.comm.Allreduce(values, result)
-        return result
-
-    def barrier(self) -> None:
-        self.comm.Barrier()
-
-    def allgather(self, values: Any, counts: list[int]) -> None:
-        starts = [sum(counts[:rank]) for rank in range(self.size)]
-        self.comm.Allgatherv(values, [np.empty(sum(counts)), counts, starts, self.double])
+    def is_due(self, rank: int) -> bool:
+        """Count a step, and return whether the cause is due."""
+        self.step += 1
+        return rank == self.victim and self.step % self.every == 0
 
 
-class ByTorch:
-    """The calls of torch."""
-
-    def __init__(self) -> None:
-        import torch
-        import torch.distributed as dist
-
-        self.torch, self.dist = torch, dist
-        dist.init_process_group("gloo")
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-
-    def allreduce(self, values: Any) -> Any:
-        tensor = self.torch.from_numpy(values.copy())
-        self.dist.all_reduce(tensor)
-        return tensor.numpy()
-
-    def barrier(self) -> None:
-        self.dist.barrier()
-
-    def allgather(self, values: Any, counts: list[int]) -> None:
-        parts = [self.torch.empty(count, dtype=self.torch.float64) for count in counts]
-        self.dist.all_gather(parts, self.torch.from_numpy(values))
+A, B = np.random.rand(48, 48), np.random.rand(48, 48)
+x, y = np.ones(8), np.empty(8)
 
 
-def compute(seconds: float) -> None:
-    """Compute for so many seconds of this thread's time."""
-    until = time.thread_time() + seconds
+def compute(ms: float) -> None:
+    """Compute for so many milliseconds of this thread's time."""
+    until = time.thread_time() + ms / 1e3 / SPEED
     while time.thread_time() < until:
-        pass
+        A.dot(B)
 
 
-def start_beside(source: str, cores: set[int] | None = None) -> None:
-    """Start a process beside this rank, which ends with it."""
-    process = subprocess.Popen([sys.executable, "-c", source, str(os.getpid())])
-    if cores:
-        os.sched_setaffinity(process.pid, cores)
+def fixed(ms: float) -> None:
+    """Compute a fixed amount, which takes so many milliseconds on an idle core."""
+    for _ in range(int(ms * 110 / SPEED)):
+        A.dot(B)
 
 
-def share_core(is_victim: bool) -> None:
-    """Give one rank a core of its own, and other busy processes on it; the others the rest."""
+def loop(planted: Planted, cause: Callable[[], object], ms: float = 1.0) -> None:
+    """Make a balanced step, the cause where it is due, and the call."""
+    while True:
+        fixed(ms)
+        if planted.is_due(rank):
+            cause()
+        world.Allreduce(x, y)  # CALL
+
+
+# -- causes -----------------------------------------------------------------------------------
+
+
+def work(planted: Planted) -> None:
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            for _ in range(int(planted.ms * 110)):
+                A.dot(B)  # CAUSE
+        world.Allreduce(x, y)
+
+
+def helper(planted: Planted) -> None:
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        world.Allreduce(x, y)
+
+
+def deep_helper(planted: Planted) -> None:
+    def level(ms: float) -> None:
+        fixed(ms)
+
+    while True:
+        level(1)
+        if planted.is_due(rank):
+            level(planted.ms)  # CAUSE
+        world.Allreduce(x, y)
+
+
+def batches(planted: Planted) -> None:
+    def source() -> Any:
+        while True:
+            if planted.is_due(rank):
+                sum(i * i for i in range(int(12000 * planted.ms)))  # CAUSE
+            yield 1
+
+    for _ in source():
+        fixed(1)
+        world.Allreduce(x, y)
+
+
+def larger_array(planted: Planted) -> None:
+    values = np.random.rand(int(20000 * (planted.ms if rank == planted.victim else 1)))
+    while True:
+        np.sort(values)  # CAUSE
+        world.Allreduce(x, y)
+
+
+def garbage(planted: Planted) -> None:
+    keep = [[] for _ in range(int(60000 * planted.ms))] if rank == planted.victim else []
+    assert keep or rank != planted.victim
+    loop(planted, lambda: gc.collect())  # CAUSE
+
+
+def sleeping(planted: Planted) -> None:
+    loop(planted, lambda: time.sleep(planted.ms / 1e3))  # CAUSE
+
+
+def fsync(planted: Planted) -> None:
+    file = open(f"{scratch}/{rank}", "wb")  # noqa: SIM115
+
+    def write() -> None:
+        file.seek(0)
+        file.write(bytes(int(planted.ms * 65536)))
+        file.flush()
+        os.fsync(file.fileno())  # CAUSE
+
+    loop(planted, write)
+
+
+def pipe(planted: Planted) -> None:
+    """Wait for a child process that computes."""
+    child = (
+        subprocess.Popen(
+            [sys.executable, "-c", SQUARES],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if rank == planted.victim
+        else None
+    )
+
+    def ask() -> None:
+        assert child and child.stdin and child.stdout
+        child.stdin.write(f"{int(20000 * planted.ms)}\n")
+        child.stdin.flush()
+        child.stdout.readline()  # CAUSE
+
+    loop(planted, ask)
+
+
+def child(planted: Planted) -> None:
+    """Start a child process, and wait for it."""
+    loop(planted, lambda: subprocess.run(["sh", "-c", "for i in 1 2 3; do :; done"]))  # CAUSE
+
+
+def gil(planted: Planted) -> None:
+    def hog() -> None:
+        while True:
+            sum(range(1000))  # CAUSE
+
+    if rank == planted.victim:
+        threading.Thread(target=hog, daemon=True).start()
+    while True:
+        sum(i * i for i in range(20000))
+        world.Allreduce(x, y)
+
+
+def worker(planted: Planted) -> None:
+    """Wait for a thread of this process that computes."""
+    jobs: queue.Queue[float] = queue.Queue()
+    results: queue.Queue[int] = queue.Queue()
+
+    def serve() -> None:
+        while True:
+            fixed(jobs.get())  # CAUSE
+            results.put(1)
+
+    threading.Thread(target=serve, daemon=True).start()
+    while True:
+        jobs.put(1 + (planted.ms if planted.is_due(rank) else 0))
+        results.get()
+        world.Allreduce(x, y)
+
+
+def busy_thread(planted: Planted) -> None:
+    """A thread of this process takes the core of the rank, without the GIL."""
+    size = 300
+
+    def multiply() -> None:
+        left = np.random.rand(size, size)
+        while True:
+            np.sort(left, axis=None)  # CAUSE
+
+    if rank == planted.victim:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        for _ in range(3):
+            threading.Thread(target=multiply, daemon=True).start()
+    loop(planted, lambda: None, 2)
+
+
+def core(planted: Planted) -> None:
+    """Other processes take the core of the rank."""
     cores = sorted(os.sched_getaffinity(0))
-    victim, others = {cores[0]}, {*cores[1:]}
-    os.sched_setaffinity(0, victim if is_victim else others or victim)
+    is_victim = rank == planted.victim
+    os.sched_setaffinity(0, {cores[0]} if is_victim else {*cores[1:]} or {cores[0]})
     for _ in range(3 if is_victim else 0):
-        start_beside(HOG, victim)
+        hog = subprocess.Popen(["setsid", sys.executable, "-c", HOG, str(os.getppid())])
+        os.sched_setaffinity(hog.pid, {cores[0]})
+    loop(planted, lambda: None, 2)
 
 
-def main(causes: dict[str, str], victim: int, steps: int) -> None:
-    """Make the calls of all steps.
+def stop(planted: Planted) -> None:
+    if rank == planted.victim:
+        subprocess.Popen([sys.executable, "-c", STOPPER, str(os.getpid())])
+    loop(planted, lambda: None, 2)
 
-    Args:
-        causes: the amounts of the planted causes, by their names.
-    """
-    calls: Any = ByTorch() if "TORCHELASTIC_RUN_ID" in os.environ else ByMPI()
-    is_victim = calls.rank == victim
-    values = np.ones(int(causes.get("link", 1000)))
-    counts = [400 if rank == victim else 100 for rank in range(calls.size)]
-    longer = float(causes.get("work", 0)) / 1000 if is_victim else 0.0
-    if "core" in causes:
-        share_core(is_victim)
-    if "stop" in causes and is_victim:
-        start_beside(STOPPER)
-    for _ in range(steps):
-        if "uneven" in causes:
-            compute(WORK * counts[calls.rank] / 100)
-            calls.allgather(np.ones(counts[calls.rank]), counts)
+
+def received(planted: Planted) -> None:
+    """Receive more by Alltoallv, and work on it."""
+    weights = np.ones(size)
+    weights[planted.victim] = planted.ms
+    sent = (weights * 2000).astype(int)
+    counts = np.full(size, int(weights[rank] * 2000))
+    values, target = np.random.rand(sent.sum()), np.empty(counts.sum())
+    starts, ends = np.r_[0, np.cumsum(sent)[:-1]], np.r_[0, np.cumsum(counts)[:-1]]
+    while True:
+        world.Alltoallv([values, sent, starts, MPI.DOUBLE], [target, counts, ends, MPI.DOUBLE])
+        np.sort(target)  # CAUSE
+
+
+def contributed(planted: Planted) -> None:
+    """Contribute more to Allgatherv, and work on it."""
+    counts = np.full(size, 2000)
+    counts[planted.victim] = int(2000 * planted.ms)
+    values, target = np.random.rand(counts[rank]), np.empty(counts.sum())
+    starts = np.r_[0, np.cumsum(counts)[:-1]]
+    while True:
+        np.sort(values)  # CAUSE
+        world.Allgatherv(values, [target, counts, starts, MPI.DOUBLE])
+
+
+def rows(planted: Planted) -> None:
+    """Use sub-communicators only."""
+    row, column = world.Split(rank // 2, rank), world.Split(rank % 2, rank)
+    while True:
+        fixed(1)
+        column.Allreduce(x, y)
+        if planted.is_due(rank):
+            for _ in range(int(planted.ms * 110)):
+                A.dot(B)  # CAUSE
+        row.Allreduce(x, y)
+
+
+def two_comms(planted: Planted) -> None:
+    first, second = world.Dup(), world.Dup()
+    while True:
+        fixed(1)
+        first.Allreduce(x, y)
+        if planted.is_due(rank):
+            for _ in range(int(planted.ms * 110)):
+                A.dot(B)  # CAUSE
+        second.Allreduce(x, y)
+
+
+def calling_thread(planted: Planted) -> None:
+    def serve() -> None:
+        while True:
+            fixed(1)
+            if planted.is_due(rank):
+                for _ in range(int(planted.ms * 110)):
+                    A.dot(B)  # CAUSE
+            world.Allreduce(x, y)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    thread.join()
+
+
+def nonblocking(planted: Planted) -> None:
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            for _ in range(int(planted.ms * 110)):
+                A.dot(B)  # CAUSE
+        world.Iallreduce(x, y).Wait()
+
+
+def root(planted: Planted) -> None:
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            for _ in range(int(planted.ms * 110)):
+                A.dot(B)  # CAUSE
+        world.Bcast(x, planted.victim)
+        world.Reduce(x, y, root=0)
+
+
+def barrier(planted: Planted) -> None:
+    while True:
+        fixed(planted.ms)
+        world.Allreduce(x, y)
+        world.Barrier()  # CAUSE
+
+
+def turns(planted: Planted) -> None:
+    step = 0
+    while True:
+        step += 1
+        fixed(1)
+        if step % size == rank:
+            fixed(planted.ms)  # CAUSE
+        world.Allreduce(x, y)
+
+
+def objects(planted: Planted) -> None:
+    value = {str(key): [key] * 10 for key in range(int(planted.ms * 2000))}
+    while True:
+        fixed(1)
+        world.allgather(value)
+
+
+def large(planted: Planted) -> None:
+    values, result = np.ones(int(planted.ms * 100000)), np.empty(int(planted.ms * 100000))
+    while True:
+        fixed(1)
+        world.Allreduce(values, result)  # CAUSE
+
+
+def logging_rank(planted: Planted) -> None:
+    """Write a long log now and then."""
+    log = open(f"{scratch}/log", "w")  # noqa: SIM115
+
+    def write() -> None:
+        for line in range(int(planted.ms * 1500)):
+            print(f"step {line} of the run: loss {line / 7:.6f}", file=log)  # CAUSE
+        log.flush()
+
+    loop(planted, write)
+
+
+def torch_batch(planted: Planted) -> None:
+    """An uneven batch: the forward and the backward pass of one rank take longer."""
+    import torch
+
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs = torch.rand(int(256 * (planted.ms if rank == planted.victim else 1)), 64)
+    while True:
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()  # CAUSE
+        loss.backward()  # CAUSE
+        optimizer.step()
+
+
+def torch_work(planted: Planted) -> None:
+    import torch
+
+    values = torch.ones(8)
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        dist.all_reduce(values)
+
+
+# -- healthy ----------------------------------------------------------------------------------
+
+
+def balanced(planted: Planted) -> None:
+    while True:
+        fixed(planted.ms)
+        world.Allreduce(x, y)
+
+
+def noise(planted: Planted) -> None:
+    """Exponential times, equal on all ranks."""
+    source = np.random.default_rng(1000 * planted.victim + rank)
+    for step in range(1 << 30):
+        fixed(min(source.exponential(planted.ms), 40))
+        world.Allreduce(x, y)
+        if step + 1 == planted.every:
+            time.sleep(1000)
+
+
+def bursts(planted: Planted) -> None:
+    """A rank that chance chooses computes longer."""
+    source = np.random.default_rng(planted.victim)
+    while True:
+        fixed(1)
+        if source.integers(size) == rank:
+            fixed(planted.ms)
+        world.Allreduce(x, y)
+
+
+def idle(planted: Planted) -> None:
+    for _ in range(200):
+        fixed(1)
+        world.Allreduce(x, y)
+    time.sleep(1000)  # CAUSE
+
+
+def equal_threads(planted: Planted) -> None:
+    def hog() -> None:
+        while True:
+            sum(range(1000))
+
+    threading.Thread(target=hog, daemon=True).start()
+    while True:
+        sum(i * i for i in range(5000))
+        world.Allreduce(x, y)
+
+
+def equal_sleep(planted: Planted) -> None:
+    while True:
+        time.sleep(planted.ms / 1e3)
+        world.Allreduce(x, y)
+
+
+def equal_rows(planted: Planted) -> None:
+    row, column = world.Split(rank // 2, rank), world.Split(rank % 2, rank)
+    while True:
+        fixed(planted.ms)
+        column.Allreduce(x, y)
+        fixed(planted.ms)
+        row.Allreduce(x, y)
+
+
+def several(planted: Planted) -> None:
+    """Other collectives in turn."""
+    table = np.empty((size, 8))
+    while True:
+        fixed(planted.ms)
+        world.Bcast(x, 0)
+        world.Allgather(x, table)
+        fixed(planted.ms)
+        world.Reduce(x, y, root=0)
+        world.Alltoall(table, table.copy())
+
+
+def short_calls(planted: Planted) -> None:
+    while True:
+        world.Allreduce(x, y)
+
+
+def equal_nonblocking(planted: Planted) -> None:
+    while True:
+        request = world.Iallreduce(x, y)
+        fixed(planted.ms)
+        request.Wait()
+
+
+def torch_balanced(planted: Planted) -> None:
+    import torch
+
+    values = torch.ones(8)
+    while True:
+        fixed(planted.ms)
+        dist.all_reduce(values)
+
+
+# -- hangs and ends ----------------------------------------------------------------------------
+
+
+def missing_call(planted: Planted) -> None:
+    for step in range(100):
+        if rank == planted.victim and step == 60:
+            time.sleep(1000)  # CAUSE
+        world.Allreduce(x, y)
+
+
+def endless_loop(planted: Planted) -> None:
+    for step in range(100):
+        while rank == planted.victim and step == 60:
+            pass  # CAUSE
+        world.Allreduce(x, y)
+
+
+def wrong_order(planted: Planted) -> None:
+    first, second = world.Dup(), world.Dup()
+    for step in range(100):
+        if rank == planted.victim and step == 60:
+            second.Allreduce(x, y)  # CAUSE
+            first.Allreduce(x, y)
         else:
-            compute(WORK)
-            compute(longer)
-        calls.allreduce(values)
-        if "barrier" in causes:
-            calls.barrier()
-    time.sleep(0.1)
-    with suppress(ProcessLookupError):
-        os.kill(os.getpid(), signal.SIGKILL)
+            first.Allreduce(x, y)
+            second.Allreduce(x, y)
+
+
+def wrong_length(planted: Planted) -> None:
+    for step in range(100):
+        count = 16 if rank == planted.victim and step == 40 else 8
+        world.Allreduce(np.ones(count), np.empty(count))  # CAUSE
+
+
+def wrong_root(planted: Planted) -> None:
+    for step in range(100):
+        world.Bcast(x, root=1 if rank == planted.victim and step == 70 else 0)  # CAUSE
+        world.Allreduce(x, y)
+
+
+def receiving(planted: Planted) -> None:
+    for step in range(100):
+        if rank == planted.victim and step == 60:
+            world.Recv(x, source=(rank + 1) % size, tag=7)  # CAUSE
+        world.Allreduce(x, y)
+
+
+def killed(planted: Planted) -> None:
+    balanced(planted)
+
+
+def main() -> None:
+    name, victim, ms, every = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+    globals()[name](Planted(victim, ms, every))
 
 
 if __name__ == "__main__":
-    pairs = (cause.partition("-")[::2] for cause in sys.argv[1].split(","))
-    main(dict(pairs), int(sys.argv[2]), int(sys.argv[3]))
+    scratch = os.environ.get("SCRATCH", ".")
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        rank, size = dist.get_rank(), dist.get_world_size()
+    else:
+        from mpi4py import MPI
+
+        world = MPI.COMM_WORLD
+        rank, size = world.rank, world.size
+    main()

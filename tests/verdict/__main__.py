@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
+sys.path.insert(0, str(HERE.parent / "support"))
 
 import planted  # noqa: E402
-from launching import ROOT, Result, judged  # noqa: E402
+from planted_launches import ROOT, Result, judged  # noqa: E402
 
 
 def main() -> None:

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import planted
+import planted_jobs as planted
 
-PROGRAM = Path(__file__).with_name("program.py")
+PROGRAM = Path(__file__).with_name("planted_program.py")
 _KINDS = (
     (planted.IDLE, r"has made a call for|have made no call|no rank has made a call"),
     (planted.THREAD, r"thread(s)? of (its|their|the) (own )?process"),

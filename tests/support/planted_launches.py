@@ -11,9 +11,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import planted
+import planted_jobs as planted
 from launcher import QUIRKS, ROOT, free_port, mpirun
-from reading import PROGRAM, Answer, lines_of, read
+from planted_answers import PROGRAM, Answer, lines_of, read
 
 _NEIGHBOUR = "while True: sum(range(9999))"
 _START, _LIMIT = 30.0, 90.0

@@ -16,8 +16,8 @@ class Job(NamedTuple):
     """One launch.
 
     Attributes:
-        function: of `program.py`.
-        kind: of the cause, as `reading.py` reads it from a verdict.
+        function: of `planted_program.py`.
+        kind: of the cause, as `planted_answers.py` reads it from a verdict.
         ms, every: its length, and the steps between two of its events.
         ranks: of the launch, and `victim` that of the cause.
         way: how it is judged: ``doctor`` while it runs, or ``postmortem`` once it is killed.
