@@ -49,17 +49,20 @@ def home() -> Path:
     return Path(tempfile.gettempdir()) / f"mpicoll-flight-{os.geteuid()}"
 
 
-def new_name() -> str:
-    """Return a name for the directory of a job: one for all ranks of a launch, where that is known.
+def new_name(*, of_launch: bool = True) -> str:
+    """Return a name for the directory of a job.
 
-    Otherwise no other directory has the name, and the first ranks that meet agree on it.
+    Without a name of the launch it is random, and the first ranks that meet agree on it.
+
+    Args:
+        of_launch: all ranks of this launch are one job. They have one name where they know it.
     """
     job = next(
         (os.environ[variable] for variable in _JOBS if os.environ.get(variable, "none") != "none"),
         "",
     )
     plain = "".join(character for character in job if character.isalnum() or character in "-_")[:40]
-    if identity := launch_identity():
+    if of_launch and (identity := launch_identity()):
         return f"{plain or 'job'}-{blake2b(identity.encode(), digest_size=8).hexdigest()}"
     when = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return f"{plain or 'job'}-{when}-{os.urandom(4).hex()}"

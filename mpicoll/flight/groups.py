@@ -93,8 +93,9 @@ def join(
     launch = None if threads else launchers.find_launch()
     place = (launch.rank, launch.size) if launch and launch.size >= size else (rank, size)
     process = os.uname().nodename, os.getpid()
+    job = recorder.job if recorder else new_name(of_launch=not threads)
     member = _Member(
-        is_on(), recorder is not None, recorder.job if recorder else new_name(),
+        is_on(), recorder is not None, job,
         recorder.place[0] if recorder else place[0], os.urandom(8).hex(), process,
     )  # fmt: skip
     return _join(member, exchange(member, _Member), rank, place, name, threads, writers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from mpicoll.flight.diagnosis import Diagnosis, Rank, Stuck, last_waiting
@@ -15,6 +16,7 @@ _NANO = 1e9
 _MOST_SENTENCES = 32
 """Of one kind, one for each rank."""
 _DISAGREEMENT = "Disagreement: "
+_IN_CALL = re.compile(r"\brank (\d{1,8}) in (\w+)")
 ENDED_WELL = "All ranks have ended well, as far as their files say."
 NO_CALL_WAITS = "No call waits."
 
@@ -63,14 +65,21 @@ def _nothing(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _mismatch(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what the ranks disagree on that have left a call by such an error, with their lines."""
-    raised = {
-        rank.number: rank.dump.entries[-1]
-        for rank in diagnosis.ranks.values()
-        if rank.dump and rank.dump.entries and _DISAGREEMENT in rank.dump.entries[-1].error
-    }
-    if raised:
-        text = next(iter(raised.values())).error.partition(_DISAGREEMENT)[2].rstrip(".")
-        yield f"{text[:1].upper()}{text[1:]}; from {_wheres(raised)}."
+    errors = {
+        rank.number: rank.dump.entries[-1].error.partition(_DISAGREEMENT)[2].rstrip(".")
+        for rank in diagnosis.ranks.values() if rank.dump and rank.dump.entries
+    }  # fmt: skip
+    text = next(filter(None, errors.values()), "")
+    rows = {}
+    for number, collective in _IN_CALL.findall(text):
+        rank = diagnosis.ranks.get(int(number))
+        # A root may have left the call when the ranks notice that they differ.
+        for entry in rank.dump.entries if rank and rank.dump else ():
+            if entry.call.collective == collective:
+                rows[int(number)] = entry
+    if text:
+        lines = f"; from {_wheres(rows)}" if rows else ""
+        yield f"{text[:1].upper()}{text[1:]}{lines}."
 
 
 def _last_calls(diagnosis: Diagnosis, killed: list[Rank]) -> str:

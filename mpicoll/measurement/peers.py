@@ -39,12 +39,15 @@ class Excess(NamedTuple):
         return self.mean > 0 and self.chance <= CHANCE
 
 
-def compare(values: Numbers, blocks: int = _MOST_BLOCKS) -> list[Excess]:
+def compare(
+    values: Numbers, blocks: int = _MOST_BLOCKS, least: float = -np.inf
+) -> list[Excess]:  # fmt: skip
     """Return the excess of each member.
 
     Args:
         values: by observation, in the order of time, and by member.
         blocks: the number of independent observations at most; those between depend on each other.
+        least: smaller excesses are of no interest, and count as chance.
     """
     differences = values - medians_of_peers(values)
     count, members = differences.shape
@@ -52,8 +55,10 @@ def compare(values: Numbers, blocks: int = _MOST_BLOCKS) -> list[Excess]:
     if len(sums) > 4:
         limit = np.sort(np.abs(sums).max(axis=1))[-3]
         sums = np.clip(sums, -limit, limit)
-    totals, maxima = sums.sum(axis=0), _maxima(sums)
-    chances = (1 + (maxima[:, None] >= totals * (1 - 1e-9)).sum(axis=0)) / (1 + len(maxima))
+    totals, chances = sums.sum(axis=0), np.ones(members)
+    if totals.max() >= least * count:
+        maxima = _maxima(sums)
+        chances = (1 + (maxima[:, None] >= totals * (1 - 1e-9)).sum(axis=0)) / (1 + len(maxima))
     batches = _sums(differences, min(_BATCHES, count))
     least = batches.min(axis=0) * len(batches) / count
     return [

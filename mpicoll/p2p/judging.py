@@ -56,9 +56,11 @@ BANDWIDTH = Quantity("bandwidth", "moves", "GB/s", 1.5)
 COPY = Quantity("copy", "copies", "GB/s", 1.5)
 FOLD = Quantity("fold", "folds", "GB/s", 1.5)
 COMPUTE = Quantity("compute", "computes", "Gop/s", 1.5)
-"""The limit of latency is the largest: one more switch between two hosts can double it."""
+SHARE = Quantity("share", "gets", "of a core", 2.0)
+"""The limit of latency is the largest: one more switch between two hosts can double it. Rates are
+those of a rank's time on its core, and the share is that of the time in which it has the core."""
 
-LINK_QUANTITIES, RANK_QUANTITIES = (LATENCY, BANDWIDTH), (COPY, FOLD, COMPUTE)
+LINK_QUANTITIES, RANK_QUANTITIES = (LATENCY, BANDWIDTH), (SHARE, COPY, FOLD, COMPUTE)
 QUANTITIES = {quantity.name: quantity for quantity in (*LINK_QUANTITIES, *RANK_QUANTITIES)}
 
 
@@ -205,10 +207,19 @@ def judge_ranks(ranks: Ranks, nodes: Nodes) -> list[Finding]:
         for rank, figures in ranks.items() if figures.fault
     ]  # fmt: skip
     for quantity in RANK_QUANTITIES:
-        amounts = {rank: figures.amounts[quantity.name] for rank, figures in ranks.items()}
+        amounts = {
+            rank: figures.amounts[quantity.name] for rank, figures in ranks.items()
+            if quantity.name in figures.amounts
+        }  # fmt: skip
+        if not amounts:
+            continue
         typical = typical_rank(quantity, amounts, nodes)
         for index, node in enumerate(nodes):
-            findings += _slow_ranks(quantity, amounts, typical, index, node)
+            measured = [rank for rank in node if rank in amounts]
+            findings += _slow_ranks(quantity, amounts, typical, index, measured)
+        if quantity is SHARE:  # memory and arithmetic compare where ranks have their cores alike
+            sick = {rank for finding in findings for rank in finding.ranks}
+            ranks = {rank: figures for rank, figures in ranks.items() if rank not in sick}
     return findings
 
 

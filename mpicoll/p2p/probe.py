@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import zip_longest
 from math import ceil
+from time import thread_time_ns
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from mpicoll.measurement import clock
 from mpicoll.measurement.huge_pages import huge_pages
 from mpicoll.measurement.ping_pong import PairSettings, PingPong, Trial, buffer
 from mpicoll.measurement.ranks import Ranks
-from mpicoll.p2p.judging import BANDWIDTH, COMPUTE, COPY, FOLD, LATENCY, Figures
+from mpicoll.p2p.judging import BANDWIDTH, COMPUTE, COPY, FOLD, LATENCY, SHARE, Figures
 from mpicoll.p2p.matchings import Pair
 from mpicoll.p2p.smoke import wrong_results
 from mpicoll.p2p.survey import wait_asleep
@@ -213,15 +214,18 @@ class Rates:
         self.computed = [(factor * start + term) % (1 << 64) for start in range(_CACHED)]
 
     def measure(self) -> Figures:
-        """Return the rates of this rank, each from one sample."""
+        """Return the rates of this rank and its share of a core, each from one sample."""
         copied, folded = 8e-9 * _COUNT, 24e-9 * _COUNT
         computed = 2e-9 * _CACHED * _STEPS
-        amounts = {
-            COPY.name: copied * _per_second(self.copy),
-            FOLD.name: folded * _per_second(self.fold),
-            COMPUTE.name: computed * _per_second(self.compute),
-        }
-        return Figures(amounts)
+        amounts, shares = {}, []
+        for name, size, run in (
+            (COPY.name, copied, self.copy), (FOLD.name, folded, self.fold),
+            (COMPUTE.name, computed, self.compute),
+        ):  # fmt: skip
+            frequency, share = _per_second(run)
+            amounts[name] = size * frequency
+            shares.append(share)
+        return Figures(amounts | {SHARE.name: sum(shares) / len(shares)})
 
     def check(self) -> str:
         """Return what this rank has computed wrongly; empty if all is right."""
@@ -247,10 +251,11 @@ class Rates:
             np.add(self.state, np.uint64(_TERM), out=self.state)
 
 
-def _per_second(run: Thunk) -> float:
-    """Return how often a function runs in a second."""
-    began, count = clock.now(), 0
+def _per_second(run: Thunk) -> tuple[float, float]:
+    """Return how often a function runs in a second on a core, and the share of a core it gets."""
+    began, began_on_core, count = clock.now(), thread_time_ns(), 0
     while (elapsed := clock.now() - began) < 1e9 * _WINDOW:
         run()
         count += 1
-    return 1e9 * count / elapsed
+    on_core = max(1, thread_time_ns() - began_on_core)
+    return 1e9 * count / on_core, min(1.0, on_core / elapsed)

@@ -221,6 +221,8 @@ class History:
             self.window[entry.number] = begin and begin._replace(waited=total - begin.waited)
             total += self.waited.get(entry.number, 0)
             is_new = entry.call.collective in SYNCHRONISING
+            if not is_new:  # as a root that waits, and has no core when the last rank has come
+                total += self._held(entry)[0]
             if entry.end and (is_new or key not in is_synchronised):
                 since[key] = Window(entry.end, total, *self._held(entry))
                 is_synchronised |= {key} if is_new else set()

@@ -48,7 +48,7 @@ def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
     ranks = list(meetings[0].arrivals)
     times = np.array([_times(meeting, ranks) for meeting in meetings], np.float64)
     blocks = _independent(meetings)
-    arrivals = compare(times, blocks)
+    arrivals = compare(times, blocks, SMALLEST)
     lateness = times - medians_of_peers(times)
     sampled = [
         meeting for meeting in meetings
@@ -105,6 +105,9 @@ def _excesses(activities: Numbers, blocks: int) -> dict[str, list[Excess]]:
     ratios = queued.sum(axis=0) / np.maximum(running.sum(axis=0), 1.0)
     fair = np.minimum(running * medians_of_peers(ratios[None])[0], queued)
     return {
-        "queued": compare(queued - fair, blocks),
-        **{name: compare(fields[name]) for name in ("running", "asleep", "threads", "children")},
+        "queued": compare(queued - fair, blocks, SMALLEST),
+        **{
+            name: compare(fields[name], least=SMALLEST)
+            for name in ("running", "asleep", "threads", "children")
+        },
     }

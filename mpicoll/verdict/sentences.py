@@ -74,8 +74,10 @@ def _arrives(finding: Finding) -> str:
 def _more_work(finding: Finding) -> str:
     profile = finding.profile
     running = profile.running.mean if profile and profile.running else 0.0
-    is_stretched = finding.lateness > 2 * running
-    stretch = ", which busy cores stretch" if is_stretched else ""
+    frequency = finding.late / max(1, finding.calls)
+    rare = " on average" if frequency < 0.5 else ""
+    is_stretched = finding.lateness * frequency > 2 * running
+    stretch = f"{rare}, which busy cores stretch" if is_stretched else rare
     speed = "" if finding.slowness is None else "its node computes as fast as the others, but "
     return (
         f"{_arrives(finding)}; {speed}it runs {duration(running)} longer before the call"

@@ -104,7 +104,9 @@ def causes() -> list[Job]:
     beside = cycle((False, True))
     jobs = [Job(*row, has_neighbour=next(beside)) for row in _PLANTED]
     jobs += [Job(*row, has_neighbour=next(beside), backend="torch") for row in _TORCH]
-    jobs += [Job(name, kind, way="postmortem", has_neighbour=next(beside)) for name, kind in _HANGS]
+    for name, kind in _HANGS:  # a job that is killed without a question leaves no stacks
+        way = "doctor" if kind == HANG else "postmortem"
+        jobs.append(Job(name, kind, way=way, has_neighbour=next(beside)))
     return jobs
 
 

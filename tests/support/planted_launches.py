@@ -20,6 +20,7 @@ _START, _LIMIT = 30.0, 90.0
 """Seconds in which the first calls must come, and those after which a command is given up."""
 _BEFORE_KILL = 2.5
 _NO_RANK = (planted.BARRIER, planted.TURNS, planted.OBJECTS, planted.MISMATCH)
+_NO_SINGLE_RANK = ("wrong_order",)
 _NO_LINE = (planted.CORE, planted.STOPPED, planted.TURNS)
 
 
@@ -85,7 +86,7 @@ def _wait_for_calls(job: planted.Job, launch: subprocess.Popen[bytes], flight: P
         if len([*flight.glob("*.flight")]) >= job.ranks:
             break
         time.sleep(0.1)
-    time.sleep(1.0 if job.kind != planted.IDLE else 4.0)
+    time.sleep(4.0 if job.kind in (planted.IDLE, planted.HANG) else 1.0)
 
 
 def _report(command: list[str], environment: dict[str, str]) -> str:
@@ -114,12 +115,13 @@ def _end(launch: subprocess.Popen[bytes], flight: Path) -> None:
 
 def _compared(job: planted.Job, answer: Answer) -> Result:
     if job.is_healthy:
-        harmless = (planted.NOBODY, planted.MOVEMENT, planted.TURNS, planted.OBJECTS)
+        harmless = (planted.NOBODY, planted.MOVEMENT, planted.OBJECTS, planted.IDLE)
         is_right = answer.kind == job.kind or (
             job.kind in (planted.NOBODY, planted.MOVEMENT) and answer.kind in harmless
         )
         return Result(job, answer, is_right, None, None)
-    has_rank, has_line = job.kind not in _NO_RANK, job.kind not in _NO_LINE
+    has_rank = job.kind not in _NO_RANK and job.function not in _NO_SINGLE_RANK
+    has_line = job.kind not in _NO_LINE
     return Result(
         job, answer, answer.kind == job.kind,
         answer.ranks == str(job.victim) if has_rank else None,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 
 import pytest
 from synthetic_job import EPOCH, MILLISECOND, Work, dump, row, worked, world
 
 from mpicoll.flight.reader import Dump, Link
+from mpicoll.flight.records import Call
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.judging import judge
 from mpicoll.verdict.sentences import sentences
@@ -257,3 +259,117 @@ def test_a_slow_link_is_named(rate: float) -> None:
 def test_equal_links_are_not_blamed() -> None:
     finding = first(with_links(job(nothing, moving=20.0), {}))
     assert finding and finding.kind is Kind.DATA_MOVEMENT
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("every", [10, 20])
+def test_rare_but_expensive_lateness_is_named_with_its_frequency(every: int, size: int) -> None:
+    works = [
+        [Work(42.0 if rank == 1 and call % every == 0 else 2.0) for rank in range(size)]
+        for call in range(400)
+    ]
+    verdict = judge(worked(works))
+    [finding] = verdict.findings
+    assert (finding.kind, finding.ranks) == (Kind.MORE_WORK, (1,))
+    assert finding.lateness == pytest.approx(40 * MILLISECOND, rel=0.01)
+    text = next(sentences(verdict))
+    assert re.search(rf"arrives 40 ms late in {100 // every}(\.0)? % of 400 calls", text)
+    assert "longer before the call on average: the program" in text
+
+
+def test_the_kind_is_that_of_the_largest_excess() -> None:
+    works = [[Work(2), Work(3.04, asleep=1.67), Work(2), Work(2)]] * CALLS
+    finding = first(worked(works))
+    assert finding and (finding.kind, finding.ranks) == (Kind.ASLEEP, (1,))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("calls", "size"), [(48, 2), (48, 3), (200, 4)])
+def test_equal_noise_is_not_blamed(calls: int, size: int, seed: int) -> None:
+    draw = random.Random(seed)
+    works = [[Work(draw.expovariate(0.25)) for _ in range(size)] for _ in range(calls)]
+    verdict = judge(worked(works))
+    assert verdict.findings == []
+    assert "stands out" in next(sentences(verdict))
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_ranks_that_take_turns_are_said_to(size: int) -> None:
+    works = [[Work(7.0 if call % size == rank else 2.0) for rank in range(size)]
+             for call in range(80)]  # fmt: skip
+    verdict = judge(worked(works))
+    assert [finding.kind for finding in verdict.findings] == [Kind.TURNS]
+    assert "take turns" in next(sentences(verdict))
+
+
+def running_beside(dumps: list[Dump], field: str, victim: int, per_call: float) -> list[Dump]:
+    """Let other threads or children of one rank run, so many milliseconds before each call."""
+    changed = []
+    for dump_of_rank in dumps:
+        samples = []
+        for place, sample in enumerate(dump_of_rank.samples):
+            beside = round(per_call * MILLISECOND * ((place + 1) // 2))
+            beside = beside if dump_of_rank.rank == victim else 0
+            process = sample.running + (beside if field == "process" else 0)
+            sample = sample._replace(process=process, main=sample.running)
+            samples.append(sample._replace(children=beside) if field == "children" else sample)
+        changed.append(dump_of_rank._replace(samples=samples))
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("field", "kind"), [("process", Kind.OWN_THREAD), ("children", Kind.CHILD_PROCESS)]
+)
+@pytest.mark.parametrize("activity", ["asleep", "queued"])
+def test_the_threads_and_children_of_a_rank_are_told_from_others(
+    activity: str, field: str, kind: Kind
+) -> None:
+    works = job(longer(6, activity))
+    assert first(works).kind in (Kind.ASLEEP, Kind.SHARED_CORE)  # type: ignore[union-attr]
+    finding = first(running_beside(works, field, VICTIM, 5.0))
+    assert finding and (finding.kind, finding.ranks) == (kind, (VICTIM,))
+
+
+def test_the_running_of_the_first_thread_counts_for_a_thread_that_makes_the_calls() -> None:
+    """As in torch: the forward pass runs in one thread, and the backward pass makes the calls."""
+    dumps = job(longer(6, "asleep"))
+    changed = []
+    for dump_of_rank in dumps:
+        main, samples = 0, []
+        for place, sample in enumerate(dump_of_rank.samples):
+            main += 6 * MILLISECOND if place % 2 and dump_of_rank.rank == VICTIM else 0
+            samples.append(sample._replace(main=main + 1, process=main + 1 + sample.running))
+        changed.append(dump_of_rank._replace(samples=samples))
+    finding = first(changed)
+    assert finding and (finding.kind, finding.ranks) == (Kind.MORE_WORK, (VICTIM,))
+
+
+@pytest.mark.parametrize("amounts", [(100, 400), (400, 100)], ids=["received", "sent"])
+def test_data_that_is_sent_or_received_is_uneven(amounts: tuple[int, int]) -> None:
+    changed = []
+    for dump_of_rank in job(longer(6)):
+        sent, received = amounts if dump_of_rank.rank == VICTIM else (100, 100)
+        call = Call("alltoall", f"sends {sent} bytes, receives {received} bytes")
+        entries = [entry._replace(call=call) for entry in dump_of_rank.entries]
+        changed.append(dump_of_rank._replace(entries=entries))
+    finding = first(changed)
+    assert finding and (finding.kind, finding.ranks) == (Kind.UNEVEN_DATA, (VICTIM,))
+    assert finding.detail == "4"
+
+
+def test_calls_with_objects_are_no_data_movement() -> None:
+    dumps = job(nothing, moving=20.0, signature="objects, up to 128K")
+    [finding] = judge(dumps).findings
+    assert finding.kind is Kind.OBJECTS
+
+
+def test_the_time_of_several_threads_is_no_more_than_that_of_the_job() -> None:
+    """Two threads of each rank have samples, and each is out of calls half of the time."""
+    dumps = []
+    for dump_of_rank in job(nothing):
+        again = [sample._replace(thread=2) for sample in dump_of_rank.samples]
+        dumps.append(dump_of_rank._replace(samples=[*dump_of_rank.samples, *again]))
+    observation = judge(dumps).observation
+    for rank, activity in observation.activity.items():
+        total = activity.running + activity.queued + activity.asleep
+        assert total <= observation.observed[rank]
