@@ -13,7 +13,7 @@ from rich.text import Text
 
 from mpicoll.errors import ArgumentError
 from mpicoll.flight.directory import configured, home, is_held
-from mpicoll.flight.reader import DamagedFile, newest_files, read
+from mpicoll.flight.reader import NO_FILES, DamagedFile, newest_files, read
 from mpicoll.text.numbers import ranges
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -54,7 +54,9 @@ def jobs(*, running: bool = False) -> list[Job]:
         )
     listed = [job for job in listed if job.is_alive or not running]
     if not listed:
-        raise ArgumentError(f"no job has left flight files in {place}: name the directory of one")
+        raise ArgumentError(
+            f"no job has left flight files in {place}: name the directory of one; {NO_FILES}"
+        )
     return listed
 
 

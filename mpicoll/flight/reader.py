@@ -53,6 +53,10 @@ from mpicoll.text.files import open_by_name
 from mpicoll.text.numbers import ordinal
 
 MOST_FILES = 1 << 14
+NO_FILES = (
+    "a job makes it at its first collective call, and names it in its errors; messages such as "
+    "Send, and programs of mpi4py without `python -m mpicoll.run`, are not recorded"
+)
 OTHER_JOBS = "jobs that have left files here: "
 MOST_STACKS = 1 << 20
 _MOST_SIGNALS = 65
@@ -205,7 +209,7 @@ def newest_files(directory: Path) -> tuple[list[Path], list[str]]:
         ArgumentError: there is no flight file.
     """
     if not directory.is_dir():
-        raise ArgumentError(f"{directory} is no directory: a job's errors name its own")
+        raise ArgumentError(f"{directory} is no directory: {NO_FILES}")
     jobs: dict[str, list[Path]] = {}
     faults = []
     for path in files(directory):

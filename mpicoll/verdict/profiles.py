@@ -68,7 +68,11 @@ def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
         if activities is not None and excesses is not None:
             peers = [number for number in range(len(ranks)) if number != place]
             profile = profile._replace(
-                **{name: values[place] for name, values in excesses.items()},
+                running=excesses["running"][place],
+                asleep=excesses["asleep"][place],
+                queued=excesses["queued"][place],
+                threads=excesses["threads"][place],
+                children=excesses["children"][place],
                 base=float(np.median(activities[0][:, peers].mean(axis=0))),
                 total=Activity(*activities[:, :, place].mean(axis=1).tolist()),
             )
