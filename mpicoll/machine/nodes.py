@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
-from reprlib import repr as short
+from typing import TYPE_CHECKING
 
-from mpicoll.backend import Nodes
-from mpicoll.errors import ArgumentError
+from mpicoll.errors import ArgumentError, brief
 from mpicoll.text.numbers import whole
+
+if TYPE_CHECKING:
+    from mpicoll.backend import Nodes
 
 MOST_RANKS = 1 << 20
 RANKS_PER_NODE = "MPICOLL_RANKS_PER_NODE"
@@ -25,7 +27,7 @@ def stated_node(rank: int) -> int | None:
     count = whole(text, MOST_RANKS)
     if not count:
         raise ArgumentError(
-            f"{RANKS_PER_NODE} must be a number of ranks, at least 1, not {short(text)}"
+            f"{RANKS_PER_NODE} must be a number of ranks, at least 1, not {brief(text)}"
         )
     return rank // count
 

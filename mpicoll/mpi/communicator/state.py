@@ -19,18 +19,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.calls.order import REPRODUCIBLE, is_asked_for
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
 from mpicoll.flight.groups import GroupFlight, join, join_known, standing
 from mpicoll.machine.cores import CORES, Cores, own_cores
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import RANKS_PER_NODE, group_by_node, stated_node
+from mpicoll.machine.settings import DEADLINE, REPRODUCIBLE, default_deadline, is_reproducible
 from mpicoll.memory.files import SWITCH, is_switched_off
-from mpicoll.memory.waiting import DEADLINE, default_deadline
 from mpicoll.mpi.communicator import arenas
 from mpicoll.mpi.communicator.channels import OneNode
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
-from mpicoll.mpi.exchange import exchange_items, exchange_numbers, mpi_deadline
+from mpicoll.mpi.exchange import (
+    exchange_bytes,
+    exchange_items,
+    exchange_numbers,
+    mpi_deadline,
+)
 from mpicoll.selection.forced import WARMUP as WARMUP
 from mpicoll.selection.forced import forced, stated_first_calls
 
@@ -241,12 +245,11 @@ def _take_units(
     """Make a channel, where each rank has memory for it; collective."""
     arena, unit, addresses = arenas.choose(offers, comm.rank)
     if arena is None:
-        exchange = partial(exchange_items, comm)
         try:
-            arenas.make(exchange, comm.rank, comm.size)
+            arenas.make(lambda data, _: exchange_bytes(comm, data), comm.rank, comm.size)
         except Unavailable:
             return
-        offers = exchange(arenas.offer(), list[int])
+        offers = exchange_numbers(comm, arenas.offer())
         arena, unit, addresses = arenas.choose(offers, comm.rank)
     if arena is None or not addresses:
         return
@@ -294,8 +297,7 @@ def _make_run(comm: MPI.Intracomm, state: State) -> Callable[..., Any]:
 
 def _admit(dispatcher: NodesDispatcher) -> bool:
     """Whether all ranks can make the transport of a dispatcher; collective."""
-    most_live: int = max(exchange_items(dispatcher.comm, len(_live), int))
-    has_room = most_live < _MOST_SERVED
+    has_room = max(exchange_numbers(dispatcher.comm, [len(_live)])) < [_MOST_SERVED]
     if has_room:
         _live.add(dispatcher)
     return has_room
@@ -328,7 +330,7 @@ def prepare_folds(comm: MPI.Comm) -> None:
     while not state.folds:
         is_alone = _duplicating.acquire(blocking=False)
         try:
-            if all(exchange_items(plain, is_alone, bool)):
+            if [0] not in exchange_numbers(plain, [is_alone]):
                 plain.allreduce(0)
                 state.folds = True
         finally:
@@ -362,7 +364,7 @@ def _local(texts: tuple[str | None, ...], process: int) -> Local:
         unshared = f"{SWITCH} turns it off" if is_switched_off() else ""
     except CollectiveError as refusal:
         error = str(refusal)
-    wishes = Wishes(first_calls, algorithms, is_asked_for(), unshared, error)
+    wishes = Wishes(first_calls, algorithms, is_reproducible(), unshared, error)
     numbers = (
         _digest(repr(wishes)), _digest(host_identity()), -1 if node is None else node, process,
         _digest(repr(cores.allowed)), len(cores.allowed), int((cores.quota or 0) * 1000),
