@@ -77,8 +77,7 @@ class Comm(_Base):
 
     def _begin(self, *arguments: Any) -> Any:
         _compiled.postpone_handlers()
-        from mpicoll.mpi.communicator.forms import is_refused
-        from mpicoll.mpi.communicator.reading import Reading, is_extreme
+        from mpicoll.mpi.communicator.reading import Reading, is_extreme, is_refused
 
         if is_refused(Reading(self.rank, self.size), *arguments[:5]):
             return True  # the ranks count the calls in which they meet
