@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING
 
 from mpicoll.errors import ArgumentError, brief
@@ -14,6 +16,15 @@ if TYPE_CHECKING:
 
 MOST_RANKS = 1 << 20
 RANKS_PER_NODE = "MPICOLL_RANKS_PER_NODE"
+
+
+@cache
+def host_identity() -> str:
+    """Return a text that is equal in processes that share this machine's memory."""
+    boot = ""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        boot = file.read().strip()
+    return f"{os.uname().nodename} {boot}"
 
 
 def stated_node(rank: int) -> int | None:

@@ -19,18 +19,8 @@ from flight_rank import Rank, descriptors, rank_of_file
 from launcher import LIMIT, SUPPORT, python
 from tcp_ends import connection, of_sender, send
 
-from mpicoll.flight.layout import (
-    LINK,
-    LINKS_AT,
-    ROWS,
-    SAMPLE,
-    SAMPLES,
-    SAMPLES_AT,
-    SUFFIX,
-    LinkRow,
-    SampleRow,
-    packed_words,
-)
+from mpicoll.flight.entries import LinkRow, SampleRow, packed_words
+from mpicoll.flight.layout import LINK, LINKS_AT, ROWS, SAMPLE, SAMPLES, SAMPLES_AT, SUFFIX
 from mpicoll.flight.reader import Dump, read, read_all
 from mpicoll.machine.background import background
 

@@ -16,8 +16,7 @@ from torch.distributed import distributed_c10d
 from mpicoll.backend import Nodes
 from mpicoll.calls.arguments import Arguments
 from mpicoll.calls.plan_cache import MOST_PLANS
-from mpicoll.machine.network import host_identity
-from mpicoll.machine.nodes import group_by_node, stated_node
+from mpicoll.machine.nodes import group_by_node, host_identity, stated_node
 from mpicoll.machine.settings import is_reproducible
 from mpicoll.notation.contract import collective
 from mpicoll.notation.elements import OPS

@@ -7,11 +7,10 @@ same one. The ranks make it in their first call, by one allgather of MPI.
 from __future__ import annotations
 
 import os
+from _blake2 import blake2b  # hashlib loads OpenSSL, which takes milliseconds
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from hashlib import blake2b
+from functools import lru_cache
 from math import inf
-from random import Random
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,10 +19,9 @@ from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
-from mpicoll.flight.groups import GroupFlight, join, join_known, standing
+from mpicoll.flight.groups import GroupFlight, join_known, standing
 from mpicoll.machine.cores import CORES, Cores, own_cores
-from mpicoll.machine.network import host_identity
-from mpicoll.machine.nodes import RANKS_PER_NODE, group_by_node, stated_node
+from mpicoll.machine.nodes import RANKS_PER_NODE, group_by_node, host_identity, stated_node
 from mpicoll.machine.settings import DEADLINE, REPRODUCIBLE, default_deadline, is_reproducible
 from mpicoll.memory.files import SWITCH, is_switched_off
 from mpicoll.mpi.communicator import arenas
@@ -98,7 +96,6 @@ class Member(NamedTuple):
         node: as the user states it, -1 where he does not.
         cores: a digest of those that it may use.
         quota: thousandths of a core that its container may use, 0 without a limit.
-        job, rank: of the flight recorder: `mpicoll.flight.groups.standing`.
         closed: the token of a recorder of a freed communicator of these ranks, 0 for none.
         token: names the group, where this is its first rank.
     """
@@ -110,8 +107,6 @@ class Member(NamedTuple):
     cores: int
     core_count: int
     quota: int
-    job: int
-    rank: int
     closed: int
     token: int
 
@@ -196,7 +191,7 @@ def _make_state(comm: MPI.Intracomm) -> State:
     local = _local(tuple(map(os.environ.get, _VARIABLES)), os.getpid())
     state = State(local.wishes, members_of_world)
     closed = _closed_flights.pop(members_of_world, None)
-    members, offers = _announce(comm, local, closed.token if closed else 0)
+    members, standings, offers = _announce(comm, local, closed.token if closed else 0)
     nodes = [None if member.node < 0 else member.node for member in members]
     state.nodes, _ = group_by_node([member.host for member in members], nodes)
     differs = any(member.wishes != members[0].wishes for member in members)
@@ -207,7 +202,7 @@ def _make_state(comm: MPI.Intracomm) -> State:
     if local.wishes.error or differs:
         _agree(comm.rank, exchange_items(comm, local.wishes, Wishes))
     is_reused = closed and all(member.closed == members[0].closed for member in members)
-    state.flight = closed if is_reused else _join(comm, members)
+    state.flight = closed if is_reused else _join(comm, members, standings)
     if may_share:
         _take_units(comm, state, members, offers, local.deadline)
     return state
@@ -215,26 +210,24 @@ def _make_state(comm: MPI.Intracomm) -> State:
 
 def _announce(
     comm: MPI.Intracomm, local: Local, closed: int
-) -> tuple[list[Member], list[list[int]]]:  # fmt: skip
-    """Return what all ranks say of themselves, and their offers of memory."""
+) -> tuple[list[Member], list[list[int]], list[list[int]]]:  # fmt: skip
+    """Return what all ranks say of themselves, of their recorders, and their offers of memory."""
     token = int.from_bytes(os.urandom(7), "little") + 1
-    numbers = *local.numbers, *standing(), closed, token, *arenas.offer()
-    rows, count = exchange_numbers(comm, numbers), len(Member._fields)
-    return [Member(*row[:count]) for row in rows], [row[count:] for row in rows]
+    numbers = *local.numbers, closed, token, *standing(comm.rank, comm.size), *arenas.offer()
+    rows, first, last = exchange_numbers(comm, numbers), len(Member._fields), -arenas.OFFER
+    return (
+        [Member(*row[:first]) for row in rows], [row[first:last] for row in rows],
+        [row[last:] for row in rows],
+    )  # fmt: skip
 
 
-def _join(comm: MPI.Intracomm, members: Sequence[Member]) -> GroupFlight | None:
-    """Return a new recorder of a group's calls, None where nothing is recorded; collective."""
-    first = members[0]
-    if first.job and all(
-        (member.job, member.host) == (first.job, first.host) for member in members
-    ):
-        return join_known(
-            comm.rank, [member.rank for member in members],
-            [member.process for member in members], first.token, writers=_compiled, name=comm.name,
-        )  # fmt: skip
-    return join(
-        partial(exchange_items, comm), comm.rank, comm.size, writers=_compiled, name=comm.name
+def _join(
+    comm: MPI.Intracomm, members: Sequence[Member], standings: list[list[int]]
+) -> GroupFlight | None:
+    """Return a new recorder of a group's calls, None where nothing is recorded."""
+    processes = [(str(member.host), member.process) for member in members]
+    return join_known(
+        comm.rank, standings, processes, members[0].token, writers=_compiled, name=comm.name
     )
 
 
@@ -326,7 +319,6 @@ def prepare_folds(comm: MPI.Comm) -> None:
     state: Any = plain.Get_attr(_key())
     if state is None or state.folds:
         return
-    naps = Random()  # the user's own numbers stay as they are
     while not state.folds:
         is_alone = _duplicating.acquire(blocking=False)
         try:
@@ -337,7 +329,7 @@ def prepare_folds(comm: MPI.Comm) -> None:
             if is_alone:
                 _duplicating.release()
         if not state.folds:
-            sleep(naps.uniform(0, _NAP))
+            sleep(os.urandom(1)[0] / 255 * _NAP)  # the user's own random numbers stay as they are
 
 
 def is_fixed(comm: MPI.Comm) -> bool:
