@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import string
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -26,7 +25,6 @@ SWITCH = "MPICOLL_FLIGHT"
 """``0`` in this variable turns the recorder off."""
 MAX_JOBS = 32
 """Directories of ended jobs that are kept for a user."""
-_PLAIN = string.ascii_letters + string.digits + "-_"
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
 
 
@@ -53,7 +51,8 @@ def new_name() -> str:
         (os.environ[variable] for variable in _JOBS if os.environ.get(variable, "none") != "none"),
         "",
     )
-    plain = "".join(filter(_PLAIN.__contains__, job))[:40]
+    ascii_job = filter(str.isascii, job)
+    plain = "".join(letter for letter in ascii_job if letter.isalnum() or letter in "-_")[:40]
     when = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return f"{plain or 'job'}-{when}-{os.urandom(4).hex()}"
 

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.cores import CORES
-from mpicoll.machine.launchers import mpirun
+from mpicoll.machine.launches import mpirun
 
 PROVIDERS: dict[str, dict[str, str]] = {
     "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"},

@@ -25,7 +25,7 @@ from mpicoll.flight import stacks
 from mpicoll.flight.stack_text import last_stacks
 from mpicoll.hosts.emulation import Hosts
 from mpicoll.machine.children import end_with_parent
-from mpicoll.machine.launchers import mpirun
+from mpicoll.machine.launches import mpirun
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
 from mpicoll.machine.waited import Waited
 from mpicoll.selftest.faults import KILL, Launch
