@@ -18,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 
 from mpicoll.flight.layout import STACKS, STATE, STATE_AT, SUFFIX, State
-from mpicoll.text.files import open_by_name
+from mpicoll.text.opening import open_by_name
 
 DIRECTORY = "MPICOLL_FLIGHT_DIR"
 SWITCH = "MPICOLL_FLIGHT"

@@ -8,6 +8,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -99,9 +100,17 @@ def join(
 
 def standing(rank: int, size: int) -> tuple[int, ...]:
     """Return what this rank of a group says of itself for `join_known`: as numbers."""
-    member = _member(rank, size)
-    state = member.on | member.has_file << 1
-    return state, member.rank, *_NAME.unpack(member.job.encode().ljust(_NAME.size))
+    recorder = find()
+    if recorder is not None:
+        return is_on() | 2, recorder.place[0], *_numbers_of(recorder.job)
+    job = new_name() if is_on() else ""
+    return is_on(), _place(rank, size)[0], *_numbers_of(job)
+
+
+@lru_cache(maxsize=2)
+def _numbers_of(job: str) -> tuple[int, ...]:
+    """Return the name of a job as numbers."""
+    return _NAME.unpack(job.encode().ljust(_NAME.size))
 
 
 def join_known(
@@ -127,13 +136,13 @@ def join_known(
     return flight
 
 
-def _place(rank: int, size: int, *, threads: bool) -> tuple[int, int]:
+def _place(rank: int, size: int, *, threads: bool = False) -> tuple[int, int]:
     """Return rank and size of the launch, or of a group that is larger or of threads."""
     launch = None if threads else launchers.find_launch()
     return (launch.rank, launch.size) if launch and launch.size >= size else (rank, size)
 
 
-def _member(rank: int, size: int, *, threads: bool = False) -> _Member:
+def _member(rank: int, size: int, *, threads: bool) -> _Member:
     recorder = find(threads=threads)
     number = recorder.place[0] if recorder else _place(rank, size, threads=threads)[0]
     return _Member(

@@ -17,7 +17,7 @@ from mpicoll.flight.layout import STACKS, State
 from mpicoll.flight.reader import MOST_STACKS, Dump
 from mpicoll.flight.stacks import ask
 from mpicoll.flight.torch_dumps import read_all
-from mpicoll.text.files import open_by_name
+from mpicoll.text.opening import open_by_name
 
 _SECONDS = 2.0
 """How long to wait for stacks that were asked for: on a busy machine a rank may get no core."""

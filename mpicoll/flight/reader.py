@@ -45,7 +45,7 @@ from mpicoll.flight.layout import (
     head,
 )
 from mpicoll.flight.records import Call, Group, Location, Process, Record, Text
-from mpicoll.text.files import open_by_name
+from mpicoll.text.opening import open_by_name
 
 MOST_FILES = 1 << 14
 NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")

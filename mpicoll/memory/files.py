@@ -22,7 +22,7 @@ from errno import ENOSPC
 from typing import Any, NamedTuple
 
 from mpicoll.errors import Disagreement, Unavailable
-from mpicoll.text.files import open_by_name
+from mpicoll.text.opening import open_by_name
 
 PREFIX = "mpicoll-"
 SWITCH = "MPICOLL_SYMMETRIC"

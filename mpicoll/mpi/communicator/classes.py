@@ -148,9 +148,9 @@ class Comm(_Base):
 
     def _forget(self) -> None:
         """Drop what has served this object: another communicator of the same ranks gets it."""
-        bound = [name for name in vars(self) if name == "_call" or name.startswith("_ours_")]
-        for name in [*bound, *(NAMES.keys() & vars(self).keys())]:
-            delattr(self, name)
+        for name in list(vars(self)):
+            if name == "_call" or name in NAMES or name.startswith("_ours_"):
+                delattr(self, name)
 
     # -- collectives, with mpi4py's own arguments -----------------------------------------
 
