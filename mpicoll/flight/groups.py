@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.errors import RankLost
-from mpicoll.flight import asked, stacks
+from mpicoll.flight import signals
 from mpicoll.flight.directory import is_on, new_name, of_job
 from mpicoll.flight.layout import STACKS
 from mpicoll.flight.recorder import Recorder
@@ -210,7 +210,7 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
         if threads:
             _of_thread.recorder = recorder
             return recorder
-        asked.watch(writers, recorder.ending, recorder.stacks)
+        signals.watch(writers, recorder.ending, recorder.stacks)
         RankLost.raised = staticmethod(ask_for_stacks)
         _of_process.append(recorder)
         return recorder
@@ -244,7 +244,7 @@ def end_by(error: BaseException) -> None:
 
 @atexit.register  # at import: functions that the program registers later may make calls
 def _end_process() -> None:
-    asked.unwatch()
+    signals.unwatch()
     error = getattr(sys, "last_value", None)
     for recorder in _of_process:
         recorder.end(error)
@@ -252,7 +252,7 @@ def _end_process() -> None:
 
 def _forget() -> None:
     """Leave the files of the process that a child was forked from to that one."""
-    asked.unwatch()
+    signals.unwatch()
     for recorder in _of_process:
         recorder.close()
     _of_process.clear()
@@ -266,17 +266,19 @@ os.register_at_fork(after_in_child=_forget)
 
 def ask_for_stacks() -> None:
     """Have all ranks of this host that this one shares a group with write their stacks."""
+    from mpicoll.machine import living  # a program starts without
+
     now = monotonic()
     if now - _last_request[0] < _AGAIN:
         return
     _last_request[0] = now
-    stacks.dump()
+    signals.dump()
     recorder = find()
     for path in of_job(recorder.directory, recorder.job) if recorder else ():
         process = int(path.name.split(".")[2])
         # A rank without such a file has a handler of its own, or none.
         if process in _local_peers and path.with_suffix(STACKS).exists():
-            stacks.ask(process)
+            living.ask_for_stacks(process)
 
 
 def directory() -> Path | None:

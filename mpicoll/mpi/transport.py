@@ -34,8 +34,14 @@ from mpicoll.backend import (
     Transport,
 )
 from mpicoll.errors import FREED, CollectiveError, on_all
-from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
-from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
+from mpicoll.machine.nodes import (
+    Cores,
+    group_by_node,
+    is_oversubscribed,
+    own_cores,
+    place_on_node,
+    stated_node,
+)
 from mpicoll.memory.notes import GROUP
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import agreeing

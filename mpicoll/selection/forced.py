@@ -33,7 +33,7 @@ def check_variables() -> None:
 
         default_deadline()
     if "MPICOLL_CORES" in os.environ:
-        from mpicoll.machine.cores import stated_cores
+        from mpicoll.machine.nodes import stated_cores
 
         stated_cores()
     if "MPICOLL_RANKS_PER_NODE" in os.environ:

@@ -20,8 +20,15 @@ from mpi4py import MPI
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
 from mpicoll.flight.groups import GroupFlight, join_known, standing
-from mpicoll.machine.cores import CORES, Cores, own_cores
-from mpicoll.machine.nodes import RANKS_PER_NODE, group_by_node, host_identity, stated_node
+from mpicoll.machine.nodes import (
+    CORES,
+    RANKS_PER_NODE,
+    Cores,
+    group_by_node,
+    host_identity,
+    own_cores,
+    stated_node,
+)
 from mpicoll.machine.settings import DEADLINE, REPRODUCIBLE, default_deadline, is_reproducible
 from mpicoll.memory.files import SWITCH, is_switched_off
 from mpicoll.mpi.communicator import arenas
