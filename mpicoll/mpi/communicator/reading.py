@@ -45,13 +45,14 @@ _BLOCKS = {
     "reduce_scatter_block": (1, 0),
 }  # fmt: skip
 """Methods whose input or output is a row of blocks."""
-_VECTORS = {"gatherv": (0, 1), "scatterv": (1, 0), "allgatherv": (0, 1), "alltoallv": (1, 1)}
+VECTORS = {"gatherv": (0, 1), "scatterv": (1, 0), "allgatherv": (0, 1), "alltoallv": (1, 1)}
 """Methods whose input or output has a count for each block."""
 _OWN_COUNT = "reduce_scatter_own"
 """A reduce_scatter of which each rank knows its own count alone."""
-_FOLDS = {
+FOLDS = {
     "reduce", "allreduce", "scan", "exscan", "reduce_scatter", "reduce_scatter_block", _OWN_COUNT
 }  # fmt: skip
+"""Methods that fold."""
 
 
 def is_extreme(op: Any) -> bool:
@@ -125,13 +126,6 @@ class Reading:
         (self.outputs if written else self.inputs).append(local)
         return local.flat
 
-    def is_in_place(self, buffer: Any) -> bool:
-        """Whether this rank's block lies in its other buffer, which is packed then."""
-        in_place = is_in_place(buffer)
-        if in_place:
-            self.pack()
-        return in_place
-
     def pack(self) -> None:
         """Pack all buffers; what a call does not write stays in its output."""
         for local in (*self.inputs, *self.outputs):
@@ -176,21 +170,29 @@ def flat(
         Refused: mpi4py's own method raises before it calls MPI, or the root is no rank.
         Exception: only MPI can read the arguments.
     """
-    check_names(at, op, root)
+    _check_names(at, op, root)
     counts = None
     if name == "reduce_scatter":
         out, counts = out
         counts = numbers(counts, at.size)
     reads_x, reads_out = _sides(at, name, x, out, root)
     arrays: list[Any] = [MPI.IN_PLACE, None]
+    error: Exception | None = None
     for index, (spec, is_read) in enumerate(((x, reads_x), (out, reads_out))):
-        if is_read:
-            arrays[index] = _array(at, name, spec, index, x, out, root)
+        try:
+            if is_read:
+                arrays[index] = _array(at, name, spec, index, x, out, root)
+        except Refused:
+            raise
+        except Exception as unread:  # mpi4py may refuse the other buffer
+            error = error or unread
+    if error is not None:
+        raise error
     if not reads_x and name in _RECEIVES and at.rank != root:
         arrays[0] = None
     if name in _RECEIVES and not reads_out:
         arrays[1] = MPI.IN_PLACE
-    if name not in _FOLDS:
+    if name not in FOLDS:
         return name, arrays[0], arrays[1]
     data, result = arrays
     if name == _OWN_COUNT and exchange_counts is not None:
@@ -198,11 +200,11 @@ def flat(
         if not reads_x:
             result = arrays[1]
     if reads_x and reads_out:
-        _check_sizes(at, name, data.size, result.size, counts)
+        check_sizes(at, name, data.size, result.size, counts)
     return name, data, result if counts is None else [result, counts]
 
 
-def check_names(at: Reading, op: Any, root: Any) -> None:
+def _check_names(at: Reading, op: Any, root: Any) -> None:
     """Raise `Refused` where a root is no rank, or an operator none of MPI's."""
     try:
         is_rank = 0 <= operator.index(root) < at.size
@@ -233,20 +235,20 @@ def _array(
 ) -> Any:  # fmt: skip
     """Return one buffer as an array, or as a list of an array and the bytes of its blocks."""
     is_written = index == 1 or (name == "bcast" and at.rank != root)
-    if _VECTORS.get(name, (0, 0))[index]:
+    if VECTORS.get(name, (0, 0))[index]:
         array, counts = at.vector(spec, written=is_written)
         return [array.view("u1"), [count * array.itemsize for count in counts]]
     blocks = at.size * _BLOCKS.get(name, (0, 0))[index]
     if name == "reduce_scatter_block" and index == 1 and is_in_place(x):
         blocks = at.size
-    if name not in _FOLDS:
+    if name not in FOLDS:
         return at.block(spec, blocks, written=is_written).view("u1")
     if index == 0 and not (name == "reduce" and at.rank != root):
         return of_type(at, x, out, blocks)
     return at.block(spec, blocks, written=is_written, folded=True)
 
 
-def _check_sizes(at: Reading, name: str, given: int, wanted: int, counts: Any) -> None:
+def check_sizes(at: Reading, name: str, given: int, wanted: int, counts: Any) -> None:
     """Raise `Refused` where the input and the output of a fold have different lengths."""
     if counts is not None:
         is_fit = given == sum(counts) and wanted == counts[at.rank]
@@ -256,26 +258,6 @@ def _check_sizes(at: Reading, name: str, given: int, wanted: int, counts: Any) -
         is_fit = given == wanted or name == _OWN_COUNT
     if not is_fit:
         raise Refused(f"{given} elements of input, {wanted} of output")
-
-
-def check(at: Reading, name: str, x: Any, out: Any, root: int) -> None:
-    """Raise `Refused` where mpi4py refuses a buffer of this rank."""
-    from mpicoll.mpi.communicator.packing import check_block, check_vector
-
-    if name == "reduce_scatter":
-        out, counts = out
-        numbers(counts, at.size)
-    for index, (spec, is_read) in enumerate(
-        zip((x, out), _sides(at, name, x, out, root), strict=True)
-    ):
-        if not is_read:
-            continue
-        is_written = index == 1 or (name == "bcast" and at.rank != root)
-        if _VECTORS.get(name, (0, 0))[index]:
-            check_vector(spec, at.size, written=is_written)
-        else:
-            blocks = at.size * _BLOCKS.get(name, (0, 0))[index]
-            check_block(spec, blocks, written=is_written)
 
 
 def is_refused(at: Reading, name: str, x: Any, out: Any, op: Any, root: Any) -> bool:
