@@ -37,7 +37,6 @@ EXCEPTIONS = {
     "memory/mailbox.py": {"CAPACITY": LIMIT, "_SIZE": LAYOUT, "_NAME": LAYOUT},
     "memory/notes.py": {"_CAPACITY": LIMIT, "_NOTE": LAYOUT},
     "memory/numpy_arrays.py": {"_WIDTHS": LAYOUT},
-    "memory/numpy_layout.py": {"_CODES": LAYOUT},
     "memory/segments.py": {"FIRST": LIMIT, "_STREAMED": LAYOUT},
     "memory/slots.py": {"_SMALL_DATA": LAYOUT, "_ROOM": LIMIT, "_SHARE": LIMIT},
     "memory/waiting.py": {"_LOOK": PATIENCE},

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpicoll.backend import Array, Memory, Stopwatch, Stream, Thunk
+from mpicoll.c_extension import numpy_layout
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
-from mpicoll.memory.numpy_layout import numpy_layout
 from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.c_extension import _compiled
+from mpicoll.c_extension import _compiled, numpy_layout
 from mpicoll.engine.channels import ALLGATHER, GroupChannel
-from mpicoll.memory.numpy_layout import numpy_layout
 from mpicoll.mpi.communicator.buffers import is_on_gpu, known_datatypes
 from mpicoll.mpi.communicator.reading import OPS, Reading, flat
 
