@@ -22,7 +22,7 @@ from zlib import crc32
 
 from mpicoll.engine import tallies
 from mpicoll.errors import ArgumentError
-from mpicoll.text.files import open_by_name
+from mpicoll.text.opening import open_by_name
 
 MARK = b"MPTR"
 _HEADER = struct.Struct("<4sIII")

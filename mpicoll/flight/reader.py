@@ -6,20 +6,20 @@ written meanwhile.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
-from msgspec import structs
-
 from mpicoll.errors import ArgumentError
 from mpicoll.flight import counters, records
 from mpicoll.flight.counters import Clock
 from mpicoll.flight.counters import Link as Link
 from mpicoll.flight.counters import Sample as Sample
-from mpicoll.flight.directory import NAME, files, is_held
+from mpicoll.flight.directory import files, is_held
+from mpicoll.flight.entries import Row, check_of
 from mpicoll.flight.layout import (
     BEAT,
     BEAT_AT,
@@ -43,14 +43,12 @@ from mpicoll.flight.layout import (
     UNIT,
     VERSION,
     Outcome,
-    Row,
     State,
-    check_of,
     head,
 )
 from mpicoll.flight.records import Call, Group, Location, Process, Record, Text
-from mpicoll.text.files import open_by_name
 from mpicoll.text.numbers import ordinal
+from mpicoll.text.opening import open_by_name
 
 MOST_FILES = 1 << 14
 NO_FILES = (
@@ -58,6 +56,8 @@ NO_FILES = (
     "Send, and programs of mpi4py without `python -m mpicoll.run`, are not recorded"
 )
 OTHER_JOBS = "jobs that have left files here: "
+NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")
+"""The name of a rank's file: its rank, its job, and the number of its process."""
 MOST_STACKS = 1 << 20
 _MOST_SIGNALS = 65
 _LEAST_RATE = 1e-3
@@ -178,7 +178,7 @@ def distinct_names(dumps: list[Dump]) -> list[Dump]:
         return dumps
 
     def renamed(group: Group) -> Group:
-        return structs.replace(group, name=new[group.id]) if group.id in new else group
+        return group._replace(name=new[group.id]) if group.id in new else group
 
     return [
         dump._replace(

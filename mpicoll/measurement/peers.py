@@ -53,7 +53,8 @@ def compare(
     count, members = differences.shape
     sums = _sums(differences, max(1, min(blocks, count, _MOST_BLOCKS)))
     if len(sums) > 4:
-        limit = sorted(max(map(abs, row)) for row in sums.tolist())[-3]
+        largest: list[float] = np.abs(sums).max(axis=1).tolist()
+        limit = sorted(largest)[-3]
         sums = np.clip(sums, -limit, limit)
     totals, chances = sums.sum(axis=0), np.ones(members)
     if totals.max() >= least * count:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from mpicoll import ArgumentError, RankLost
-from mpicoll.memory.waiting import Idle, SpinYieldSleep, WaitContext, check_deadline
+from mpicoll.machine.settings import check_deadline
+from mpicoll.memory.waiting import Idle, SpinYieldSleep, WaitContext
 
 CONTEXT = WaitContext("allreduce ring", 2, 3, 1)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mpicoll.engine import tallies
 from mpicoll.engine.tally_file import MARK
+from mpicoll.flight.entries import LinkRow, Row, SampleRow, packed, packed_words
 from mpicoll.flight.layout import (
     CLOCK,
     CLOCK_AT,
@@ -31,13 +32,8 @@ from mpicoll.flight.layout import (
     STATE_AT,
     TABLE_AT,
     UNIT,
-    LinkRow,
     Outcome,
-    Row,
-    SampleRow,
     head,
-    packed,
-    packed_words,
     record,
 )
 from mpicoll.flight.records import Call, Group, Location, Process, Record, Text, encode

@@ -28,11 +28,12 @@ from mpicoll.engine.tally_file import Record, TallyFile, lines_of, remove
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.nodes import stated_node
 from mpicoll.mpi.communicator.members import world_ranks
-from mpicoll.mpi.communicator.reading import OPS, Call
+from mpicoll.mpi.communicator.method_arguments import Call
+from mpicoll.mpi.communicator.reading import OPS
 from mpicoll.text import traces
-from mpicoll.text.files import open_by_name
 from mpicoll.text.lines import Lines
 from mpicoll.text.numbers import ranges
+from mpicoll.text.opening import open_by_name
 from mpicoll.text.printable import printable
 from mpicoll.text.traces import OPENING, SCHEMA, VARIABLE, path_of_rank, paths_of_ranks
 

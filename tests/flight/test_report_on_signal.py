@@ -13,7 +13,7 @@ from launcher import LIMIT
 
 from mpicoll.engine import _compiled
 from mpicoll.errors import ArgumentError
-from mpicoll.flight import asked
+from mpicoll.flight import signals
 
 
 def test_a_signal_does_not_end_the_thread_that_prints(
@@ -28,7 +28,7 @@ def test_a_signal_does_not_end_the_thread_that_prints(
 
     monkeypatch.setattr("mpicoll.flight.job.look", look)
     arguments = _compiled, descriptor, memoryview(beat), tmp_path
-    thread = threading.Thread(target=asked._print, args=arguments, daemon=True)
+    thread = threading.Thread(target=signals._print, args=arguments, daemon=True)
     begin = time.monotonic_ns()
     original = signal.signal(signal.SIGUSR2, lambda *_arguments: None)
     try:
