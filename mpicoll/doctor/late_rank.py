@@ -16,7 +16,7 @@ from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.thresholds import OF_PROCESS
 
-_ENOUGH, _MOST, _SECONDS, _PAUSE = 12, 48, 6.0, 0.037
+_ENOUGH, _REQUESTS, _SECONDS, _PAUSE = 12, 48, 6.0, 0.037
 """The stacks between calls that are enough, the most that are requested of a rank, the seconds for
 them, and those between two: a prime number of thousandths, so that they do not follow the rhythm of
 a program."""
@@ -44,7 +44,7 @@ class Lines(NamedTuple):
 
     def share(self, path: Path) -> float:
         """Return the share of the stacks that are at a line with these callers."""
-        count = sum(_is_below(other, path) for other in (*self.paths, *self.in_calls))
+        count = sum(_is_below(whole, path) for whole in (*self.paths, *self.in_calls))
         return count / max(1, len(self.paths) + len(self.in_calls))
 
 
@@ -102,31 +102,31 @@ def _line(dump: Dump, finding: Finding, verdict: Verdict) -> Iterator[str]:
         if key.location
     }
     peer = next(
-        (other for other in verdict.alignment.dumps
-         if other.rank not in finding.ranks and is_here(other)), None,
+        (candidate for candidate in verdict.alignment.dumps
+         if candidate.rank not in finding.ranks and is_here(candidate)), None,
     )  # fmt: skip
     pick = _of_other_threads if finding.kind is Kind.OWN_THREAD else _of_calling_thread
-    late, normal = _sampled(dump, peer, calls, pick)
-    if not late.paths:
+    local, remote = _sampled(dump, peer, calls, pick)
+    if not local.paths:
         return
-    path, caller = chosen(late, normal)
-    count = sum(_is_below(other, path) for other in late.paths)
+    path, caller = chosen(local, remote)
+    count = sum(_is_below(whole, path) for whole in local.paths)
     called = f", called from {caller}" if caller else ""
-    who = "another thread of rank" if finding.kind is Kind.OWN_THREAD else "rank"
+    thread = "another thread of rank" if finding.kind is Kind.OWN_THREAD else "rank"
     yield (
-        f"Between its calls {who} {dump.rank} is most often at {path[0]}{called}: in {count} of "
-        f"{len(late.paths)} stacks."
+        f"Between its calls {thread} {dump.rank} is most often at {path[0]}{called}: in {count} of "
+        f"{len(local.paths)} stacks."
     )
 
 
-def chosen(late: Lines, normal: Lines) -> tuple[Path, Frame | None]:
+def chosen(local: Lines, remote: Lines) -> tuple[Path, Frame | None]:
     """Return the line, with its callers, at which a rank is far more often than another one.
 
     Also the caller that only this rank is at; None for the outermost line. Of lines that call each
     other the innermost one is chosen that has most of the stacks.
     """
-    paths = {path[place:] for path in late.paths for place in range(len(path))}
-    excess = {path: late.share(path) - normal.share(path) for path in paths}
+    paths = {path[place:] for path in local.paths for place in range(len(path))}
+    excess = {path: local.share(path) - remote.share(path) for path in paths}
     largest = max(excess.values())
     frequent = [path for path in paths if excess[path] >= _DEEPER * largest]
     innermost = max(frequent, key=lambda path: (len(path), excess[path]))
@@ -146,7 +146,9 @@ def _of_calling_thread(dump: Dump, stacks: Sequence[Stack]) -> list[Path]:
 
 def _of_other_threads(dump: Dump, stacks: Sequence[Stack]) -> list[Path]:
     stack = calling(stacks, calling_thread(dump))
-    return [tuple(other.user_frames) for other in stacks if other.user_frames and other != stack]
+    return [
+        tuple(thread.user_frames) for thread in stacks if thread.user_frames and thread != stack
+    ]
 
 
 def _sampled(
@@ -160,15 +162,15 @@ def _sampled(
     """
     until = monotonic() + _SECONDS
     lines = {dump.rank: Lines([], [])} | ({peer.rank: Lines([], [])} if peer else {})
-    late, requests = lines[dump.rank], 0
-    while requests < _MOST and monotonic() < until and len(late.paths) < _ENOUGH:
+    local, requests = lines[dump.rank], 0
+    while requests < _REQUESTS and monotonic() < until and len(local.paths) < _ENOUGH:
         requests += 1
         for rank in (dump, *((peer,) if peer else ())):
             sleep(_PAUSE)
             for path in pick(rank, last_stacks(new_stacks(rank))):
                 is_call = (path[0].file, path[0].line) in calls
                 (lines[rank.rank].in_calls if is_call else lines[rank.rank].paths).append(path)
-    return late, lines[peer.rank] if peer else Lines([], [])
+    return local, lines[peer.rank] if peer else Lines([], [])
 
 
 def _host(dump: Dump, finding: Finding, job: set[int]) -> Iterator[str]:

@@ -61,9 +61,9 @@ def compare(
         maxima = _maxima(sums)
         chances = (1 + (maxima[:, None] >= totals * (1 - 1e-9)).sum(axis=0)) / (1 + len(maxima))
     batches = _sums(differences, min(_BATCHES, count))
-    least = batches.min(axis=0) * len(batches) / count
+    smallest = batches.min(axis=0) * len(batches) / count
     return [
-        Excess(float(totals[member] / count), float(chances[member]), float(least[member]))
+        Excess(float(totals[member] / count), float(chances[member]), float(smallest[member]))
         for member in range(members)
     ]
 

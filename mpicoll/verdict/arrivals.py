@@ -153,8 +153,8 @@ def _meeting(call: MatchedCall, histories: dict[int, History]) -> Meeting:
         )
         for rank, window in windows.items():
             if window:
-                late = window.coreless + window.held - window.waited
-                times[rank] += first - window.start + late
+                delay = window.coreless + window.held - window.waited
+                times[rank] += first - window.start + delay
     return Meeting(call, {
         rank: histories[rank].arrival(entry, times[rank], _arrival_of_last(call, rank, times))
         for rank, entry in call.rows.items()

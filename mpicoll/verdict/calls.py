@@ -40,7 +40,7 @@ def _unneeded(
         neighbour_place = neighbours[-1].call.place
         yield Finding(
             Kind.UNNEEDED_CALL, observation.moving(place), place=place, calls=len(meetings),
-            late=len(neighbours), detail=verb, neighbour=neighbour_place,
+            late_calls=len(neighbours), detail=verb, neighbour=neighbour_place,
         )  # fmt: skip
         return
 

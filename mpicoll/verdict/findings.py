@@ -36,7 +36,7 @@ class Finding(NamedTuple):
         ranks: the ranks that it is about; none for a link or a call.
         host: the node that it is about; empty for none.
         place: the calls at which it shows.
-        calls: the number of these calls, and `late` those in which the ranks were late.
+        calls: the number of these calls, and `late_calls` those in which the ranks were late.
         lateness: how late they came then, in nanoseconds.
         profile: of the rank that it shows most at; None where it is not about ranks.
         slowness: the time of the arithmetic probe on the rank's node, relative to the other nodes;
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
     host: str = ""
     place: Place | None = None
     calls: int = 0
-    late: int = 0
+    late_calls: int = 0
     lateness: float = 0.0
     profile: Profile | None = None
     slowness: float | None = None
@@ -61,3 +61,8 @@ class Finding(NamedTuple):
     neighbour: Place | None = None
     link: tuple[str, str] = ("", "")
     rates: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def frequency(self) -> float:
+        """The share of the calls in which the ranks are late."""
+        return self.late_calls / max(1, self.calls)

@@ -97,10 +97,10 @@ def late_ranks(
         yield _finding(Kind.UNCLEAR, stragglers, ranks, _lateness, meetings, observation, nodes)
     elif not largest and (places := turns(meetings, span)):
         behind = [meetings[place] for place in places]
-        late = median([meeting.lateness(meeting.last) for meeting in behind])
+        delay = median([meeting.lateness(meeting.last) for meeting in behind])
         yield Finding(
             Kind.TURNS, cost_of(behind, observation), tuple(ranks), "", meetings[0].call.place,
-            len(meetings), len(behind), late,
+            len(meetings), len(behind), delay,
         )  # fmt: skip
 
 
@@ -201,11 +201,11 @@ def _finding(
     meetings: Sequence[Meeting], observation: Observation, nodes: Nodes,
 ) -> Finding:  # fmt: skip
     worst = max(stragglers, key=lambda rank: value.mean if (value := pick(ranks[rank])) else 0.0)
-    late = sorted({place for rank in stragglers for place in ranks[rank].late})
+    late_calls = sorted({place for rank in stragglers for place in ranks[rank].late_calls})
     lateness = median(ranks[rank].lateness for rank in stragglers)
     finding = Finding(
-        kind, cost_of([meetings[place] for place in late], observation), tuple(stragglers),
-        nodes.whole(stragglers), meetings[0].call.place, len(meetings), len(late), lateness,
+        kind, cost_of([meetings[place] for place in late_calls], observation), tuple(stragglers),
+        nodes.whole(stragglers), meetings[0].call.place, len(meetings), len(late_calls), lateness,
         ranks[worst], nodes.slowness(worst),
     )  # fmt: skip
     in_group = observation.of_group(meetings[0].call.place.group)

@@ -18,7 +18,7 @@ class Profile(NamedTuple):
     """One rank at one place; an excess is that over the median of the other ranks, per call.
 
     Attributes:
-        calls: at the place, and `late` the places of those in which it is late.
+        calls: at the place, and `late_calls` the places of those in which it is late.
         lateness: the median lateness of these.
         arrival: the excess of its arrival.
         running, asleep: the excess of these activities before the call; None without samples.
@@ -31,7 +31,7 @@ class Profile(NamedTuple):
 
     rank: int
     calls: int
-    late: tuple[int, ...]
+    late_calls: tuple[int, ...]
     lateness: float
     arrival: Excess
     running: Excess | None = None
@@ -58,12 +58,12 @@ def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
     excesses = None if activities is None else _excesses(activities, blocks)
     profiles = {}
     for place, rank in enumerate(ranks):
-        late = np.flatnonzero(
+        late_calls = np.flatnonzero(
             lateness[:, place] >= max(SMALLEST, 1.0, arrivals[place].mean / 2)
         ).tolist()
         profile = Profile(
-            rank, len(meetings), tuple(late),
-            float(np.median(lateness[late, place])) if late else 0.0, arrivals[place],
+            rank, len(meetings), tuple(late_calls),
+            float(np.median(lateness[late_calls, place])) if late_calls else 0.0, arrivals[place],
         )  # fmt: skip
         if activities is not None and excesses is not None:
             peers = [number for number in range(len(ranks)) if number != place]

@@ -66,7 +66,7 @@ def _arrives(finding: Finding) -> str:
     is_single = len(finding.ranks) == 1
     return (
         f"{subject(finding)} {'arrives' if is_single else 'arrive'} "
-        f"{duration(finding.lateness)} late in {percent(finding.late / max(1, finding.calls))} of "
+        f"{duration(finding.lateness)} late in {percent(finding.frequency)} of "
         f"{finding.calls:,} calls of {place_text(finding.place)}"
     )
 
@@ -74,9 +74,8 @@ def _arrives(finding: Finding) -> str:
 def _more_work(finding: Finding) -> str:
     profile = finding.profile
     running = profile.running.mean if profile and profile.running else 0.0
-    frequency = finding.late / max(1, finding.calls)
-    rare = " on average" if frequency < 0.5 else ""
-    is_stretched = finding.lateness * frequency > 2 * running
+    rare = " on average" if finding.frequency < 0.5 else ""
+    is_stretched = finding.lateness * finding.frequency > 2 * running
     stretch = f"{rare}, which busy cores stretch" if is_stretched else rare
     speed = "" if finding.slowness is None else "its node computes as fast as the others, but "
     return (
@@ -116,8 +115,8 @@ def _slow_node(finding: Finding) -> str:
 
 def _stopped(finding: Finding) -> str:
     return (
-        f"{subject(finding)} was stopped {finding.late:,} times (by SIGSTOP or a debugger) for "
-        f"{duration(finding.lateness)} on average, {finding.detail} % of its time; the other "
+        f"{subject(finding)} was stopped {finding.late_calls:,} times (by SIGSTOP or a debugger) "
+        f"for {duration(finding.lateness)} on average, {finding.detail} % of its time; the other "
         f"ranks wait for it, most at {place_text(finding.place)}."
     )
 
@@ -158,7 +157,7 @@ def _child_process(finding: Finding) -> str:
 
 def _turns(finding: Finding) -> str:
     return (
-        f"{subject(finding)} take turns: in {percent(finding.late / max(1, finding.calls))} of "
+        f"{subject(finding)} take turns: in {percent(finding.frequency)} of "
         f"{finding.calls:,} calls of {place_text(finding.place)} another one of them arrives "
         f"{duration(finding.lateness)} late, in a fixed order, and all wait for it."
     )
@@ -185,7 +184,7 @@ def _unneeded_call(finding: Finding) -> str:
     neighbour = place_text(finding.neighbour)
     return (
         f"The {place_text(finding.place)} directly {finding.detail} {neighbour} in "
-        f"{percent(finding.late / max(1, finding.calls))} of {finding.calls:,} calls, which "
+        f"{percent(finding.frequency)} of {finding.calls:,} calls, which "
         f"synchronises the same ranks: it takes {percent(finding.cost)} of the time, and nobody "
         "needs it unless it orders something else, such as files."
     )

@@ -20,14 +20,14 @@ COLUMNS = ("call", "of group", "calls", "waiting", "moving data", "late", "by", 
 
 
 class Row(NamedTuple):
-    """One place in the table, as text; `late`, `by` and `often` are about the latest rank."""
+    """One place in the table, as text; `latest`, `by` and `often` are about the latest rank."""
 
     call: str
     group: str
     calls: str
     waiting: str
     moving: str
-    late: str
+    latest: str
     by: str
     often: str
     cause: str
@@ -77,7 +77,7 @@ def _row(verdict: Verdict, place: Place) -> Row:
     return Row(
         f"{place_text(place)}{function}", group.name or group.id, f"{len(meetings):,}",
         percent(observation.waiting(place)),
-        percent(observation.moving(place)), f"rank {latest.rank}" if latest.late else "-",
-        duration(latest.lateness) if latest.late else "-",
-        percent(len(latest.late) / latest.calls), ", ".join(dict.fromkeys(causes)) or "-",
+        percent(observation.moving(place)), f"rank {latest.rank}" if latest.late_calls else "-",
+        duration(latest.lateness) if latest.late_calls else "-",
+        percent(len(latest.late_calls) / latest.calls), ", ".join(dict.fromkeys(causes)) or "-",
     )  # fmt: skip

@@ -14,12 +14,14 @@ from synthetic_job import Work, worked
 
 from mpicoll.doctor.__main__ import main
 from mpicoll.doctor.host import busy_processes, frequency, memory_pressure
-from mpicoll.doctor.late_rank import remarks
+from mpicoll.doctor.late_rank import Lines, chosen, remarks
+from mpicoll.doctor.running import idle
 from mpicoll.engine import _compiled
 from mpicoll.errors import ArgumentError
 from mpicoll.flight.job import check_access
 from mpicoll.flight.layout import HEAD, SUFFIX
 from mpicoll.flight.recorder import Recorder
+from mpicoll.flight.stack_text import Frame
 from mpicoll.verdict.judging import judge
 
 NOBODY = 65534
@@ -144,3 +146,41 @@ def test_a_rank_of_another_host_is_told_where_to_ask() -> None:
     )
     [text] = remarks(verdict)
     assert text.startswith("Rank 2 is not a process of this host: run this command on far")
+
+
+def lines(paths: dict[tuple[Frame, ...], int], in_calls: int = 0) -> Lines:
+    """Return stacks, so many at each path, and so many in the call of `main`."""
+    return Lines(
+        [path for path, count in paths.items() for _ in range(count)],
+        [(CALL, OUTER) for _ in range(in_calls)],
+    )
+
+
+OUTER, CALL = Frame("train.py", 90, "<module>"), Frame("train.py", 41, "main")
+EQUAL, CAUSE = Frame("train.py", 38, "main"), Frame("train.py", 40, "main")
+HELPER, OTHER = Frame("work.py", 12, "compute"), Frame("work.py", 13, "compute")
+
+
+@pytest.mark.parametrize(
+    ("late_paths", "path", "caller"),
+    [
+        ({(CAUSE, OUTER): 9, (EQUAL, OUTER): 3}, (CAUSE, OUTER), OUTER),
+        ({(HELPER, CAUSE, OUTER): 9, (HELPER, EQUAL, OUTER): 3}, (HELPER, CAUSE, OUTER), CAUSE),
+        # The lines of a helper share the stacks: its caller has most of them.
+        ({(HELPER, CAUSE, OUTER): 6, (OTHER, CAUSE, OUTER): 6}, (CAUSE, OUTER), OUTER),
+    ],
+)  # fmt: skip
+def test_the_line_is_named_that_only_the_late_rank_is_at(
+    late_paths: dict[tuple[Frame, ...], int], path: tuple[Frame, ...], caller: Frame
+) -> None:
+    peer = lines({(HELPER, EQUAL, OUTER): 3, (EQUAL, OUTER): 3}, in_calls=12)
+    assert chosen(lines(late_paths), peer) == (path, caller)
+
+
+def test_a_job_that_makes_no_calls_meanwhile_is_idle() -> None:
+    dumps = worked([[Work(2), Work(2), Work(7), Work(2)]] * 30)
+    last = max(entry.end for dump in dumps for entry in dump.entries)
+    first, *_ = idle(dumps, last + 1)
+    assert first.startswith("No rank has made a call for ")
+    assert "since allreduce 30, from train.py:40 in step." in first
+    assert list(idle(dumps, last)) == []

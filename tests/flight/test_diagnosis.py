@@ -15,13 +15,14 @@ import pytest
 from browsing import Opened
 from click.testing import CliRunner
 from issuing import issue
+from synthetic_job import dump, row
 
 from mpicoll.engine import _compiled
 from mpicoll.errors import RankLost
 from mpicoll.flight import groups, listing
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import STATE, STATE_AT, State
-from mpicoll.flight.reader import read_all
+from mpicoll.flight.reader import distinct_names, read_all
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
 from mpicoll.flight.summary import last_call
@@ -366,3 +367,34 @@ def test_torchs_analyser_finds_the_rank(write: Write, tmp_path: Path) -> None:
     assert [(record.collective_seq_id, record.missing_ranks) for record in collectives] == [
         (1, None), (2, None), (4, {0}),
     ]  # fmt: skip
+
+
+def test_groups_of_one_name_are_told_apart() -> None:
+    twins = [Group(name, "ranks 0-1", 0, "0-1") for name in ("first", "second")]
+    rows = [row(1, number, number + 1, group=twin) for number, twin in enumerate(twins)]
+    for named_dump in distinct_names([dump(0, rows, size=2), dump(1, rows[::-1], size=2)]):
+        names = {entry.group.id: entry.group.name for entry in named_dump.entries if entry.group}
+        assert names == {"first": "ranks 0-1", "second": "ranks 0-1 (2nd)"}
+        assert {group.name for group in named_dump.groups} == {*names.values()}
+
+
+@pytest.mark.parametrize(("waited", "hung"), [(0.2, False), (6.0, True)])
+def test_a_job_that_was_killed_while_it_worked_is_told_from_one_that_hung(
+    write: Write, tmp_path: Path, waited: float, hung: bool
+) -> None:
+    ranks = write(2)
+    for rank in ranks:
+        rank.complete(3)
+    ranks[0].call()
+    for rank in ranks:
+        rank.recorder.beat[:] = (time.monotonic_ns() + round(waited * 1e9)).to_bytes(8, "little")
+        rank.recorder.close()
+    dumps, _ = read_all(tmp_path)
+    diagnosis = diagnose(dumps, time.time_ns(), 1.0)
+    text = " ".join(sentences(diagnosis))
+    assert text.startswith("Rank 1 keeps the others waiting.") is hung
+    assert (
+        text.startswith("The job did not hang: ranks 0-1 were killed while they worked") is not hung
+    )
+    if hung:
+        assert re.search(r"was under way when its ranks ended, for (6|6\.0\d|5\.9\d) s\.", text)

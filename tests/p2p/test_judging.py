@@ -13,6 +13,7 @@ from mpicoll.p2p.judging import (
     COPY,
     FOLD,
     LATENCY,
+    SHARE,
     Confirmed,
     Figures,
     Finding,
@@ -189,3 +190,26 @@ def test_faults_are_told_of_ranks_and_results() -> None:
     rank = Confirmed(Finding((1,), (3,), fault="adds wrongly"))
     assert sentence(rank, NAMES) == "SICK rank 3 on node1: adds wrongly"
     assert sentence(Confirmed(Finding((), fault="wrong")), NAMES) == "SICK results: wrong"
+
+
+@pytest.mark.parametrize(("share", "hosts"), [(0.33, [(1,)]), (0.8, [])])
+def test_a_host_that_shares_its_core_is_named_by_its_share_alone(
+    share: float, hosts: list[tuple[int, ...]]
+) -> None:
+    """Its memory and its arithmetic are not judged: they suffer from the other processes."""
+    ranks = {
+        rank: Figures({
+            SHARE.name: share if rank == 1 else 1.0, COPY.name: 5.0, FOLD.name: 5.0,
+            COMPUTE.name: 1.0 if rank == 1 and share < 0.5 else 2.0,
+        })
+        for rank in range(4)
+    }  # fmt: skip
+    findings = judge_ranks(ranks, ((0,), (1,), (2,), (3,)))
+    assert [(finding.hosts, finding.quantity) for finding in findings] == [
+        (host, SHARE) for host in hosts
+    ]
+
+
+def test_cores_that_all_hosts_share_are_not_blamed() -> None:
+    ranks = {rank: Figures({SHARE.name: 0.3 + 0.02 * rank, COPY.name: 5.0}) for rank in range(4)}
+    assert judge_ranks(ranks, ((0,), (1,), (2,), (3,))) == []

@@ -132,7 +132,7 @@ def test_sleep_is_named_and_says_what_it_may_be() -> None:
 def test_stops_are_named() -> None:
     dumps = job(lambda call, work: work._replace(asleep=50.0, stops=1) if call % 15 == 7 else work)
     [finding] = judge(dumps).findings
-    assert (finding.kind, finding.ranks, finding.late) == (Kind.STOPPED, (VICTIM,), 4)
+    assert (finding.kind, finding.ranks, finding.late_calls) == (Kind.STOPPED, (VICTIM,), 4)
     assert finding.lateness == pytest.approx(50 * MILLISECOND, rel=0.02)
 
 
