@@ -12,7 +12,7 @@ from mpicoll.flight.reader import Dump
 from mpicoll.measurement.peers import Excess, medians_of_peers
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
-from mpicoll.verdict.matching import amount_of, counts_of
+from mpicoll.verdict.matching import amounts_of, counts_of
 from mpicoll.verdict.profiles import Profile, profiles
 from mpicoll.verdict.thresholds import (
     EXPLAINS,
@@ -253,16 +253,17 @@ def uneven_ranks(meetings: Sequence[Meeting]) -> dict[int, float]:
     """Return the ranks with more data than the others in calls with counts, and how many times."""
     for meeting in reversed(meetings):
         call = meeting.call
-        signatures = (entry.call.signature for entry in call.rows.values())
-        counts = [amount_of(call.rows[rank].call.signature) for rank in call.members]
-        if not all(counts):
-            counts = next(
-                filter(None, (counts_of(text, len(call.members)) for text in signatures)), []
-            )
-        if counts:
-            middle = max(median(counts), 1)
-            factors = {
-                rank: count / middle for rank, count in zip(call.members, counts, strict=True)
-            }
-            return {rank: factor for rank, factor in factors.items() if factor >= UNEVEN}
+        signatures = [call.rows[rank].call.signature for rank in call.members]
+        sides = [*zip(*map(amounts_of, signatures), strict=False)]
+        counts = next(filter(None, (counts_of(text, len(signatures)) for text in signatures)), [])
+        sides += [tuple(counts)] if counts else []
+        if sides:
+            factors = (map(_times_peers, [side] * len(side), range(len(side))) for side in sides)
+            largest = zip(call.members, map(max, zip(*factors, strict=True)), strict=True)
+            return {rank: factor for rank, factor in largest if factor >= UNEVEN}
     return {}
+
+
+def _times_peers(counts: Sequence[int], place: int) -> float:
+    """Return how many times the median of the other counts one count is."""
+    return counts[place] / max(median([*counts[:place], *counts[place + 1 :]]), 1)

@@ -99,13 +99,13 @@ def root_of(signatures: Iterable[str]) -> int | None:
     return next((int(match[1]) for match in matches), None)
 
 
-def amount_of(signature: str) -> int:
-    """Return how many bytes the rank of a signature sends or receives, the larger one; 0: unknown.
+def amounts_of(signature: str) -> list[int]:
+    """Return how many bytes the rank of a signature sends, and receives; [] where it says nothing.
 
-    >>> amount_of("sends 192 bytes, receives 480 bytes"), amount_of("float64 (8), sum")
-    (480, 0)
+    >>> amounts_of("sends 192 bytes, receives 480 bytes"), amounts_of("float64 (8), sum")
+    ([192, 480], [])
     """
-    return max(map(int, _AMOUNTS.findall(signature)), default=0)
+    return [*map(int, _AMOUNTS.findall(signature))]
 
 
 def counts_of(signature: str, size: int) -> list[int]:

@@ -344,15 +344,17 @@ def test_the_running_of_the_first_thread_counts_for_a_thread_that_makes_the_call
 
 
 @pytest.mark.parametrize("amounts", [(100, 400), (400, 100)], ids=["received", "sent"])
-def test_data_that_is_sent_or_received_is_uneven(amounts: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [2, 4])
+def test_data_that_is_sent_or_received_is_uneven(size: int, amounts: tuple[int, int]) -> None:
     changed = []
-    for dump_of_rank in job(longer(6)):
-        sent, received = amounts if dump_of_rank.rank == VICTIM else (100, 100)
+    works = [[Work(8.0 if rank == size // 2 else 2.0) for rank in range(size)]] * CALLS
+    for dump_of_rank in worked(works):
+        sent, received = amounts if dump_of_rank.rank == size // 2 else (100, 100)
         call = Call("alltoall", f"sends {sent} bytes, receives {received} bytes")
         entries = [entry._replace(call=call) for entry in dump_of_rank.entries]
         changed.append(dump_of_rank._replace(entries=entries))
     finding = first(changed)
-    assert finding and (finding.kind, finding.ranks) == (Kind.UNEVEN_DATA, (VICTIM,))
+    assert finding and (finding.kind, finding.ranks) == (Kind.UNEVEN_DATA, (size // 2,))
     assert finding.detail == "4"
 
 
