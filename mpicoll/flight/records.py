@@ -28,6 +28,7 @@ class Process(msgspec.Struct, frozen=True):
         thread: whether the rank is a thread of this process.
         boot: identifies the monotonic clock: the boot of the host, and its time namespace.
         monotonic, realtime: nanoseconds of both clocks, read at the same moment.
+        node: the host, or the node that the user states.
         addresses: the IP addresses of the host, without those of the loopback interface.
     """
 
@@ -40,6 +41,7 @@ class Process(msgspec.Struct, frozen=True):
     realtime: _Number
     thread: bool = False
     program: _Text = ""
+    node: _Text = ""
     addresses: Annotated[tuple[_Address, ...], msgspec.Meta(max_length=MOST_ADDRESSES)] = ()
 
 
@@ -66,12 +68,15 @@ class Call(msgspec.Struct, frozen=True):
     Attributes:
         signature: what all ranks must give alike; empty where this rank does not know it.
         algorithm: that runs, or that was asked for where nothing has run yet.
+        nbytes: of the data, as the benchmark counts them, or the next power of two; 0 where the
+            signature has a shape, and where they are not known.
     """
 
     collective: _Text
     signature: _Text = ""
     algorithm: _Text = ""
     transport: _Text = ""
+    nbytes: _Number = 0
 
 
 class Location(msgspec.Struct, frozen=True):
