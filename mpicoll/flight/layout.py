@@ -194,7 +194,7 @@ class TotalRow(NamedTuple):
         mark: as `mark_of` says; 0 in the first total.
         timed: of the calls; the ends of the others are not recorded.
         ticks: of the timed calls.
-        least: ticks of the shortest one.
+        shortest: ticks of the shortest one.
     """
 
     group: int
@@ -204,7 +204,7 @@ class TotalRow(NamedTuple):
     calls: int
     timed: int
     ticks: int
-    least: int
+    shortest: int
 
 
 def mark_of(row: TotalRow) -> int:

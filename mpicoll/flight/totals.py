@@ -31,14 +31,14 @@ class Total(NamedTuple):
     Attributes:
         timed: of the calls; the ends of the others are not recorded.
         ns: nanoseconds of the timed calls.
-        least: nanoseconds of the shortest one.
+        shortest: nanoseconds of the shortest one.
         histogram: the nanoseconds from which on a bucket counts, and its calls.
     """
 
     calls: int
     timed: int = 0
     ns: int = 0
-    least: int = 0
+    shortest: int = 0
     histogram: tuple[tuple[int, int], ...] = ()
 
 
@@ -56,8 +56,8 @@ def totals(data: bytes, rows: Iterable[Row], time: Clock, faults: list[str]) -> 
 
 def combined(totals: Iterable[Total]) -> Total:
     """Return the sum of some totals."""
-    calls, timed, ns, least, histograms = zip(*totals, strict=True)
-    shortest = min((time for time, count in zip(least, timed, strict=True) if count), default=0)
+    calls, timed, ns, shortest, histograms = zip(*totals, strict=True)
+    shortest = min((time for time, count in zip(shortest, timed, strict=True) if count), default=0)
     buckets = sorted(bucket for histogram in histograms for bucket in histogram)
     return Total(sum(calls), sum(timed), sum(ns), shortest, tuple(buckets))
 
@@ -66,14 +66,14 @@ def _written(data: bytes, time: Clock, faults: list[str]) -> Iterator[tuple[Key,
     """Yield the totals of a file."""
     damaged = 0
     for at in range(TOTALS_AT, TOTALS_AT + TOTALS * TOTAL.size, TOTAL.size):
-        if not any(data[at : at + TOTAL.size]) or at + TOTAL.size > len(data):
+        if at + TOTAL.size > len(data) or data.count(0, at, at + TOTAL.size) == TOTAL.size:
             continue
         numbers = TOTAL.unpack_from(data, at)
         row, buckets = TotalRow(*numbers[:-BUCKETS]), numbers[-BUCKETS:]
         if (
             row.mark != (0 if at == TOTALS_AT else mark_of(row))
             or not row.timed <= row.calls < _MOST
-            or not row.least * row.timed <= row.ticks < _MOST
+            or not row.shortest * row.timed <= row.ticks < _MOST
         ):
             damaged += 1
             continue
@@ -82,8 +82,8 @@ def _written(data: bytes, time: Clock, faults: list[str]) -> Iterator[tuple[Key,
         begins = (_span((4 + place % 4) << (place // 4 + FIRST_EXPONENT - 2), time)
                   for place in range(BUCKETS))  # fmt: skip
         histogram = tuple((ns, calls) for ns, calls in zip(begins, buckets, strict=True) if calls)
-        ns, least = _span(row.ticks, time), _span(row.least, time)
-        yield row[:3], Total(row.calls, row.timed, ns, least, histogram)
+        ns, shortest = _span(row.ticks, time), _span(row.shortest, time)
+        yield row[:3], Total(row.calls, row.timed, ns, shortest, histogram)
     if damaged:
         faults.append(f"{damaged} totals are damaged, and left out")
 

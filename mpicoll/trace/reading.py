@@ -15,7 +15,7 @@ from mpicoll.flight.layout import State
 from mpicoll.flight.reader import CallTotal, Dump, Entry, read_all
 from mpicoll.flight.records import Call, Group, ranks_of
 from mpicoll.flight.totals import Total, combined
-from mpicoll.machine.nodes import group_by_node
+from mpicoll.machine.nodes import MOST_RANKS, group_by_node
 from mpicoll.notation.contract import Collective, collective
 from mpicoll.notation.elements import DTYPES, OPS, itemsize
 from mpicoll.text.numbers import ranges
@@ -24,6 +24,7 @@ from mpicoll.verdict.matching import counts_of, match
 from mpicoll.verdict.waits import waits
 
 _OBJECTS = "objects"
+_MOST_BYTES = 1 << 60
 _SHAPE = re.compile(r"(\w+) \(([\d, ]*)\)")
 Title = tuple[str, int, Nodes, str, str, int, str, str, str]
 """The first fields of a `Kind`, which are the same on all ranks."""
@@ -125,7 +126,7 @@ def _seconds(dump: Dump) -> float:
 def _states(dumps: Sequence[Dump]) -> Iterator[str]:
     """Yield sentences on the ranks without files, and on those that have not ended."""
     size = max(dump.process.size for dump in dumps)
-    missing = sorted({*range(size)} - {dump.rank for dump in dumps})
+    missing = sorted({*range(min(size, MOST_RANKS))} - {dump.rank for dump in dumps})
     running = [dump.rank for dump in dumps if dump.is_alive]
     killed = [
         dump.rank for dump in dumps if dump.state is State.RUNNING and not dump.is_alive
@@ -167,7 +168,7 @@ def _kind(title: Title, totals: Sequence[Total], processes: int, waiting: float 
     seconds = sum(total.calls * total.ns / max(total.timed, 1) for total in totals) / 1e9
     return Kind(
         *title, max(total.calls for total in totals), seconds / processes,
-        max(total.least for total in totals) / 1e3,
+        max(total.shortest for total in totals) / 1e3,
         tuple((ns / 1e3, calls) for ns, calls in combined(totals).histogram), waiting,
     )  # fmt: skip
 
@@ -226,7 +227,7 @@ def _described(call: Call, ranks: int) -> tuple[str, int, str, str, str]:
         row = prod(int(length[:18]) for length in re.findall(r"\d+", shape[2]))
         has_rows = contract.unit in ("rows", "pairs")
         rows = sum(counts_of(call.signature, ranks)) or (ranks if has_rows else 1)
-        nbytes = itemsize(dtype) * row * rows
+        nbytes = min(itemsize(dtype) * row * rows, _MOST_BYTES)
     return call.collective, nbytes, dtype, op, algorithm
 
 
