@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from mpicoll.flight.counters import Clock
@@ -54,12 +55,14 @@ def totals(data: bytes, rows: Iterable[Row], time: Clock, faults: list[str]) -> 
     return {key: combined(totals) for key, totals in parts.items()}
 
 
-def combined(totals: Iterable[Total]) -> Total:
+def combined(totals: Sequence[Total]) -> Total:
     """Return the sum of some totals."""
-    calls, timed, ns, shortest, histograms = zip(*totals, strict=True)
-    shortest = min((time for time, count in zip(shortest, timed, strict=True) if count), default=0)
-    buckets = sorted(bucket for histogram in histograms for bucket in histogram)
-    return Total(sum(calls), sum(timed), sum(ns), shortest, tuple(buckets))
+    return Total(
+        sum(total.calls for total in totals), sum(total.timed for total in totals),
+        sum(total.ns for total in totals),
+        min((total.shortest for total in totals if total.timed), default=0),
+        tuple(sorted(chain.from_iterable(total.histogram for total in totals))),
+    )  # fmt: skip
 
 
 def _written(data: bytes, time: Clock, faults: list[str]) -> Iterator[tuple[Key, Total]]:
