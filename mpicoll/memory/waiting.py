@@ -25,8 +25,8 @@ _SECONDS = 300.0
 _LOOK = 0.05
 
 
-class SpinYieldSleep:
-    """The wait policy of one group of ranks on one node.
+class ProcessWaits:
+    """How a rank waits for words of other processes of its node.
 
     Attributes:
         oversubscribed: whether these ranks outnumber the cores they may use.

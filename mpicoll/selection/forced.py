@@ -41,7 +41,7 @@ def check_variables() -> None:
 
         stated_node(0)
     check_switches()
-    if "MPICOLL_TRACE" in os.environ:
+    if os.environ.get("MPICOLL_TRACE"):
         raise ArgumentError("MPICOLL_TRACE is no variable any more: use the option --trace DIR")
     stated_first_calls()
     if _TILE in os.environ:

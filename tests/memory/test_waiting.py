@@ -14,7 +14,7 @@ import pytest
 from mpicoll import ArgumentError, RankLost
 from mpicoll.memory.waiting import (
     Idle,
-    SpinYieldSleep,
+    ProcessWaits,
     WaitContext,
     check_deadline,
     wait_advancing,
@@ -30,8 +30,8 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         yield started
 
 
-def policy(process: int, deadline: float = 100, oversubscribed: bool = False) -> SpinYieldSleep:
-    found = SpinYieldSleep(0, {1: process}, oversubscribed, lambda: None)
+def policy(process: int, deadline: float = 100, oversubscribed: bool = False) -> ProcessWaits:
+    found = ProcessWaits(0, {1: process}, oversubscribed, lambda: None)
     found.deadline = deadline
     return found
 

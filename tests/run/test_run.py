@@ -155,6 +155,11 @@ def test_a_trace_is_refused_before_the_program_runs(
     assert letter.read_text() == "a letter"
 
 
+def test_the_variable_of_earlier_traces_is_refused(refused: Callable[..., str]) -> None:
+    message = refused(__file__, MPICOLL_TRACE="trace.jsonl")
+    assert message == "Error: MPICOLL_TRACE is no variable any more: use the option --trace DIR\n"
+
+
 @pytest.mark.parametrize("arguments", [["--trace"], ["--trace=", __file__], ["--trace", "", "x"]])
 def test_a_trace_needs_a_directory(refused: Callable[..., str], arguments: list[str]) -> None:
     assert "--trace: name a directory" in refused(*arguments)
