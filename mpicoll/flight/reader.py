@@ -6,6 +6,7 @@ written meanwhile.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -17,7 +18,8 @@ from mpicoll.flight import counters, records
 from mpicoll.flight.counters import Clock
 from mpicoll.flight.counters import Link as Link
 from mpicoll.flight.counters import Sample as Sample
-from mpicoll.flight.directory import NAME, files, is_held
+from mpicoll.flight.directory import files, is_held
+from mpicoll.flight.entries import Row, check_of
 from mpicoll.flight.layout import (
     CLOCK,
     CLOCK_AT,
@@ -39,16 +41,16 @@ from mpicoll.flight.layout import (
     UNIT,
     VERSION,
     Outcome,
-    Row,
     State,
-    check_of,
     head,
 )
 from mpicoll.flight.records import Call, Group, Location, Process, Record, Text
 from mpicoll.flight.totals import Total, totals
-from mpicoll.text.files import open_by_name
+from mpicoll.text.opening import open_by_name
 
 MOST_FILES = 1 << 14
+NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")
+"""The name of a rank's file: its rank, its job, and the number of its process."""
 MOST_STACKS = 1 << 20
 _MOST_SIGNALS = 65
 _LEAST_RATE = 1e-3

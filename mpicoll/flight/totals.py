@@ -7,6 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from mpicoll.flight.counters import Clock
+from mpicoll.flight.entries import Row, TotalRow, mark_of
 from mpicoll.flight.layout import (
     BUCKETS,
     FIRST_EXPONENT,
@@ -16,9 +17,6 @@ from mpicoll.flight.layout import (
     TOTALS,
     TOTALS_AT,
     Outcome,
-    Row,
-    TotalRow,
-    mark_of,
 )
 
 _MOST = 1 << 62

@@ -15,13 +15,12 @@ from time import monotonic, sleep
 from typing import Protocol
 
 from mpicoll.backend import SharedMemory, Stage, WaitContext, WaitPolicy, Words
-from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.errors import RankLost
 from mpicoll.machine.living import has_ended
+from mpicoll.machine.settings import default_deadline
 from mpicoll.machine.waited import Looks
 from mpicoll.tuning import FIRST_NAP, LAST_NAP, SPINS, YIELD_SECONDS
 
-DEADLINE = "MPICOLL_DEADLINE"
-_SECONDS = 300.0
 _LOOK = 0.05
 
 
@@ -236,19 +235,3 @@ class HasDeadline:
         self._deadline = seconds
         if self.shared is not None:
             self.shared.wait_policy.deadline = seconds
-
-
-def default_deadline() -> float:
-    """Return the deadline in seconds that the environment states, 300 by default."""
-    text = os.environ.get(DEADLINE, str(_SECONDS))
-    try:
-        return check_deadline(float(text))
-    except ValueError:
-        raise ArgumentError(f"{DEADLINE} must be a number of seconds, not {text!r}") from None
-
-
-def check_deadline(seconds: float) -> float:
-    """Return a deadline in seconds, or raise ArgumentError."""
-    if not seconds > 0:
-        raise ArgumentError(f"a deadline must be a positive number of seconds, not {seconds!r}")
-    return float(seconds)

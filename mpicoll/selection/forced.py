@@ -29,11 +29,11 @@ def check_variables() -> None:
     """
     # Only a variable that is set has to be checked: a program starts quickly without these modules.
     if "MPICOLL_DEADLINE" in os.environ:
-        from mpicoll.memory.waiting import default_deadline
+        from mpicoll.machine.settings import default_deadline
 
         default_deadline()
     if "MPICOLL_CORES" in os.environ:
-        from mpicoll.machine.cores import stated_cores
+        from mpicoll.machine.nodes import stated_cores
 
         stated_cores()
     if "MPICOLL_RANKS_PER_NODE" in os.environ:

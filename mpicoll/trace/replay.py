@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.machine.children import run_launcher
-from mpicoll.machine.launchers import hosts_of, mpirun
+from mpicoll.machine.launches import hosts_of, mpirun
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
 from mpicoll.text.numbers import count_text

@@ -18,7 +18,6 @@ def test_nothing_stays_of_a_run_that_ends_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
     mpicoll.threads(2)(lambda c: c.barrier())
     assert list(tmp_path.iterdir()) == []
@@ -60,7 +59,6 @@ def test_few_directories_of_ended_jobs_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
     for number in range(directory.MAX_JOBS + 5):
         directory.opened(f"job-{number}")
@@ -72,7 +70,7 @@ def test_few_directories_of_ended_jobs_stay(
 def test_somebody_elses_directory_is_not_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
     directory.home().mkdir(mode=0o777)
     directory.home().chmod(0o777)

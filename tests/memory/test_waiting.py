@@ -12,13 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from mpicoll import ArgumentError, RankLost
-from mpicoll.memory.waiting import (
-    Idle,
-    ProcessWaits,
-    WaitContext,
-    check_deadline,
-    wait_advancing,
-)
+from mpicoll.machine.settings import check_deadline
+from mpicoll.memory.waiting import Idle, ProcessWaits, WaitContext, wait_advancing
 
 CONTEXT = WaitContext("allreduce ring", 2, 3, 1)
 

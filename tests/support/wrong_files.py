@@ -8,6 +8,15 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from mpicoll.flight.entries import (
+    LinkRow,
+    Row,
+    SampleRow,
+    TotalRow,
+    mark_of,
+    packed,
+    packed_words,
+)
 from mpicoll.flight.layout import (
     BUCKETS,
     CLOCK,
@@ -30,15 +39,8 @@ from mpicoll.flight.layout import (
     TOTAL,
     TOTALS_AT,
     UNIT,
-    LinkRow,
     Outcome,
-    Row,
-    SampleRow,
-    TotalRow,
     head,
-    mark_of,
-    packed,
-    packed_words,
     record,
 )
 from mpicoll.flight.records import Call, Group, Location, Process, Record, Text, encode

@@ -30,8 +30,8 @@ from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.notes import GROUP
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.communicator.buffers import Refused, WrongLength
-from mpicoll.mpi.communicator.forms import read
-from mpicoll.mpi.communicator.reading import OPS, Call, Reading, lies_in
+from mpicoll.mpi.communicator.method_arguments import Call, lies_in, read
+from mpicoll.mpi.communicator.reading import OPS, Reading
 from mpicoll.mpi.exchange import exchange_items, mpi_deadline
 from mpicoll.mpi.transport import LIBRARY, MpiTransport
 from mpicoll.peers.calls import BEGUN, Calls, different_calls

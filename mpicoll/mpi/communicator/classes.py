@@ -64,8 +64,7 @@ class Comm(_Base):
 
     def _begin(self, *arguments: Any) -> Any:
         _compiled.postpone_handlers()
-        from mpicoll.mpi.communicator.forms import is_refused
-        from mpicoll.mpi.communicator.reading import Reading, is_extreme
+        from mpicoll.mpi.communicator.reading import Reading, is_extreme, is_refused
 
         if is_refused(Reading(self.rank, self.size), *arguments[:5]):
             return True  # the ranks count the calls in which they meet
@@ -132,9 +131,9 @@ class Comm(_Base):
 
     def _forget(self) -> None:
         """Drop what has served this object: another communicator of the same ranks gets it."""
-        bound = [name for name in vars(self) if name == "_call" or name.startswith("_ours_")]
-        for name in [*bound, *(NAMES.keys() & vars(self).keys())]:
-            delattr(self, name)
+        for name in list(vars(self)):
+            if name == "_call" or name in NAMES or name.startswith("_ours_"):
+                delattr(self, name)
 
     # -- collectives, with mpi4py's own arguments -----------------------------------------
 
