@@ -27,7 +27,6 @@ VARIABLE = "the default of an environment variable that the documentation lists"
 EXCEPTIONS = {
     "engine/compiled.py": {"_MOST_JOINED": LIMIT},
     "engine/stream_watch.py": {"_SECONDS": PATIENCE, "_MOST_RUNS": LAYOUT, "_LOW": LAYOUT},
-    "engine/tally_file.py": {"_FIRST_BYTES": LIMIT, "_UNIT": LAYOUT},
     "gpu/driver.py": {"_HANDLE_BYTES": LAYOUT, "NO_CONTEXT": LAYOUT, "_MOST_OPERATIONS": LIMIT},
     "gpu/ipc.py": {"_PATTERN": LAYOUT, "_TEST_VALUE": LAYOUT, "_MOST_TILE": LIMIT},
     "gpu/nccl.py": {"_SINCE": LAYOUT, "_IN_PROGRESS": LAYOUT},

@@ -1,7 +1,7 @@
 """Where flight files lie: in ``MPICOLL_FLIGHT_DIR``, or in a directory of the job's own.
 
 The directory of a job lies below the system's directory for temporary files. It is removed once all
-ranks of the job have ended well.
+ranks of the job have ended well, unless ``MPICOLL_FLIGHT`` is ``keep``.
 Other directories stay, `MAX_JOBS` of them. Beyond that the oldest are removed, but never one whose
 ranks still run.
 """
@@ -23,7 +23,8 @@ from mpicoll.text.opening import open_by_name
 
 DIRECTORY = "MPICOLL_FLIGHT_DIR"
 SWITCH = "MPICOLL_FLIGHT"
-"""``0`` in this variable turns the recorder off."""
+"""``0`` in this variable turns the recorder off, `KEEP` keeps the files of all jobs."""
+KEEP = "keep"
 MAX_JOBS = 32
 """Directories of ended jobs that are kept for a user."""
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
@@ -136,7 +137,12 @@ def of_job(path: Path, job: str) -> list[Path]:
 
 
 def remove_ended(path: Path, job: str) -> None:
-    """Remove the files of a job whose ranks, those that have a file here, have all ended well."""
+    """Remove the files of a job whose ranks, those that have a file here, have all ended well.
+
+    Files that the user wants to keep stay.
+    """
+    if os.environ.get(SWITCH, "").lower() == KEEP:
+        return
     ended = of_job(path, job)
     if not all(map(_has_ended_well, ended)):
         return

@@ -108,6 +108,33 @@ class LinkRow(NamedTuple):
     peer_port: int
 
 
+class TotalRow(NamedTuple):
+    """The calls of one group, kind and line whose rows may be overwritten.
+
+    Attributes:
+        group, call, location: as of `Row`.
+        mark: as `mark_of` says; 0 in the first total.
+        timed: of the calls; the ends of the others are not recorded.
+        ticks: of the timed calls.
+        shortest: ticks of the shortest one.
+    """
+
+    group: int
+    call: int
+    location: int
+    mark: int
+    calls: int
+    timed: int
+    ticks: int
+    shortest: int
+
+
+def mark_of(row: TotalRow) -> int:
+    """Return the mark of a total; as in ``flight.c``."""
+    key = row.group * 0x9E3779B1 + row.call * 0x85EBCA77 + row.location * 0xC2B2AE3D
+    return key % (1 << 32) | 1
+
+
 def checks_of(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the checksums of samples or links; as in ``counters.c``.
 

@@ -71,9 +71,11 @@ class GroupFlight:
     def __init__(self, recorder: Recorder, log: Log, messages: Log) -> None:
         self.recorder, self.log, self.messages = recorder, log, messages
 
-    def call(self, collective: str, signature: str, algorithm: str, transport: str) -> int:
+    def call(
+        self, collective: str, signature: str, algorithm: str, transport: str, nbytes: int = 0
+    ) -> int:
         """Return the place of a kind of call in the table."""
-        return self.recorder.intern(Call(collective, signature, algorithm, transport))
+        return self.recorder.intern(Call(collective, signature, algorithm, transport, nbytes))
 
 
 def join(

@@ -1,10 +1,11 @@
-"""The layout of a flight file: a head, rings of rows, samples and links, and the table of records.
+"""The layout of a flight file: a head, rings of rows, samples and links, totals, and the table.
 
 All numbers are little-endian. A ring keeps its last entries; entry number `n`, counted from 1, lies
 at place `(n - 1) % entries`. The writer stores the number of an entry last, and a check covers the
 entry. So a reader recognises an entry that was overwritten meanwhile, cut by a kill, or damaged.
 A row is written when its call begins, and gets its end and its outcome later. The check of a row
-therefore leaves out end, outcome and text. A record of the table never changes; its place in the
+therefore leaves out end, outcome and text. Calls whose rows are overwritten are added to totals, of
+one group, kind and line each. A record of the table never changes; its place in the
 table, in units of 8 bytes, is the number by which rows name it.
 """
 
@@ -14,7 +15,7 @@ import struct
 from enum import IntEnum
 from zlib import crc32
 
-MAGIC, VERSION = b"mpicollF", 4
+MAGIC, VERSION = b"mpicollF", 5
 SUFFIX, STACKS = ".flight", ".stacks"
 ROWS = 1024
 """Calls that are kept."""
@@ -46,7 +47,17 @@ SAMPLES_AT = ROWS_AT + ROWS * ROW.size
 SAMPLE = struct.Struct("<QqQQ4Q6IQ")
 LINKS_AT = SAMPLES_AT + SAMPLES * SAMPLE.size
 LINK = struct.Struct("<Qq16s16s3Q3I2HQ")
-TABLE_AT = LINKS_AT + LINKS * LINK.size
+TOTALS = 512
+"""Totals of calls; the first one has those for which there was no other."""
+TOTALS_AT = LINKS_AT + LINKS * LINK.size
+BUCKETS, FIRST_EXPONENT = 96, 6
+"""Buckets of times: number ``4 (e - FIRST_EXPONENT) + q`` begins at ``2**e (1 + q / 4)`` ticks."""
+TOTAL = struct.Struct(f"<4I4Q16x{BUCKETS}I")
+"""A `TotalRow`, and its buckets."""
+FOLDED = struct.Struct("<Q")
+FOLDED_AT = TOTALS_AT + 48
+"""The number of the last row that totals have; rows with larger numbers are in none."""
+TABLE_AT = TOTALS_AT + TOTALS * TOTAL.size
 TABLE_BYTES = 1024 * 1024
 FILE_BYTES = TABLE_AT + TABLE_BYTES
 

@@ -30,6 +30,7 @@ class Process(NamedTuple):
         thread: whether the rank is a thread of this process.
         boot: identifies the monotonic clock: the boot of the host, and its time namespace.
         monotonic, realtime: nanoseconds of both clocks, read at the same moment.
+        node: the host, or the node that the user states.
         addresses: the IP addresses of the host, without those of the loopback interface.
     """
 
@@ -42,6 +43,7 @@ class Process(NamedTuple):
     realtime: int
     thread: bool = False
     program: str = ""
+    node: str = ""
     addresses: tuple[str, ...] = ()
 
 
@@ -68,12 +70,15 @@ class Call(NamedTuple):
     Attributes:
         signature: what all ranks must give alike; empty where this rank does not know it.
         algorithm: that runs, or that was asked for where nothing has run yet.
+        nbytes: of the data, as the benchmark counts them, or the next power of two; 0 where the
+            signature has a shape, and where they are not known.
     """
 
     collective: str
     signature: str = ""
     algorithm: str = ""
     transport: str = ""
+    nbytes: int = 0
 
 
 class Location(NamedTuple):

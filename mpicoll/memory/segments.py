@@ -38,7 +38,7 @@ from mpicoll.memory.files import SWITCH, Files, Segment, is_switched_off
 from mpicoll.memory.mailbox import Mailbox
 from mpicoll.memory.notes import Notes
 from mpicoll.memory.slots import SharedResources
-from mpicoll.memory.waiting import SpinYieldSleep
+from mpicoll.memory.waiting import ProcessWaits
 from mpicoll.notation.elements import itemsize
 from mpicoll.tuning import FETCHED_TILE, TILE, ZERO_COPY
 
@@ -108,7 +108,7 @@ class MappedMemory:
         everyone = exchange(first_error(filter(None, refused)))
         self.no_cma = first_error(everyone)
         cores = [peers[member].cores for member in intra_node]
-        self.wait_policy: WaitPolicy = SpinYieldSleep(
+        self.wait_policy: WaitPolicy = ProcessWaits(
             rank, self.processes, is_oversubscribed(cores), progress
         )
         self.needs_fence = _needs_fence()

@@ -23,6 +23,19 @@ def test_nothing_stays_of_a_run_that_ends_well(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("variable", ["", "stated"])
+@pytest.mark.parametrize(("switch", "files"), [("keep", 2), ("KEEP", 2), ("1", 0), ("", 0)])
+def test_files_stay_that_are_to_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, switch: str, files: int
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", variable and str(tmp_path / variable))
+    monkeypatch.setenv("MPICOLL_FLIGHT", switch)
+    mpicoll.threads(2)(lambda c: c.barrier())
+    assert len([*tmp_path.rglob(f"*{SUFFIX}")]) == files
+
+
 def test_a_directory_that_another_rank_removes_is_made_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

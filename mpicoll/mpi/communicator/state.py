@@ -275,11 +275,7 @@ def _digest(text: str) -> int:
 def _make_run(comm: MPI.Intracomm, state: State) -> Callable[..., Any]:
     """Return what runs the calls of a communicator; collective."""
     if isinstance(state.server, OneNode):
-        if not os.environ.get("MPICOLL_TRACE"):
-            return state.server.channel  # type: ignore[no-any-return]
-        from mpicoll.mpi.communicator.tracing import traced
-
-        return traced(comm, state.server.channel)  # type: ignore[no-any-return]
+        return state.server.channel  # type: ignore[no-any-return]
     wishes = state.wishes
     if len(state.nodes) > 1 or wishes.algorithms:
         from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
