@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "support"))
 
-import planted  # noqa: E402
+import planted_jobs as planted  # noqa: E402
 from planted_launches import ROOT, Result, judged  # noqa: E402
 
 
