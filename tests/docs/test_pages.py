@@ -92,7 +92,7 @@ def test_every_generated_key_has_a_meaning(name: str) -> None:
 
 
 def test_few_sentences_are_long() -> None:
-    assert long_share(DOCS) <= 2
+    assert long_share(DOCS) <= 1
 
 
 def test_sentences_end_at_items_and_cells() -> None:
@@ -107,7 +107,8 @@ def test_pages_are_short(path: Path) -> None:
     if path == DOCS / "study" / "index.md":
         pytest.skip("it is written from records")
     text = re.sub(r"^```\{toctree\}.*?^```$", "", path.read_text(), flags=re.M | re.S)
-    assert len(text.splitlines()) <= 110
+    most_lines = 140 if path.name == "glossary.md" else 110  # a list is looked up, not read
+    assert len(text.splitlines()) <= most_lines
 
 
 # -- built --------------------------------------------------------------------------------
