@@ -32,21 +32,21 @@ def picture(name: str) -> str:
     contract = COLLECTIVES[name]
     if contract.unit == "none":
         return _svg(name, 180, _barrier(), "No rank leaves the barrier before all have entered it.")
-    before, after = _rows(contract)
-    output_x = _INPUT_X + max(map(_width, before)) + _ARROW
+    input_rows, output_rows = _rows(contract)
+    output_x = _INPUT_X + max(map(_width, input_rows)) + _ARROW
     shapes = [_text(0, _middle(rank), f"rank {rank}") for rank in range(_RANKS)]
-    for title, x, rows in (("before", _INPUT_X, before), ("after", output_x, after)):
+    for title, x, rows in (("before", _INPUT_X, input_rows), ("after", output_x, output_rows)):
         shapes.append(_text(x, 14, title))
         for rank, row in enumerate(rows):
             shapes += _draw_boxes(x, rank, row)
     shapes.append(_arrow(output_x - _ARROW + 6, _middle(1) - 4))
     words = "; ".join(
         f"rank {rank}: {', '.join(box.label for box in row) or 'nothing'}"
-        for rank, row in enumerate(after)
+        for rank, row in enumerate(output_rows)
     )
     root = f", root {_ROOT}" if contract.rooted else ""
     return _svg(
-        name, output_x + max(map(_width, after)) + 2, shapes, f"After {name}{root}: {words}"
+        name, output_x + max(map(_width, output_rows)) + 2, shapes, f"After {name}{root}: {words}"
     )
 
 
@@ -68,13 +68,13 @@ def _rows(contract: Collective) -> tuple[list[list[_Box]], list[list[_Box]]]:
     places = [Place(rank, _RANKS, _ROOT, blocks) for rank in range(_RANKS)]
     inputs = [contract.input_blocks(at) for at in places]
     is_numbered = any(len(row) > 1 for row in inputs)
-    before = [
+    input_rows = [
         [_box(((at.rank, block),), is_numbered) for block in row]
         for at, row in zip(places, inputs, strict=True)
     ]
     contents = [contract.output_contents(at) for at in places]
-    after = [[_box(held[block], is_numbered) for block in sorted(held)] for held in contents]
-    return before, after
+    output_rows = [[_box(held[block], is_numbered) for block in sorted(held)] for held in contents]
+    return input_rows, output_rows
 
 
 def _box(parts: Sequence[Contribution], is_numbered: bool) -> _Box:
