@@ -73,7 +73,9 @@ def _rows(contract: Collective) -> tuple[list[list[_Box]], list[list[_Box]]]:
         for at, row in zip(places, inputs, strict=True)
     ]
     contents = [contract.output_contents(at) for at in places]
-    output_rows = [[_box(held[block], is_numbered) for block in sorted(held)] for held in contents]
+    output_rows = [
+        [_box(held[block], is_numbered) for block in sorted(held, key=str)] for held in contents
+    ]
     return input_rows, output_rows
 
 

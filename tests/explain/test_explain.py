@@ -74,7 +74,7 @@ def test_the_page_builds_the_states_that_the_simulator_saw() -> None:
 
 def test_a_ring_is_explained_step_by_step() -> None:
     lines = printed("ring").splitlines()
-    assert "Round 2 of 6  Each rank sends the block it has just folded (m/4) to its right" in (
+    assert "Round 2 of 6  Each rank sends the block it has just reduced (m/4) to its right" in (
         " ".join(lines)
     )
     assert "ring: 6 rounds where 2 would do; 1.5 m sent, the least possible" in lines
