@@ -80,7 +80,7 @@ def sentence(trace: RoundTrace, now: int) -> str:
     >>> print(sentence(trace_rounds(find("allreduce", "ring"), 4), 2))
     Each rank sends the block it has just reduced (m/4) to its right neighbour, which reduces it.
     >>> print(sentence(trace_rounds(find("allreduce", "recursive_doubling"), 4), 2))
-    Pairs of ranks, 2 apart, swap whole vectors (m); each folds in what it gets.
+    Pairs of ranks, 2 apart, swap whole vectors (m); each reduces what it gets.
     """
     hops = trace.hops[now]
     if now == 0:
