@@ -168,7 +168,7 @@ for n in "${counts[@]}"; do
 done
 step 40 doctor mpirun -n 2 python3 -m mpicoll.doctor
 step 40 p2p mpirun -n 2 python3 -m mpicoll.p2p --device cuda --time 15 -J "$out/p2p.jsonl"
-step 20 bound python3 -m mpicoll.selftest.gpubound "$out"/allreduce-[0-9].jsonl
+step 20 bound python3 -m tests.selftest.gpubound "$out"/allreduce-[0-9].jsonl
 echo "$gpus GPU(s), $SECONDS s; failed: $(xargs <"$out/failed")" | tee "$out/summary.log"
 tar -czf "${out%/}.tar.gz" -C "$(dirname -- "$out")" -- "$(basename -- "$out")" &&
     echo "send ${out%/}.tar.gz to whoever asked for these results"

@@ -10,22 +10,19 @@ from collections.abc import Sequence
 
 from mpicoll import __version__
 from mpicoll.cli.commands import Commands, Sections
+from mpicoll.cli.former import FORMER_NAMES
 
 SECTIONS: Sections = {
     "Measure (with mpirun: bench, p2p)": {
         "bench": "check and time every backend, algorithm and size",
         "p2p": "measure every pair of ranks, and name the slow ones",
         "compare": "compare two runs, case by case",
-        "report": "make a page or figures from records",
+        "report": "make a page, figures or a table from records, or check them",
         "study": "study this machine: every MPI, many launches, findings in words",
-        "records": "check files of records, or write them as one table",
     },
     "Explain": {
-        "explain": "show a schedule: as text, a diagram or an animated page",
-        "simulator": "prove algorithms, and derive their rounds, bytes and folds",
-        "algorithms": "list the algorithms, with their sources",
+        "explain": "list, show, compare and prove algorithms",
         "costs": "price the algorithms on a network",
-        "defaults": "print what MPICH and Open MPI choose by default",
         "docs": "open this documentation, which needs no network",
     },
     "Tune (with mpirun)": {
@@ -40,12 +37,6 @@ SECTIONS: Sections = {
         "run": "run an mpi4py program with these collectives (with mpirun)",
         "hosts": "run Python on emulated hosts, with links of a chosen rate",
     },
-    "Check mpicoll itself": {
-        "bench.twins": "measure native calls against themselves (with mpirun)",
-        "bench.trust": "count how often the benchmark was right",
-        "selftest.chaos": "try random faults in random calls",
-        "selftest.soak": "make millions of small calls, and see what grows",
-    },
 }
 
 
@@ -55,7 +46,7 @@ def _versions() -> Sequence[str]:
     return versions(__version__)
 
 
-main = Commands("mpicoll", SECTIONS, _versions, __doc__ or "")
+main = Commands("mpicoll", SECTIONS, _versions, __doc__ or "", FORMER_NAMES)
 
 if __name__ == "__main__":
     main()

@@ -251,7 +251,7 @@ class Collectives(PointToPoint):
         self, x: Array, op: Op = "sum", root: int = 0, *, out: Array | None = None,
         algorithm: str = "auto",
     ) -> Array | None:  # fmt: skip
-        """Return the fold of all ranks' `x` on the root, None elsewhere.
+        """Return the reduction of all ranks' `x` on the root, None elsewhere.
 
         The result has the shape and dtype of `x`, which are the same on all ranks.
 
@@ -264,7 +264,7 @@ class Collectives(PointToPoint):
     def allreduce(
         self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
-        """Return the fold of all ranks' `x`, of its shape and dtype.
+        """Return the reduction of all ranks' `x`, of its shape and dtype.
 
         >>> import mpicoll, numpy as np
         >>> mpicoll.threads(3)(lambda c: c.allreduce(np.array([c.rank, 1.0]), "avg"))[0]
@@ -321,7 +321,7 @@ class Collectives(PointToPoint):
         self, x: Array, op: Op = "sum", *, counts: Sequence[int] | None = None,
         out: Array | None = None, algorithm: str = "auto",
     ) -> Array:  # fmt: skip
-        """Return row ``rank`` of the fold of all ranks' `x`, of shape ``x.shape[1:]``.
+        """Return row ``rank`` of the reduction of all ranks' `x`, of shape ``x.shape[1:]``.
 
         Every rank's `x` has the shape ``(size, ...)``. With ``counts`` rank i gets ``counts[i]``
         rows.
@@ -350,7 +350,7 @@ class Collectives(PointToPoint):
     def scan(
         self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
-        """Return the fold of the `x` of ranks 0 to this one, of its shape and dtype.
+        """Return the reduction of the `x` of ranks 0 to this one, of its shape and dtype.
 
         >>> import mpicoll, numpy as np
         >>> mpicoll.threads(3)(lambda c: c.scan(np.array([c.rank + 1])))
@@ -361,7 +361,7 @@ class Collectives(PointToPoint):
     def exscan(
         self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
-        """Return the fold of the `x` of the ranks before this one; undefined on rank 0.
+        """Return the reduction of the `x` of the ranks before this one; undefined on rank 0.
 
         >>> import mpicoll, numpy as np
         >>> mpicoll.threads(3)(lambda c: c.exscan(np.array([c.rank + 1])))[1:]

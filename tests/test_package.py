@@ -85,3 +85,27 @@ def test_extras_for_gpus_bring_what_kernels_are_compiled_with(major: str) -> Non
 def test_faults_can_be_planted(fault: str) -> None:
     """A fault whose text has changed since is planted nowhere, and nobody would notice."""
     assert FAULTS[fault].right in (ROOT / FAULTS[fault].file).read_text()
+
+
+TOOLS = {"cuda-bindings", "hypothesis", "mypy", "playwright", "pytest", "ruff", "sphinx"}
+"""What only tests, CI and the build of the pages need."""
+
+
+def installed_by(number: int) -> set[str]:
+    """Return the packages of the extras that a command of the front page installs."""
+    commands = re.findall(r"pip install -e '\.\[(.*)\]' && ", (ROOT / "README.md").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    return {
+        re.split(r"[\[<>=]", line)[0]
+        for name in commands[number].split(",")
+        for line in extras[name]
+    }
+
+
+def test_the_benchmark_of_the_front_page_installs_no_tools() -> None:
+    assert installed_by(0) == {"mpich", "torch"}
+
+
+def test_the_tests_of_the_front_page_install_all_tools() -> None:
+    assert installed_by(1) >= TOOLS | {"mpich", "torch"}

@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from launcher import ROOT, mpirun, python, ranks
+from pages import Folder, blocks_of, is_like
 
 RANKS = 2
 FOLDERS = ("mpicoll", "torchcoll", "jobs", "tests")
@@ -62,6 +63,23 @@ def test_the_example_of_torchcoll_runs_under_torchrun(tmp_path: Path) -> None:
     path = {"PYTHONPATH": str(ROOT)}
     done = python(*torchrun, example("torchcoll", tmp_path), environment=path)
     check(done.stdout, done.returncode)
+
+
+@pytest.mark.launches
+@pytest.mark.skipif(mpirun() is None, reason="no mpirun")
+def test_the_front_page_shows_what_its_commands_print(tmp_path: Path) -> None:
+    """Numbers and signs may differ; the programs are those of the pages."""
+    folder = Folder(tmp_path)
+    commands = [
+        command
+        for block in blocks_of(ROOT / "README.md") if block.language == "console"
+        for command in block.commands()
+    ]  # fmt: skip
+    assert len(commands) == 2
+    for command, expected in commands:
+        output, status = folder.run(command)
+        assert status == 0, output
+        assert is_like(expected, output), f"$ {command}\n{output}"
 
 
 @each_document

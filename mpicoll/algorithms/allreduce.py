@@ -63,7 +63,7 @@ def ring(rank: int, size: int) -> Schedule:
 
 @algorithm("allreduce", blocks=1)
 def recursive_doubling(rank: int, size: int) -> Schedule:
-    """Exchange and fold whole vectors with peers at distance 1, 2, 4, ... (Thakur et al. 2005).
+    """Exchange and reduce whole vectors with peers at distance 1, 2, 4, ... (Thakur et al. 2005).
 
     After round i each rank holds the fold of its group of 2^(i+1) neighbours. Fewest
     rounds possible, at the price of the whole vector in each.
@@ -103,7 +103,7 @@ def naive(rank: int, size: int) -> Schedule:
 
 @algorithm("allreduce", blocks=1)
 def ring_unchunked(rank: int, size: int) -> Schedule:
-    """Pass every rank's whole vector once around the ring, everyone folding it in.
+    """Pass every rank's whole vector once around the ring, everyone reducing it.
 
     What the ring allreduce is without its blocks: the same rounds as a
     reduce-scatter, p times its volume.
@@ -157,7 +157,7 @@ def rabenseifner(rank: int, size: int) -> Schedule:
 
 @algorithm("allreduce", blocks=1)
 def one_shot(rank: int, size: int) -> Schedule:
-    """Send the vector to everyone at once and fold all that arrives in rank order.
+    """Send the vector to everyone at once and reduce all that arrives in rank order.
 
     The latency of one message, for the volume of p-1. Every rank folds in the same
     order and association, so all get the same bits.
@@ -343,7 +343,7 @@ def swing_latency(rank: int, size: int) -> Schedule:
 
 @algorithm("allreduce", blocks=lambda size, segments: size * segments)
 def segmented_ring(rank: int, size: int, segments: int = 2) -> Schedule:
-    """Run the ring in segments, each folded while the next one travels (as in Open MPI and gloo).
+    """Run the ring in segments, each reduced while the next one travels (as in Open MPI and gloo).
 
     With one segment it is the plain ring.
 

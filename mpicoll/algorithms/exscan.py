@@ -12,7 +12,7 @@ from mpicoll.notation.schedule import Block, Schedule, Temp, copy, fold, on, rec
 
 @algorithm("exscan", blocks=1, aliases=("naive",))
 def linear(rank: int, size: int) -> Schedule:
-    """Pass the prefix from rank to rank, each forwarding it with its own vector folded in.
+    """Pass the prefix from rank to rank, each forwarding it with its own vector combined.
 
     Least work, but everyone waits for everyone before.
 
@@ -55,7 +55,7 @@ def chain(rank: int, size: int, segments: int = 8) -> Schedule:
 
 @algorithm("exscan", blocks=1)
 def one_shot(rank: int, size: int) -> Schedule:
-    """Send the vector to all later ranks at once, and fold what arrives in rank order.
+    """Send the vector to all later ranks at once, and reduce what arrives in rank order.
 
     Rounds 1 with p-1 ports; bytes sent (p-1) m; reduced (p-2) m.
 

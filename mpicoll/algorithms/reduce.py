@@ -36,7 +36,7 @@ def naive(rank: int, size: int, root: int) -> Schedule:
 
 @algorithm("reduce", blocks=1)
 def one_shot(rank: int, size: int, root: int) -> Schedule:
-    """Send every vector to the root at once; it folds them in rank order.
+    """Send every vector to the root at once; it reduces them in rank order.
 
     Rounds 1 with p-1 ports; bytes sent m, received and reduced (p-1) m by the root.
 

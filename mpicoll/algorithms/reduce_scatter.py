@@ -59,7 +59,7 @@ def naive(rank: int, size: int) -> Schedule:
 
 @algorithm("reduce_scatter")
 def direct(rank: int, size: int) -> Schedule:
-    """Send every rank its row at once and fold what arrives in rank order.
+    """Send every rank its row at once and reduce what arrives in rank order.
 
     All p-1 messages of a rank are in flight together: one latency, many ports.
 
@@ -315,7 +315,7 @@ def k_ring(rank: int, size: int, group: int = 2) -> Schedule:
 
 @algorithm("reduce_scatter")
 def recursive_doubling(rank: int, size: int) -> Schedule:
-    """Exchange and fold all rows that others still need with peers at distance 1, 2, 4, ...
+    """Exchange and reduce all rows that others still need with peers at distance 1, 2, 4, ...
 
     What MPICH runs for operators that do not commute: rank order is kept. A rank keeps to itself
     only the rows of those whose values it has folded already.

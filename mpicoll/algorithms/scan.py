@@ -28,7 +28,7 @@ Move = tuple[int, Op]
 
 @algorithm("scan", blocks=1, aliases=("naive",))
 def linear(rank: int, size: int) -> Schedule:
-    """Pass the prefix from rank to rank, each folding in its own vector.
+    """Pass the prefix from rank to rank, each combining it with its own vector.
 
     Least work, but everyone waits for everyone before.
 
@@ -64,7 +64,7 @@ def chain(rank: int, size: int, segments: int = 8) -> Schedule:
 
 @algorithm("scan", blocks=1)
 def one_shot(rank: int, size: int) -> Schedule:
-    """Send the vector to all later ranks at once, and fold what arrives in rank order.
+    """Send the vector to all later ranks at once, and reduce what arrives in rank order.
 
     Rounds 1 with p-1 ports; bytes sent and reduced (p-1) m.
 

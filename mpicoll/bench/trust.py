@@ -1,8 +1,8 @@
-"""The documented name of the self-check's command: ``python -m mpicoll.bench.trust``."""
+"""A former name of ``python -m tests.selftest.trust``."""
 
 from __future__ import annotations
 
-from mpicoll.bench.self_check import main
+from mpicoll.cli.former import run_former
 
 if __name__ == "__main__":
-    main()
+    run_former("bench.trust")

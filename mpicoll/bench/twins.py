@@ -1,9 +1,8 @@
-"""The documented name of the A/A test's command: ``python -m mpicoll.bench.twins``."""
+"""A former name of ``python -m tests.selftest.twins``."""
 
 from __future__ import annotations
 
-from mpicoll.bench.aa_test import main
-from mpicoll.measurement.worlds import ALL_BACKENDS
+from mpicoll.cli.former import run_former
 
 if __name__ == "__main__":
-    main(obj=ALL_BACKENDS)
+    run_former("bench.twins")

@@ -30,19 +30,21 @@ class Commands(RanksCommand, click.Group):
         package: the package whose modules are the commands.
         sections: the commands in the order of the help.
         versions: returns the lines of ``--version``.
+        former_names: names that still run, and that the help does not list.
     """
 
     takes_common_options = False
 
     def __init__(
-        self, package: str, sections: Sections, versions: Callable[[], Sequence[str]], text: str
-    ) -> None:
+        self, package: str, sections: Sections, versions: Callable[[], Sequence[str]], text: str,
+        former_names: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         show_versions = click.Option(
             ["--version"], is_flag=True, expose_value=False, is_eager=True,
             callback=_version_callback(versions), help="Print the versions, and exit.",
         )  # fmt: skip
         super().__init__(package, help=text, params=[show_versions], subcommand_metavar="COMMAND")
-        self.package, self.sections = package, sections
+        self.package, self.sections, self.former_names = package, sections, former_names
 
     def main(
         self, args: Sequence[str] | None = None, prog_name: str | None = None,
@@ -50,7 +52,7 @@ class Commands(RanksCommand, click.Group):
     ) -> Any:  # fmt: skip
         """Run the command that the first argument names; print the help without arguments."""
         arguments = (sys.argv[1:] if args is None else list(args)) or ["--help"]
-        if arguments and self._is_command(arguments[0]):
+        if arguments and (self._is_command(arguments[0]) or arguments[0] in self.former_names):
             from mpicoll.cli.programs import run_module
 
             return run_module(f"{self.package}.{arguments[0]}", arguments[1:])

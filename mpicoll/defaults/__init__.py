@@ -11,7 +11,7 @@ executors, not of algorithms, except where `Choice.note` says how they differ.
 >>> choose("openmpi_default", "alltoall", Call(8, bytes=64)).note
 'at most so many messages at a time as a parameter says, which is unset: all of them'
 
-``python -m mpicoll.defaults allreduce --ranks 8`` prints the tables for a number of ranks.
+``python -m mpicoll.explain allreduce --defaults --ranks 8`` prints the tables.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["README.md", "html"]
 html_theme = "furo"
 html_title = "mpicoll"
+html_static_path = ["static"]
 html_copy_source = html_show_sphinx = False
 html_permalinks_icon = "#"
 smartquotes = False
@@ -29,6 +30,9 @@ def setup(app: Any) -> dict[str, bool]:
     # Napoleon reads the first words of an attribute's docstring as its type.
     app.connect("autodoc-process-docstring", _disable_napoleon, priority=400)
     app.connect("autodoc-process-docstring", _enable_napoleon, priority=600)
+    app.connect("autodoc-process-docstring", _add_picture, priority=700)
+    app.connect("doctree-read", _let_figures_scroll)
+    app.add_css_file("pages.css")
     app.add_html_math_renderer("mathml", (_write_inline, None), (_write_block, None))
     return {"parallel_read_safe": True}
 
@@ -38,6 +42,28 @@ def _fill(app: Any, page: str, source: list[str]) -> None:
     from mpicoll.docs.generated import fill
 
     source[0] = fill(source[0])
+
+
+def _let_figures_scroll(_app: Any, doctree: Any) -> None:
+    """Put each figure into a box of its own, which scrolls on a phone."""
+    from docutils.nodes import container, image
+
+    for figure in [*doctree.findall(image)]:
+        box = container(classes=["scrolling"])
+        figure.replace_self(box)
+        box += figure
+
+
+def _add_picture(
+    _app: Any, kind: str, name: str, _object: Any, _options: Any, lines: list[str]
+) -> None:
+    """Put the picture of a collective before the text of its method."""
+    from mpicoll.docs.pictures import picture
+    from mpicoll.notation.contract import COLLECTIVES
+
+    owner, _, method = name.rpartition(".")
+    if kind == "method" and owner == "mpicoll.Collectives" and method in COLLECTIVES:
+        lines[:0] = [".. raw:: html", "", f"   {picture(method)}", ""]
 
 
 def _disable_napoleon(app: Any, kind: str, *arguments: Any) -> None:

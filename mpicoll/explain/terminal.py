@@ -152,7 +152,7 @@ def _dense(trace: RoundTrace, now: int, glyphs: Glyphs) -> RenderableType:
 def _legend(trace: RoundTrace, glyphs: Glyphs) -> Text:
     whose = "ranks heard of" if trace.collective.unit == "none" else "the ranks whose data is in it"
     text = (
-        f"Cells: {whose}; {glyphs.check_mark} all that is needed; in this round + folded in, "
+        f"Entries: {whose}; {glyphs.check_mark} all that is needed; in this round + reduced, "
         f"= taken over. Messages: from{glyphs.arrow}to[blocks]"
     )
     return Text(f"{text}, @ between nodes." if len(trace.nodes) > 1 else f"{text}.", "dim")
@@ -163,7 +163,7 @@ def _verdicts(traces: Sequence[RoundTrace]) -> Iterator[RenderableType]:
         yield Text(verdict(trace), "bold")
         if trace.collective.reduces:
             order = "in rank order" if trace.proof.ordered else "not in rank order"
-            yield Text(f"  folds {share(trace.proof.reduced)} on the busiest rank, {order}")
+            yield Text(f"  reduces {share(trace.proof.reduced)} on the busiest rank, {order}")
         for reason in reasons(trace):
             yield Padding(Text(reason), (0, 0, 0, 2), expand=False)
 
@@ -248,7 +248,8 @@ def _costs(traces: Sequence[RoundTrace]) -> Table:
 def _model() -> str:
     return (
         f"alpha = {number(ALPHA * 1e6)} us for each round, "
-        f"beta = {number(BETA * 1e9)} ns for each byte ({number(1e-9 / BETA)} GB/s); folds are free"
+        f"beta = {number(BETA * 1e9)} ns for each byte ({number(1e-9 / BETA)} GB/s); "
+        "reductions are free"
     )
 
 

@@ -78,9 +78,9 @@ def sentence(trace: RoundTrace, now: int) -> str:
     >>> from mpicoll.algorithms import find
     >>> from mpicoll.explain.trace import trace_rounds
     >>> print(sentence(trace_rounds(find("allreduce", "ring"), 4), 2))
-    Each rank sends the block it has just folded (m/4) to its right neighbour, which folds it in.
+    Each rank sends the block it has just reduced (m/4) to its right neighbour, which reduces it.
     >>> print(sentence(trace_rounds(find("allreduce", "recursive_doubling"), 4), 2))
-    Pairs of ranks, 2 apart, swap whole vectors (m); each folds in what it gets.
+    Pairs of ranks, 2 apart, swap whole vectors (m); each reduces what it gets.
     """
     hops = trace.hops[now]
     if now == 0:
@@ -180,7 +180,7 @@ def _past(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
         return "finished"
     marks = {cell.mark for cell in cells}
     if trace.collective.unit != "pairs" and marks in ({"+"}, {"="}):
-        return " it has just folded" if marks == {"+"} else " it has just received"
+        return " it has just reduced" if marks == {"+"} else " it has just received"
     return ""
 
 
@@ -215,13 +215,11 @@ def _ends(trace: RoundTrace, hops: Sequence[Hop]) -> tuple[str, str]:
         return "", ""
     folds = {hop.folded for hop in hops}
     if len(folds) > 1:
-        return "; some is folded in, some kept", "; some is folded in, some kept"
-    verb, way, past_tense = (
-        ("folds", " in", "folded in") if True in folds else ("keeps", "", "kept")
-    )
+        return "; some is reduced, some kept", "; some is reduced, some kept"
+    verb, past_tense = ("reduces", "reduced") if True in folds else ("keeps", "kept")
     is_single = len(hops) == trace.size or len({hop.destination for hop in hops}) == 1
-    sent = f", which {verb} it{way}" if is_single else f"; what arrives is {past_tense}"
-    return f"; each {verb}{way} what it gets", sent
+    sent = f", which {verb} it" if is_single else f"; what arrives is {past_tense}"
+    return f"; each {verb} what it gets", sent
 
 
 # -- the whole ----------------------------------------------------------------------------------

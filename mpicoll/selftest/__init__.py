@@ -1,4 +1,1 @@
-"""Tests that run for minutes or hours: random faults, long runs, and measured costs.
-
-``python -m mpicoll.selftest.chaos --help``
-"""
+"""Former names of the self-tests, which are in ``tests/selftest`` of the repository."""

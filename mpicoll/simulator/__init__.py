@@ -9,7 +9,7 @@ has met its receive, so a schedule that needs buffering to get through is a dead
 >>> trace.rounds, trace.sent, trace.reduced, trace.ordered
 (14, 1.75, 0.875, False)
 
-``python -m mpicoll.simulator --size 7`` prints this for every algorithm.
+``python -m mpicoll.explain --prove 7`` prints this for every algorithm.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_no_other_test_notices(with_ladder: dict[str, str]) -> None:
 
 def test_the_simulator_prints_its_figures(with_ladder: dict[str, str]) -> None:
     code = (
-        "import with_ladder; from mpicoll.simulator.__main__ import main; "
+        "import with_ladder; from mpicoll.explain.proofs import main; "
         "main(['--size', '5', '--collective', 'broadcast'])"
     )
     line = next(

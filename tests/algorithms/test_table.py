@@ -7,8 +7,8 @@ from catalogue import CATALOGUE, label
 from click.testing import CliRunner
 
 from mpicoll.algorithms import table
-from mpicoll.algorithms.__main__ import main
 from mpicoll.algorithms.registry import Algorithm
+from mpicoll.explain.catalogue import main
 from mpicoll.simulator import is_ordered
 
 REDUCING = [algorithm for algorithm in CATALOGUE if algorithm.collective.reduces]

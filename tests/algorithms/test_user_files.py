@@ -137,7 +137,7 @@ def test_a_regular_file_without_an_end_is_not_read(monkeypatch: pytest.MonkeyPat
 
 def test_a_file_name_with_a_separator_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a:b.py").write_text("")
-    process = python("-m", "mpicoll.algorithms", "--load", str(tmp_path / "a:b.py"))
+    process = python("-m", "mpicoll.explain", "--load", str(tmp_path / "a:b.py"))
     assert process.returncode == 2
     assert "has a :, which separates files in MPICOLL_LOAD" in process.stdout
 

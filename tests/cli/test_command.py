@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 import pytest
 
-import mpicoll.bench.self_check
 import mpicoll.hosts.__main__
-import mpicoll.selftest.chaos
 import mpicoll.study.__main__
 import mpicoll.study.instruments
+import tests.selftest.chaos
+import tests.selftest.trust
 from mpicoll.tune.exports.command import main as export
 
 LAUNCHERS = {
@@ -22,8 +22,8 @@ LAUNCHERS = {
     "study": (mpicoll.study.__main__.main, ["--dry-run"]),
     "instruments": (mpicoll.study.instruments.main, ["--imb", sys.executable]),
     "export": (export, ["--to", "mpich", "-o", "table"]),
-    "chaos": (mpicoll.selftest.chaos.main, []),
-    "self_check": (mpicoll.bench.self_check.main, []),
+    "chaos": (tests.selftest.chaos.main, []),
+    "self_check": (tests.selftest.trust.main, []),
 }
 
 

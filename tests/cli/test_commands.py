@@ -12,6 +12,7 @@ from click.shell_completion import get_completion_class
 from launcher import ROOT, python
 
 import mpicoll.__main__
+from mpicoll.cli.former import FORMER_NAMES
 
 SCRIPT = """
 import re, sys
@@ -43,8 +44,41 @@ def packages() -> dict[str, ModuleType]:
 @pytest.mark.parametrize("package", ["mpicoll", "torchcoll"])
 def test_the_help_lists_every_command_of_a_package(package: str) -> None:
     sections = packages()[package].SECTIONS
-    listed = {name for commands in sections.values() for name in commands if "." not in name}
-    assert listed == {path.parent.name for path in (ROOT / package).glob("*/__main__.py")}
+    listed = {name for commands in sections.values() for name in commands}
+    names = {path.parent.name for path in (ROOT / package).glob("*/__main__.py")}
+    assert listed == names - {*FORMER_NAMES}
+    assert len(listed) <= 14
+
+
+def former_modules() -> set[str]:
+    """Return the names of all modules that run a command under its former name."""
+    texts = {path: path.read_text() for path in (ROOT / "mpicoll").rglob("*.py")}
+    return {name for text in texts.values() for name in re.findall(r'run_former\("(.*)"\)', text)}
+
+
+def test_every_former_name_has_its_module() -> None:
+    assert former_modules() == {*FORMER_NAMES}
+
+
+@pytest.mark.parametrize("start", ["-m mpicoll.{}", "-m mpicoll {}"])
+@pytest.mark.parametrize("name", FORMER_NAMES)
+def test_a_former_name_runs_its_command_after_a_warning(name: str, start: str) -> None:
+    is_self_test = "." in name
+    successor = "python -m tests.selftest." if is_self_test else "python -m mpicoll."
+    process = python(*start.format(name).split(), "--help", merged=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.startswith("Usage: ")
+    assert re.match(rf"Warning: mpicoll\.{name} is now {successor}\w+.*\n\Z", process.stderr)
+
+
+def test_an_installed_package_says_where_a_self_test_is(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, mpicoll.cli.former as former; "
+        f"former._ROOT = pathlib.Path({str(tmp_path)!r}); former.run_former('selftest.soak')"
+    )
+    process = python("-c", code, merged=False)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith("Error: mpicoll.selftest.soak is now python -m tests.selftest")
 
 
 def test_the_help_names_every_command_in_one_line() -> None:
@@ -68,9 +102,9 @@ def test_the_help_imports_no_command_and_no_large_library() -> None:
 def test_a_command_runs_under_the_one_name(script: str, start: str) -> None:
     first = (script,) if start == "script" else ("-m", "mpicoll")
     environment = {"PYTHONPATH": str(ROOT)}
-    process = python(*first, "algorithms", "barrier", environment=environment)
+    process = python(*first, "explain", "barrier", environment=environment)
     assert process.returncode == 0
-    assert process.stdout == python("-m", "mpicoll.algorithms", "barrier").stdout
+    assert process.stdout == python("-m", "mpicoll.explain", "barrier").stdout
     usage = python(*first, "bench", "--sizez", "1", environment=environment)
     assert usage.returncode == 2
     assert usage.stdout.startswith("Usage: mpicoll bench [OPTIONS]")
@@ -103,14 +137,13 @@ def test_the_first_rank_names_an_unknown_command(rank: int) -> None:
     ("words", "hint"),
     [
         ("mpicoll bnech", "No such command 'bnech'. Did you mean 'bench'?"),
-        ("mpicoll chaos", "No such command 'chaos'. Did you mean 'selftest.chaos'?"),
         ("mpicoll xyz", "No such command 'xyz'."),
         ("mpicoll --verson", "No such option '--verson'. Did you mean '--version'?"),
         ("mpicoll --bogus", "No such option '--bogus'."),
-        ("mpicoll simulator --bogus", "No such option '--bogus'."),
+        ("mpicoll costs --bogus", "No such option '--bogus'."),
         (
-            "mpicoll simulator --colective a",
-            "No such option '--colective'. Did you mean '--collective'?",
+            "mpicoll costs --topologi a",
+            "No such option '--topologi'. Did you mean '--topology'?",
         ),
         ("mpicoll tune export --bogus", "No such option '--bogus'."),
         ("torchcoll tnue", "No such command 'tnue'. Did you mean 'tune'?"),
@@ -132,7 +165,7 @@ def test_versions_name_mpicoll_mpi_torch_and_the_executor() -> None:
 
 
 COMPLETIONS = {
-    "be": {"bench", "bench.twins", "bench.trust"},
+    "be": {"bench"},
     "--v": {"--version"},
     "bench --algo": {"--algorithms", "--algorithm"},
     "bench --timing ": {"together", "loop", "0", "1"},

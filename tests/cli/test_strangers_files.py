@@ -20,8 +20,8 @@ from mpicoll.engine import _compiled
 from mpicoll.explain.__main__ import main as explain
 from mpicoll.flight.recorder import Recorder
 from mpicoll.postmortem.__main__ import main as postmortem
-from mpicoll.records.__main__ import main as records
 from mpicoll.report.__main__ import main as report
+from mpicoll.report.checking import main as records
 from mpicoll.study.__main__ import main as study
 from mpicoll.trace.__main__ import main as trace
 from mpicoll.tune.exports import command as exports

@@ -12,9 +12,9 @@ from launcher import mpirun, ranks
 
 from mpicoll.algorithms.registry import Nodes, find
 from mpicoll.defaults import NAMES, Call, choose, function, table
-from mpicoll.defaults.__main__ import main, ranges
 from mpicoll.defaults.tables import read
 from mpicoll.errors import ArgumentError
+from mpicoll.explain.library_choices import main, ranges
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.simulator import prove
 

@@ -19,6 +19,7 @@ from stable_names import stable_modules
 import mpicoll
 from mpicoll.docs import __main__ as command
 from mpicoll.docs.generated import commands, fill
+from mpicoll.notation.contract import COLLECTIVES
 
 SAME = {f"torchcoll.{name}" for name in {*mpicoll.__all__} - {"world", "threads"}} | {
     "mpicoll.threads.threads", "mpicoll.mpi.communicator.Comm",
@@ -92,7 +93,7 @@ def test_every_generated_key_has_a_meaning(name: str) -> None:
 
 
 def test_few_sentences_are_long() -> None:
-    assert long_share(DOCS) <= 2
+    assert long_share(DOCS) <= 1
 
 
 def test_sentences_end_at_items_and_cells() -> None:
@@ -107,7 +108,8 @@ def test_pages_are_short(path: Path) -> None:
     if path == DOCS / "study" / "index.md":
         pytest.skip("it is written from records")
     text = re.sub(r"^```\{toctree\}.*?^```$", "", path.read_text(), flags=re.M | re.S)
-    assert len(text.splitlines()) <= 110
+    most_lines = 140 if path.name == "glossary.md" else 110  # a list is looked up, not read
+    assert len(text.splitlines()) <= most_lines
 
 
 # -- built --------------------------------------------------------------------------------
@@ -146,6 +148,87 @@ def test_the_search_works_from_a_file(html: Path, browser: Any) -> None:
     tab.goto(f"{(html / 'search.html').as_uri()}?q=oversubscription")
     tab.wait_for_selector("#search-results li")
     assert "Price a fat-tree" in tab.inner_text("#search-results")
+    tab.close()
+
+
+ANSWERS = {
+    "affinity": "Bind ranks to cores",
+    "algbw": "Bandwidth: algbw, busbw, and what is normal",
+    "bitwise": "Questions",
+    "busbw factor": "Bandwidth: algbw, busbw, and what is normal",
+    "deterministic": "Questions",
+    "exposed communication": "Does communication overlap with computation?",
+    "GLOO_SOCKET_IFNAME": "Choose the network interface",
+    "MPI_THREAD_MULTIPLE": "Questions",
+    "NCCL_ALGO": "See and set the algorithm of a library",
+    "NUMA": "Bind ranks to cores",
+    "pinning": "Bind ranks to cores",
+    "straggler": "Find out why a job is slow",
+    "uninstall": "Remove mpicoll",
+}
+"""The page that answers each word of the field."""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("words", ANSWERS)
+def test_the_search_for_a_word_of_the_field_finds_an_answer(
+    words: str, html: Path, browser: Any
+) -> None:
+    tab = browser.new_page()
+    tab.goto(f"{(html / 'search.html').as_uri()}?q={words.replace(' ', '+')}")
+    tab.wait_for_selector(f"#search-results li:has-text({ANSWERS[words]!r})")
+    tab.close()
+
+
+_CUT = """() => [...document.querySelectorAll('.table-wrapper')]
+  .filter(table => table.scrollWidth > table.clientWidth + 1).length"""
+_LEAST_TEXT = """() => Math.min(...[...document.querySelectorAll('svg.collective')].map(
+  svg => 13 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))"""
+
+
+def opened(html: Path, name: str, browser: Any, width: int) -> Any:
+    """Return a tab with a page in a window of a width, in which the page does not scroll."""
+    tab = browser.new_page(viewport={"width": width, "height": 900})
+    tab.goto((html / name).as_uri())
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    return tab
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [400, 1400])
+def test_every_collective_has_a_picture_before_its_text(
+    width: int, html: Path, browser: Any
+) -> None:
+    tab = opened(html, "reference/api.html", browser, width)
+    firsts = [
+        tab.locator(f"dt[id='mpicoll.Collectives.{name}'] + dd > *").first for name in COLLECTIVES
+    ]
+    assert [first.get_attribute("data-collective") for first in firsts] == [*COLLECTIVES]
+    assert tab.evaluate(_LEAST_TEXT) >= 12
+    tab.close()
+
+
+@pytest.mark.browser
+def test_no_column_of_the_catalogue_is_cut_off(html: Path, browser: Any) -> None:
+    tab = opened(html, "reference/algorithms.html", browser, 1400)
+    assert tab.evaluate(_CUT) == 0
+    tab.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["reference/algorithms.html", "study/index.html", "index.html"])
+def test_a_page_fits_into_a_phone(name: str, html: Path, browser: Any) -> None:
+    tab = opened(html, name, browser, 400)
+    tab.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [400, 1400])
+def test_the_figures_of_the_study_can_be_read(width: int, html: Path, browser: Any) -> None:
+    tab = opened(html, "study/index.html", browser, width)
+    widths = tab.evaluate("[...document.querySelectorAll('.scrolling img')].map(img => img.width)")
+    assert widths
+    assert min(widths) >= 600
     tab.close()
 
 

@@ -13,7 +13,7 @@ from launcher import mpirun, ranks
 from run_collective import compare, device
 
 from mpicoll import Collectives, Unavailable
-from mpicoll.selftest.soak import measure_resources
+from tests.selftest.soak import measure_resources
 
 COUNT = 2000
 WAYS = ("ring@symmetric", "native", "one_shot", "ring@point-to-point")

@@ -74,7 +74,7 @@ def test_the_page_builds_the_states_that_the_simulator_saw() -> None:
 
 def test_a_ring_is_explained_step_by_step() -> None:
     lines = printed("ring").splitlines()
-    assert "Round 2 of 6  Each rank sends the block it has just folded (m/4) to its right" in (
+    assert "Round 2 of 6  Each rank sends the block it has just reduced (m/4) to its right" in (
         " ".join(lines)
     )
     assert "ring: 6 rounds where 2 would do; 1.5 m sent, the least possible" in lines
@@ -142,9 +142,39 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("scan", ["linear", "keeps order"]),
+        ("allreduce ring --prove 4", ["4 ranks", "ring", "1.5"]),
+        ("broadcast knomial(radix=2:3) --prove 3", ["knomial(radix=2)", "knomial(radix=3)"]),
+        ("allreduce --defaults --ranks 8", ["MPICH", "Open MPI", "rabenseifner"]),
+        ("allgather --defaults --counts", ["MPICH", "Open MPI"]),
+    ],
+)
+def test_a_collective_is_listed_proved_and_compared_with_libraries(
+    command, line: str, parts: list[str]
+) -> None:
+    code, text = command(line)
+    assert code == 0
+    assert [part for part in parts if part not in text] == []
+
+
+def test_without_a_collective_all_algorithms_are_listed(command) -> None:
+    code, text = command("")
+    assert code == 0
+    assert [name for name in COLLECTIVES if name not in text] == []
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("allreduce", "name one or more algorithms of allreduce: ring, recursive_doubling"),
+        (
+            "allreduce -o ring.svg",
+            "name one or more algorithms of allreduce: ring,",
+        ),
+        ("--defaults", "name a collective, as allreduce"),
+        ("allreduce --prove 4 --defaults", "--prove takes neither --defaults nor -o"),
+        ("allreduce ring --prove 0", "no sizes of one rank and more"),
         ("allreduce rign", "did you mean 'ring'"),
         ("nothing ring", "unknown collective"),
         ("allreduce ring --root 1", "allreduce has no root"),

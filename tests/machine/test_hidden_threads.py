@@ -125,7 +125,6 @@ raise SystemExit(5)
 LISTED = {
     "mpicoll/cli/progress.py",  # of commands, which run no program
     "mpicoll/run/comparing.py",  # of the command that starts the runs
-    "mpicoll/selftest/ranks.py",
     "mpicoll/threads/launch.py",  # ranks, which run the program
 }
 

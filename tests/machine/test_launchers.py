@@ -81,7 +81,7 @@ def test_single_ranks_of_a_launcher_are_detected() -> None:
     [
         (OPEN_MPI, "mpicoll.p2p", "-m mpicoll.p2p,"),
         (TORCHRUN, "mpicoll.p2p", "-m torchcoll.p2p."),
-        (TORCHRUN, "mpicoll.bench.twins", "-m torchcoll.bench."),
+        (TORCHRUN, "tests.selftest.twins", "-m torchcoll.bench."),
         (OPEN_MPI, "pytest", "-m mpicoll.bench,"),
     ],
 )

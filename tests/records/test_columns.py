@@ -13,9 +13,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from mpicoll.errors import ArgumentError
-from mpicoll.records.__main__ import main
 from mpicoll.records.lines import KINDS, CaseRecord, SpeedupVsStrongest
 from mpicoll.records.reading import load, only
+from mpicoll.report.checking import main
 
 pyarrow = pytest.importorskip("pyarrow")
 FILE = Path(__file__).parent / "files" / "bench_1.jsonl"

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from mpicoll.errors import ArgumentError
-from mpicoll.records.__main__ import main
 from mpicoll.records.description import FullRun, Run
 from mpicoll.records.lines import KINDS, CaseRecord, RunRecord, json_schema
 from mpicoll.records.reading import encoded, full, load, only, record_of, runs
+from mpicoll.report.checking import main
 
 RUN = {
     "id": "a", "hosts": ["n1", "n1"], "cores": [[0], [1]], "load": 0.5, "quota": None,

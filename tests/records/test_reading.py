@@ -21,11 +21,11 @@ from reporting import case, fit, pair, run, write
 from mpicoll.compare.__main__ import main as compare
 from mpicoll.costs.__main__ import main as costs
 from mpicoll.errors import ArgumentError
-from mpicoll.records.__main__ import main as records
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
 from mpicoll.report import charts, data, draw_maps, loading
 from mpicoll.report.__main__ import main as report
+from mpicoll.report.checking import main as records
 from mpicoll.study.__main__ import main as study
 
 

@@ -141,8 +141,10 @@ def test_the_name_says_what_is_wanted(
         (["a.jsonl", "-o", "a.jsonl/figures"], "cannot write a.jsonl/figures"),
         (["a.jsonl", "-o", ""], "-o '' names nothing"),
         (["", "-o", "r.html"], "'' names nothing"),
-        (["a.jsonl"], "Missing option"),
-        (["-o", "r.html"], "Missing argument"),
+        (["missing.jsonl"], "cannot read missing.jsonl"),
+        (["-o", "r.html"], "give files of records, or --schema"),
+        (["a.jsonl", "--schema"], "give files of records, or --schema"),
+        (["a.jsonl", "-o", "missing/r.parquet"], "cannot write missing/r.parquet"),
     ],
 )
 def test_bad_usage_leaves_with_2(

@@ -23,12 +23,12 @@ import mpicoll
 from mpicoll.errors import ArgumentError, LaunchError, RankLost
 from mpicoll.measurement.worlds import ALL_BACKENDS
 from mpicoll.memory.segments import SWITCH
-from mpicoll.selftest import chaos, launches, processes
-from mpicoll.selftest.faults import CUT, FAULTS, KILL, LAYOUTS, STOP, Fault, launch_of
-from mpicoll.selftest.launches import Faults
-from mpicoll.selftest.processes import Ranks, letting_live
-from mpicoll.selftest.ranks import STEPS, Ending, Player
-from mpicoll.selftest.side_by_side import side_by_side
+from tests.selftest import chaos, launches, processes
+from tests.selftest.faults import CUT, FAULTS, KILL, LAYOUTS, STOP, Fault, launch_of
+from tests.selftest.launches import Faults
+from tests.selftest.processes import Ranks, letting_live
+from tests.selftest.ranks import STEPS, Ending, Player
+from tests.selftest.side_by_side import side_by_side
 
 
 def test_a_launch_follows_from_its_seed_and_number() -> None:
@@ -171,7 +171,7 @@ def test_the_seconds_for_which_a_process_has_no_core_are_counted() -> None:
     """Three that compute, where there is room for one."""
     code = """if True:
         import os, time
-        from mpicoll.selftest.ranks import starvation
+        from tests.selftest.ranks import starvation
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
         os.fork()
         os.fork()
@@ -315,7 +315,7 @@ def test_faults_that_cannot_be_tried_are_refused(
 
 TERMINATED = """
 import os, signal, time
-from mpicoll.selftest import chaos, launches
+from tests.selftest import chaos, launches
 from mpicoll.measurement.worlds import ALL_BACKENDS
 
 class Hosts:
@@ -356,7 +356,7 @@ def tried(tmp_path: Path, minutes: str, *given: str) -> int:
     misses by that alone is run once more.
     """
     records = tmp_path / "chaos.jsonl"
-    command = ("-m", "mpicoll.selftest.chaos", "--ranks", "4", "--each", "8", *given)
+    command = ("-m", "tests.selftest.chaos", "--ranks", "4", "--each", "8", *given)
     done = python(*command, "--minutes", minutes, "-J", str(records),
                   timeout=60 * float(minutes) + 200)  # fmt: skip
     lines = [json.loads(line) for line in records.read_text().splitlines()]
@@ -389,8 +389,8 @@ from unittest.mock import patch
 import numpy as np
 
 import mpicoll
-from mpicoll.selftest.faults import LAYOUTS, launch_of
-from mpicoll.selftest.ranks import Player, make_drop_in
+from tests.selftest.faults import LAYOUTS, launch_of
+from tests.selftest.ranks import Player, make_drop_in
 
 launch, x, options = launch_of(1, 0, ["kill"], backend="mpi4py"), np.arange(100), {"op": "sum"}
 

@@ -10,7 +10,7 @@ from reporting import case, typed
 
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import encoded
-from mpicoll.selftest.gpubound import least_us, main, rows, table_of
+from tests.selftest.gpubound import least_us, main, rows, table_of
 
 
 def record(backend: str, transport: str, us: float | None, **more: Any) -> CaseRecord:

@@ -7,7 +7,7 @@ import re
 import pytest
 from launcher import mpirun, python, ranks
 
-from mpicoll.selftest.overhead import overhead
+from tests.selftest.overhead import overhead
 
 LINES = r"one_shot of 8 ranks: (\d+) instructions of ([\d.]+) ns"
 
@@ -27,7 +27,7 @@ def test_a_replayed_program_has_its_instructions_and_waits_for_nobody(
 def test_two_ranks_measure_a_trip() -> None:
     if mpirun() is None:
         pytest.skip("no mpirun here")
-    done = ranks(2, "-m", "mpicoll.selftest.overhead", "--ranks", "8")
+    done = ranks(2, "-m", "tests.selftest.overhead", "--ranks", "8")
     assert done.returncode == 0, done.stdout
     assert re.search(LINES + r", [\d.]+ of a trip\n", done.stdout)
     assert re.search(r"a trip between two cores: \d+ ns", done.stdout)
@@ -35,6 +35,6 @@ def test_two_ranks_measure_a_trip() -> None:
 
 def test_one_process_says_how_to_measure_a_trip() -> None:
     pytest.importorskip("mpi4py")
-    done = python("-m", "mpicoll.selftest.overhead", "--ranks", "8")
+    done = python("-m", "tests.selftest.overhead", "--ranks", "8")
     assert done.returncode == 0, done.stdout
     assert re.search(LINES + "\n", done.stdout) and "no trip between cores" in done.stdout

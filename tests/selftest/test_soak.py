@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mpicoll
-from mpicoll.selftest.soak import Resources, growth, soak
+from tests.selftest.soak import Resources, growth, soak
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from launcher import python
 from mpicoll import simulator
 from mpicoll.algorithms.registry import find
 from mpicoll.errors import ArgumentError, Deadlock, Unsupported, WrongContents
+from mpicoll.explain.proofs import main, rows
 from mpicoll.notation.contract import collective
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
 from mpicoll.simulator import MOST_RANKS, contiguous, prove, simulate
-from mpicoll.simulator.__main__ import main, rows
 
 
 def test_uneven_volume_is_counted_in_elements() -> None:

@@ -40,19 +40,19 @@ from issuing import issue
 from markupsafe import Markup
 
 import mpicoll
-import mpicoll.bench.self_check
 import mpicoll.compare.__main__
 import mpicoll.costs.__main__
 import mpicoll.costs.fitting
 import mpicoll.postmortem.__main__
-import mpicoll.records.__main__
 import mpicoll.report.__main__
+import mpicoll.report.checking
 import mpicoll.report.page
-import mpicoll.selftest.gpubound
 import mpicoll.study.__main__
 import mpicoll.study.page
 import mpicoll.trace.__main__
 import mpicoll.tune.exports.command
+import tests.selftest.gpubound
+import tests.selftest.trust
 from mpicoll.bench.resume import unlike
 from mpicoll.costs.ranking import candidates as every
 from mpicoll.doctor.mpi_probes import MPI_PROBES
@@ -123,8 +123,8 @@ def _of_records(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
     tree = HERE / "samples" / "tree.json"
     parquet = [path, "-o", folder / "cases.parquet"] if find_spec("pyarrow") else [path]
     return _commands({
-        "records": (mpicoll.records.__main__.main, [path]),
-        "parquet": (mpicoll.records.__main__.main, parquet),
+        "records": (mpicoll.report.checking.main, [path]),
+        "parquet": (mpicoll.report.checking.main, parquet),
         "compare": (mpicoll.compare.__main__.main, [path, whole]),
         "compare reversed": (mpicoll.compare.__main__.main, [whole, path, "--format", "markdown"]),
         "compare jsonl": (mpicoll.compare.__main__.main, [path, path, "--format", "jsonl"]),
@@ -135,8 +135,8 @@ def _of_records(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
         "page": (mpicoll.report.__main__.main, [path, "-o", folder / "page.html"]),
         "pages": (mpicoll.report.__main__.main, [whole, path, "-o", folder / "page.html"]),
         "costs": (mpicoll.costs.__main__.main, [*COSTS, "--from", path]),
-        "self-check": (mpicoll.bench.self_check.main, [path, whole]),
-        "gpubound": (mpicoll.selftest.gpubound.main, [path]),
+        "self-check": (tests.selftest.trust.main, [path, whole]),
+        "gpubound": (tests.selftest.gpubound.main, [path]),
         "export": (export, ["--to", "mpich", path, "--library", tree, "-o", folder / "a.json"]),
     }) | {
         "resume": lambda: _resumed(path, whole), "study resumed": lambda: _launched(path),

@@ -9,7 +9,7 @@ import pytest
 from launcher import mpirun, python, ranks
 from rich.console import Console
 
-from mpicoll.bench.overhead import Cost, table_of
+from tests.selftest.recorder import Cost, table_of
 
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 
@@ -26,7 +26,7 @@ def test_a_row_has_the_cost_and_the_range_of_the_sets() -> None:
 
 @needs_mpi
 def test_a_single_rank_is_refused() -> None:
-    result = python("-m", "mpicoll.bench.overhead")
+    result = python("-m", "tests.selftest.recorder")
     assert result.returncode == 2
     assert "a group of one rank records nothing" in result.stdout
 
@@ -36,7 +36,7 @@ def test_a_single_rank_is_refused() -> None:
 def test_every_kind_of_call_is_measured(tmp_path: Path) -> None:
     """The files of the recorder are removed with the end of the ranks."""
     result = ranks(
-        2, "-m", "mpicoll.bench.overhead", "--sizes", "8,64K", "--sets", "1", "--time", "1",
+        2, "-m", "tests.selftest.recorder", "--sizes", "8,64K", "--sets", "1", "--time", "1",
         environment={"MPICOLL_FLIGHT": "0", "MPICOLL_FLIGHT_DIR": str(tmp_path), "COLUMNS": "120"},
     )  # fmt: skip
     assert result.returncode == 0, result.stdout

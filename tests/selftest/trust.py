@@ -1,10 +1,10 @@
 """Count how often the benchmark is right in cases whose true result is known.
 
-``python -m mpicoll.bench.trust FILES`` reads the comparisons of `mpicoll.bench.twins`. It counts
+``python -m tests.selftest.trust FILES`` reads the comparisons of `tests.selftest.twins`. It counts
 how often a call compared with itself is a tie, and how often a known delay is found. For two files
 of records of the same machine and command, it counts how many cases agree.
 
-With six or more files of `mpicoll.bench.twins` it also takes ratios over launches. For two studies
+With six or more files of `tests.selftest.twins` it also takes ratios over launches. For two studies
 of a machine, ``--studies DIR DIR``, it counts how many verdicts agree, against native and against
 the strongest native, and prints those that differ. Exit status: 0 all claims hold, 1 some do not, 2
 bad files.
@@ -217,7 +217,7 @@ def claims(paths: Sequence[Path], launches: int | None = None) -> list[Claim]:
         results += of_runs(*runs) + of_studies(*runs)
     results = [claim for claim in results if claim.trials]
     if not results:
-        raise ArgumentError("give the output of mpicoll.bench.twins, or two runs of the benchmark")
+        raise ArgumentError("give the output of tests.selftest.twins, or two runs of the benchmark")
     return results
 
 

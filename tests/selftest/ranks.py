@@ -1,6 +1,6 @@
 """Be a rank of a launch of chaos: make random calls, have the faults happen, and say how it ends.
 
-``python -m mpicoll.selftest.ranks PLAN`` is one of the ranks that MPI's launcher starts; those
+``python -m tests.selftest.ranks PLAN`` is one of the ranks that MPI's launcher starts; those
 of torch are forked.
 """
 
@@ -28,8 +28,8 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError, RankLost, Unavailable, Unsupported
 from mpicoll.measurement.worlds import ALL_BACKENDS
 from mpicoll.notation.elements import ReduceOp, user_op
-from mpicoll.selftest.drop_in import DropIn
-from mpicoll.selftest.faults import (
+from tests.selftest.drop_in import DropIn
+from tests.selftest.faults import (
     BREAKING,
     CALLS,
     CUT,

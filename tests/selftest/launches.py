@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from mpicoll.collectives import Collectives
 from mpicoll.hosts.emulation import Hosts
-from mpicoll.selftest.faults import BREAKING, CUT, KILL, STOP, Fault, Launch
-from mpicoll.selftest.processes import PEER_DEADLINE, Ranks
-from mpicoll.selftest.ranks import (
+from tests.selftest.faults import BREAKING, CUT, KILL, STOP, Fault, Launch
+from tests.selftest.processes import PEER_DEADLINE, Ranks
+from tests.selftest.ranks import (
     HUNG,
     LOST,
     OTHER_ERROR,

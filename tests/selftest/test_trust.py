@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from launcher import mpirun, python, ranks
 
-from mpicoll.bench.self_check import Claim, claims
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.candidate import Candidate, level
 from mpicoll.measurement.statistics import speedup
 from mpicoll.records.lines import AARecord, CaseRecord, RunRecord
 from mpicoll.records.reading import load, only, record_of
+from tests.selftest.trust import Claim, claims
 
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 
@@ -116,7 +116,7 @@ def test_a_share_has_an_interval(right: int) -> None:
 
 @pytest.mark.parametrize("lines", [[], run(1.0)], ids=["empty", "one run"])
 def test_files_that_say_nothing_are_refused(lines: Any, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"mpicoll\.bench\.twins"):
+    with pytest.raises(ArgumentError, match=r"tests\.selftest\.twins"):
         claims([write_lines(tmp_path / "file", lines)])
 
 
@@ -125,7 +125,7 @@ def test_files_that_say_nothing_are_refused(lines: Any, tmp_path: Path) -> None:
 def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: Path) -> None:
     lines = comparisons(0.0, ["tie"] * right + ["slower"] * (20 - right))
     path = write_lines(tmp_path / "twins.jsonl", lines)
-    result = python("-m", "mpicoll.bench.trust", str(path))
+    result = python("-m", "tests.selftest.trust", str(path))
     assert result.returncode == status and f"{right / 20:.1%}" in result.stdout
 
 
@@ -136,7 +136,7 @@ def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: P
 @needs_mpi
 def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
     """Four times as long is found where there are samples; `trust` counts those of 5 %."""
-    result = ranks(2, "-m", "mpicoll.bench.twins", "--comparisons", "5", "--each", "1", "--delay",
+    result = ranks(2, "-m", "tests.selftest.twins", "--comparisons", "5", "--each", "1", "--delay",
                  "300", merged=False)  # fmt: skip
     assert result.returncode == 0, result.stdout
     lines = [line for line in result.stdout.splitlines() if line.startswith("{")]

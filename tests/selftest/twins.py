@@ -1,9 +1,9 @@
 """The A/A test: measure native calls against themselves, under two names.
 
-``mpirun -n 2 python -m mpicoll.bench.twins --delay 5`` measures each pair twice. The first
+``mpirun -n 2 python -m tests.selftest.twins --delay 5`` measures each pair twice. The first
 comparison counts how often equal calls get the verdict "tie". In the second one, one side is slower
 by 5 % of its median, which the verdict should show. The command prints one line of JSON for each
-comparison, and `mpicoll.bench.trust` reads these lines.
+comparison, and `tests.selftest.trust` reads these lines.
 """
 
 from __future__ import annotations

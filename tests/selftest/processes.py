@@ -27,8 +27,8 @@ from mpicoll.machine.children import end_with_parent
 from mpicoll.machine.launches import mpirun
 from mpicoll.machine.living import ask_for_stacks, has_ended, how_ended, is_stopped
 from mpicoll.machine.waited import Waited
-from mpicoll.selftest.faults import KILL, Launch
-from mpicoll.selftest.ranks import THREAD, be_rank
+from tests.selftest.faults import KILL, Launch
+from tests.selftest.ranks import THREAD, be_rank
 
 _STORE = f"{THREAD} pt_tcpstore_uv"
 """The thread of a store of torch."""
@@ -117,7 +117,7 @@ class Ranks:
 
     def _launch(self, plan: dict[str, Any]) -> None:
         """Start MPI's launcher."""
-        python = ["-m", "mpicoll.selftest.ranks", json.dumps(plan)]
+        python = ["-m", "tests.selftest.ranks", json.dumps(plan)]
         starter = [*_STAYS, str(self.path)]
         if self.hosts is not None:
             per_host = self.launch.per_host

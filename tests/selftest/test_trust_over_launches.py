@@ -10,11 +10,11 @@ from random import Random
 import pytest
 from reporting import case, typed
 
-from mpicoll.bench.self_check import Claim, claims, disagreements
 from mpicoll.compare.comparison import load
 from mpicoll.measurement.statistics import ratio_of
 from mpicoll.records.lines import AARecord, CaseRecord, Record, Speedup, Times
 from mpicoll.records.reading import encoded
+from tests.selftest.trust import Claim, claims, disagreements
 
 LAUNCHES, CASES = 10, 200
 
