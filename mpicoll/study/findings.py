@@ -98,7 +98,9 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
 
 def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
     """Yield which side is faster in each setting, with the smallest and the largest factor."""
-    strongest_pairs = [pair for panel in study.panels() for pair in pairs(study, panel, _strongest)]
+    strongest_pairs = [
+        pair for panel in study.panels() for pair in pairs(study, panel, Cell.rivals)
+    ]
     if strongest_pairs and all(pair.ratio.has_few for pair in strongest_pairs):
         max_launches = max(pair.ratio.launches for pair in strongest_pairs)
         yield Finding(
@@ -117,8 +119,9 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
 
 def _environments_of_best(strongest_pairs: Sequence[Pair]) -> Iterator[Finding]:
     """Yield how often the fastest of both sides is in each environment."""
+    fastest = (pair.cell.fastest_ours() for pair in strongest_pairs)
     sides = (
-        ("the fastest schedule is in", [pair.contestant for pair in strongest_pairs]),
+        ("the fastest schedule is in", [schedule for schedule in fastest if schedule is not None]),
         ("the best library call is of", [pair.reference for pair in strongest_pairs]),
     )
     for text, contestants in sides:
@@ -186,12 +189,8 @@ def _factor(pair: Pair) -> str:
     return f"{number(max(ratio, 1 / ratio))} times"
 
 
-def _strongest(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
-    return cell.fastest_ours(), cell.strongest_native()
-
-
 def _winners(study: Study, panel: Panel) -> Iterator[Finding]:
-    for _, group in ranges(pairs(study, panel, _strongest)):
+    for _, group in ranges(pairs(study, panel, Cell.rivals)):
         schedule_label = _one_label([pair.contestant for pair in group])
         native_label = _one_label([pair.reference for pair in group])
         yield from describe(
@@ -214,12 +213,7 @@ def _winners_within(study: Study, panel: Panel) -> Iterator[Finding]:
 
 def _within(environment: str) -> Choose:
     def choose(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
-        schedules = [
-            contestant
-            for contestant in cell.schedules()
-            if contestant.name.environment == environment
-        ]
-        return fastest_of(schedules), cell.strongest_native(environment)
+        return cell.fastest_ours(environment), cell.strongest_native(environment)
 
     return choose
 

@@ -34,7 +34,7 @@ def overviews(study: Study) -> list[Overview]:
 def _overview(study: Study, setting: str, panels: Sequence[Panel]) -> Overview | None:
     cells = [cell for panel in panels for cell in study.of(panel)]
     schedules = [contestant for cell in cells for contestant in cell.schedules()]
-    select = _schedule_and_native if schedules else _two_environments
+    select = Cell.rivals if schedules else _two_environments
     matches = {id(cell): match for cell in cells if (match := _match(cell, select))}
     if not matches:
         return None
@@ -56,10 +56,6 @@ def _overview(study: Study, setting: str, panels: Sequence[Panel]) -> Overview |
     ]  # fmt: skip
     rows = [row for row in rows if row.cases]
     return Overview(setting, sides, rows, _caption(list(matches.values()), sides, len(matches)))
-
-
-def _schedule_and_native(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
-    return cell.fastest_ours(), cell.strongest_native()
 
 
 def _two_environments(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
