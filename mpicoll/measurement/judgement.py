@@ -32,6 +32,10 @@ from mpicoll.text.numbers import number
 
 Decision = Literal["faster", "slower", "tie", "undecided", "disturbed"]
 
+SIGNS: dict[Decision, str] = {
+    "faster": "+", "slower": "-", "tie": "=", "undecided": "?", "disturbed": "~",
+}  # fmt: skip
+"""The sign of a decision in every table."""
 MARGIN = 0.05
 """A tie is one where the ratio is known to be no more than this from 1."""
 MOST_DISTURBED = 0.5
@@ -239,9 +243,10 @@ class Lead(NamedTuple):
     """The cases of a group that nobody beats.
 
     Attributes:
-        leaders: the shortest median first; empty unless the decision is ``faster`` or ``tie``.
-        decision: ``faster`` if all leaders ran the same way, ``tie`` if several ways lead,
-            ``undecided`` if no case has samples enough, or ``disturbed``.
+        leaders: the shortest median first; empty if no case can lead.
+        decision: ``faster`` if all leaders ran the same way, ``tie`` if several ways lead that are
+            surely within 5 % of the first, ``undecided`` if several ways lead or no case has
+            samples enough, or ``disturbed``.
     """
 
     leaders: list[CaseRecord]
@@ -257,7 +262,9 @@ def lead(group: Sequence[CaseRecord]) -> Lead:
     native = strongest_native(group)
     if not leaders or (native and is_disturbed(native)) or _is_open(leaders[0], group):
         return Lead([], "disturbed")
-    return Lead(leaders, "faster" if len({*map(way, leaders)}) == 1 else "tie")
+    rivals = [record for record in leaders if way(record) != way(leaders[0])]
+    decisions = {judgement.decision for rival in rivals if (judgement := judge(rival, leaders[0]))}
+    return Lead(leaders, "faster" if not rivals else "tie" if decisions == {"tie"} else "undecided")
 
 
 def fastest(group: Sequence[CaseRecord]) -> list[CaseRecord]:

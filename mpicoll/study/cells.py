@@ -17,7 +17,7 @@ from itertools import permutations
 from statistics import median
 
 from mpicoll.compare.two_sample import can_differ, shift
-from mpicoll.measurement.judgement import Decision, are_disturbed, contradict, decide
+from mpicoll.measurement.judgement import SIGNS, Decision, are_disturbed, contradict, decide
 from mpicoll.measurement.statistics import is_enough, median_interval, ratio_of, spread
 from mpicoll.records.description import FullRun
 from mpicoll.records.identity import PROJECTS, is_native, is_schedule
@@ -260,6 +260,11 @@ class Ratio:
         )  # fmt: skip
 
     @property
+    def sign(self) -> str:
+        """The sign of the decision; "" if one contestant is faster."""
+        return "" if self.is_sure else SIGNS[self.decision]
+
+    @property
     def is_sure(self) -> bool:
         """Whether one contestant is faster."""
         return self.decision in ("faster", "slower")
@@ -334,6 +339,16 @@ def fastest_of(contestants: Iterable[Contestant]) -> Contestant | None:
 
 def _least_us(contestant: Contestant) -> float:
     return contestant.least_us
+
+
+def unbeaten(times: Mapping[str, Contestant]) -> list[str]:
+    """Return the names of the contestants that the fastest one does not surely beat, in order."""
+    first, *slower = sorted(times, key=lambda name: times[name].us)
+    best = times[first]
+    return [
+        first,
+        *(name for name in slower if compare_contestants(best, times[name]).decision != "faster"),
+    ]
 
 
 def compare_contestants(
