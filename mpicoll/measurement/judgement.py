@@ -47,6 +47,11 @@ _METHOD_US = 5.0
 _WAYS = ("plan", "method")
 
 
+def is_tie(low: float, high: float, margin: float = MARGIN) -> bool:
+    """Whether a ratio with these bounds is surely no more than a margin from 1."""
+    return low >= 1 / (1 + margin) and high <= 1 + margin
+
+
 def decide(
     low: float, high: float, *, has_enough: bool = True, is_disturbed: bool = False
 ) -> Decision:
@@ -65,8 +70,7 @@ def decide(
         return "faster"
     if high < 1 / (1 + FLOOR):
         return "slower"
-    is_close = low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN
-    return "tie" if is_close else "undecided"
+    return "tie" if is_tie(low, high) else "undecided"
 
 
 def decision_of(ratio: Speedup, *, has_enough: bool = True, is_disturbed: bool = False) -> Decision:
