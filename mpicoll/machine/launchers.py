@@ -84,6 +84,12 @@ def find_launch(variables: Mapping[str, str] = os.environ) -> Launch | None:
     return None
 
 
+def find_foreign(variables: Mapping[str, str] = os.environ) -> str | None:
+    """Return the variable of a launcher that is not in `LAUNCHERS`, None where none is set."""
+    names = [name for name in _OTHER_RANKS if name in variables]
+    return names[0] if names and find_launch(variables) is None else None
+
+
 def end_other_ranks(status: int) -> None:
     """Have MPICH's launcher end all ranks, before this process ends without having started MPI.
 
@@ -292,10 +298,10 @@ def single_rank(library: str, variables: Mapping[str, str] = os.environ) -> str:
         start = f"torchrun --nproc-per-node 2 -m {module}"
     else:
         start = f"{mpirun() or 'mpirun'} -n 2 {sys.executable} -m {module}"
-    names = [name for name in _OTHER_RANKS if name in variables]
+    name = find_foreign(variables)
     foreign = (
-        f". {names[0]} is set: a launcher started this process, which {library} does not understand"
-        if names and find_launch(variables) is None
+        f". {name} is set: a launcher started this process, which {library} does not understand"
+        if name
         else ""
     )
     return (

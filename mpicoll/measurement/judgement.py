@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 from msgspec import UNSET
 
 from mpicoll.measurement.statistics import FLOOR, is_enough, speedup
-from mpicoll.records.identity import is_native
+from mpicoll.records.identity import is_native, is_schedule
 from mpicoll.records.lines import CaseRecord, Speedup, Times
 from mpicoll.text.numbers import number
 
@@ -241,6 +241,26 @@ def decide_speedup(
     alike = [record, *(rival for rival in sides if rival.call == record.call)]
     is_void = any(map(is_disturbed, alike)) or bool(contradictions(sides))
     return decision_of(speedup, has_enough=has_enough(record), is_disturbed=is_void)
+
+
+class Match(NamedTuple):
+    """The fastest schedule of a group, the strongest native call, and how they compare."""
+
+    schedule: CaseRecord
+    native: CaseRecord
+    judgement: Judgement
+
+
+def match(group: Sequence[CaseRecord]) -> Match | None:
+    """Return the fastest schedule and the strongest native call, None without one of them."""
+    schedules = [record for record in group if is_schedule(record.algorithm) and _is_sound(record)]
+    able = [*filter(can_lead, schedules)] or [*filter(has_enough, schedules)] or schedules
+    native = strongest_native(group)
+    if not able or native is None:
+        return None
+    schedule = min(able, key=_median)
+    judgement = judge(native, schedule, group)
+    return Match(schedule, native, judgement) if judgement else None
 
 
 class Lead(NamedTuple):
