@@ -287,8 +287,14 @@ def lead(group: Sequence[CaseRecord]) -> Lead:
     if not leaders or (native and is_disturbed(native)) or _is_open(leaders[0], group):
         return Lead([], "disturbed")
     rivals = [record for record in leaders if way(record) != way(leaders[0])]
+    if not rivals:
+        # A second record of the winning way may be no faster than native.
+        return Lead(
+            [record for record in leaders if native not in able or native in leaders
+             or _beats(record, native)], "faster",
+        )  # fmt: skip
     decisions = {judgement.decision for rival in rivals if (judgement := judge(rival, leaders[0]))}
-    return Lead(leaders, "faster" if not rivals else "tie" if decisions == {"tie"} else "undecided")
+    return Lead(leaders, "tie" if decisions == {"tie"} else "undecided")
 
 
 def fastest(group: Sequence[CaseRecord]) -> list[CaseRecord]:
