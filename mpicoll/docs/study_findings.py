@@ -595,8 +595,8 @@ def _nodes(two: Published, four: Published) -> Finding:
         strengths.append(published.strength(used))
     sizes = [cell.size for cell in two.study.of(two.study.panels()[0])]
     return Finding(
-        f"Of {len(every)} cases on each of 2 and 4 emulated hosts, mpicoll is surely faster than "
-        f"MPICH in {join_names(counts['MPICH'])}, than gloo in {join_names(counts['gloo'])}.",
+        f"Of {len(every)} cases on each of 2 and 4 emulated hosts, mpicoll beats MPICH in "
+        f"{join_names(counts['MPICH'])}, and gloo in {join_names(counts['gloo'])}.",
         table(["times as fast", *map(bytes_text, sizes)], rows),
         NOT_TESTED,
         f"Slower: {join_names(slower) if slower else 'none'}. Ties: {kinds['tie']}. Undecided: "

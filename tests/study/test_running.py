@@ -227,6 +227,32 @@ def test_what_a_study_has_used_includes_what_it_asked(
     )
 
 
+def test_a_study_that_ran_out_of_time_says_how_many_launches_it_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two launches was made: the others are neither an error nor left unsaid."""
+    now = [100.0]
+
+    def run(_: object, __: object, printed: Path, *___: object, **____: object) -> str:
+        now[0] += 10
+        printed.touch()
+        return "it failed"
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], strftime=time.strftime)
+    monkeypatch.setattr(launching, "run", run)
+    for module in (launching, running):
+        monkeypatch.setattr(module, "time", clock)
+    settings = Environment(name="x", algorithms=["none"])
+    study = Description(factors=Factors(pairs=False, ranks=[2, 4]), launches=2, minutes=0.3)
+    study_plan = plan(study, [LaunchEnvironment("x", settings, "single", "MPICH", "", False)])
+    (tmp_path / "launches").mkdir()
+    runner = running.Runner(study_plan, tmp_path)
+    runner.run()
+    (remark,) = runner.cut_short()
+    assert remark.startswith("1 of 2 launches of each configuration were made, as the minutes")
+    assert not runner.not_launched()
+
+
 def test_a_study_without_a_launch_that_measured_ends_with_1(tmp_path: Path) -> None:
     described, launcher = tmp_path / "study.toml", tmp_path / "lost"
     # It starts `true` on two ranks, as a plan tries, and nothing else.
