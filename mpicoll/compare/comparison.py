@@ -26,6 +26,7 @@ from mpicoll.compare.two_sample import Shift, can_differ, holm, scatter, shift
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.judgement import MARGIN, contradictions, is_disturbed, is_tie
 from mpicoll.measurement.launches import summed_up
+from mpicoll.measurement.statistics import is_enough
 from mpicoll.records import reading
 from mpicoll.records.conditions import differences
 from mpicoll.records.identity import Key, grouped, key, place
@@ -185,7 +186,8 @@ def _pair(
     if not reason and first.timing != second.timing:
         reason = f"timed {first.timing} in A, {second.timing} in B"
     first_count, second_count = len(first.samples_us), len(second.samples_us)
-    if not reason and not can_differ(first_count, second_count, confidence):
+    has_enough = is_enough(first_count) and is_enough(second_count)
+    if not reason and not (has_enough and can_differ(first_count, second_count, confidence)):
         reason = f"too few samples: {first_count} and {second_count}"
     return replace(row, reason=reason)
 

@@ -415,7 +415,8 @@ def _compare_unpaired(
     values: Sequence[float], reference_values: Sequence[float], confidence: float
 ) -> Ratio:
     estimate = shift(reference_values, values, 0.0, confidence)
-    has_enough = can_differ(len(values), len(reference_values), confidence)
+    counts = len(values), len(reference_values)
+    has_enough = all(map(is_enough, counts)) and can_differ(*counts, confidence)
     # Count the launches of the smaller side, each compared with the median of the other side.
     if len(values) <= len(reference_values):
         agreeing = sum((us < median(reference_values)) == (estimate.ratio > 1) for us in values)
