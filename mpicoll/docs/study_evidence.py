@@ -29,10 +29,10 @@ from mpicoll.text.sizes import bytes_text
 LIBRARIES, ALGORITHMS, AVERAGE = "libraries", "algorithms", "average"
 TWO_HOSTS, FOUR_HOSTS = "nodes-2x2", "nodes-4x2"
 RELEASE_GATHER = "release_gather"
-EXPERIMENTS = (RELEASE_GATHER,)
+EXPERIMENTS = ALGORITHMS, TWO_HOSTS, RELEASE_GATHER
 """The studies that switch the cause of a finding off."""
 _HOSTS = {TWO_HOSTS: 2, FOUR_HOSTS: 4}
-STUDIES = LIBRARIES, ALGORITHMS, AVERAGE, *_HOSTS, *EXPERIMENTS
+STUDIES = LIBRARIES, ALGORITHMS, AVERAGE, *_HOSTS, RELEASE_GATHER
 """The studies. Descriptions and records are in files of these names."""
 NOT_TESTED = "Not tested."
 """The cause of a finding without an experiment that switches it off."""

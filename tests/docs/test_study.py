@@ -206,6 +206,55 @@ def test_the_time_of_mpich_beside_torch_is_stated(findings: list[Finding]) -> No
     )
 
 
+def within(
+    groups: Mapping[tuple[Any, ...], dict[str, dict[str, Any]]], ours: tuple[Any, ...],
+    reference: tuple[Any, ...],
+) -> float:  # fmt: skip
+    """Return how many times as fast a contestant is, as the median over common launches."""
+    column = "speedup_vs_native.ratio" if ours[4] == reference[4] else "speedup_vs_other.ratio"
+    against = f"{reference[4]} {reference[5]}"
+    return median(
+        row[column]
+        if row[column] and (ours[4] == reference[4] or row["speedup_vs_other.against"] == against)
+        else groups[reference][run]["time_us.median"] / row["time_us.median"]
+        for run, row in groups[ours].items() if run in groups[reference]
+    )  # fmt: skip
+
+
+def test_the_share_of_shared_memory_is_recomputed(findings: list[Finding]) -> None:
+    memory, messages = by_launch(rows_of(LIBRARIES)), by_launch(rows_of("algorithms"))
+    native, auto = ("mpich", "mpi4py", "native"), ("mpich", "mpi4py", "auto")
+    texts = []
+    for ranks in (2, 4):
+        ratios: list[tuple[float, float]] = []
+        for place in {key[:3] for key in messages if key[1] == ranks and key[2] <= 1 << 20}:
+            schedules = [
+                key for key in messages
+                if key[:5] == (*place, "mpich", "mpi4py") and key[5].endswith("@point-to-point")
+            ]  # fmt: skip
+            best = min(schedules, key=lambda key: middle(messages[key]))
+            ratios.append((
+                within(memory, (*place, *auto), (*place, *native)),
+                within(messages, best, (*place, *native)),
+            ))  # fmt: skip
+        texts.append([f"{geometric_mean(values):.2f}" for values in zip(*ratios, strict=True)])
+    cause = findings[0].cause
+    assert f"is {texts[0][0]} times as fast as MPICH's call on 2 ranks" in cause
+    assert f"and {texts[1][0]} times on 4." in cause
+    assert f"messages is {texts[0][1]} and {texts[1][1]} times as fast" in cause
+
+
+def test_gloo_between_hosts_is_recomputed(findings: list[Finding]) -> None:
+    (finding,) = [entry for entry in findings if "gloo's messages" in entry.sentence]
+    values = []
+    for name in ("nodes-2x2", "algorithms"):
+        place = "allreduce", 4, 64, "mpich-torch"
+        groups = by_launch(rows_of(name))
+        values.append(1 / within(groups, (*place, "torch", "native"), (*place, "mpi4py", "native")))
+    assert f"of 64 B takes {values[0]:.1f} times as long as MPICH's" in finding.cause
+    assert f"and {values[1]:.1f} times on one node" in finding.cause
+
+
 def test_emulated_hosts_count_all_cases(findings: list[Finding]) -> None:
     (finding,) = [entry for entry in findings if "emulated hosts, mpicoll" in entry.sentence]
     cells = [cell for line in finding.table.splitlines()[2:] for cell in line.split(" | ")[1:]]
