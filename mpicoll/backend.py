@@ -713,10 +713,6 @@ class Transport(Protocol):
         Then every rank must post them in the same order.
         """
 
-    @property
-    def serves_threads(self) -> bool:
-        """Whether the library takes messages from another thread beside the one that runs plans."""
-
     def prepare_gpu(self, x: Array) -> None:
         """Prepare the library for arrays on the GPU of `x`; collective.
 

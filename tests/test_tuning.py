@@ -25,7 +25,6 @@ PATIENCE = "seconds until an error, or until a rank asks what has become of anot
 TABLE = "the table that `auto` reads"
 VARIABLE = "the default of an environment variable that the documentation lists"
 EXCEPTIONS = {
-    "engine/background.py": {"_END": PATIENCE},
     "engine/compiled.py": {"_MOST_JOINED": LIMIT},
     "engine/stream_watch.py": {"_SECONDS": PATIENCE, "_MOST_RUNS": LAYOUT, "_LOW": LAYOUT},
     "engine/tally_file.py": {"_FIRST_BYTES": LIMIT, "_UNIT": LAYOUT},

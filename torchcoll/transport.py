@@ -154,11 +154,6 @@ class TorchTransport(TorchMessages):
     def matches_by_order(self) -> bool:
         return self.nccl is not None
 
-    @property
-    def serves_threads(self) -> bool:
-        """Whether threads may call the library: gloo locks what they share."""
-        return True
-
     def prepare_gpu(self, x: Array) -> None:
         """Connect all ranks by NCCL, where the group has it."""
         if self.nccl is not None:

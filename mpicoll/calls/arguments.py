@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from math import prod
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, TypedDict, cast
 
 from mpicoll.backend import Array, Arrays
@@ -89,10 +89,8 @@ class Arguments:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The key of the cached plan for this call; a user's function counts by identity."""
-        function = self.op.function
-        # Every access to a bound method makes another one, equal to the others.
-        function_key = function if isinstance(function, MethodType) else id(function)
+        """The key of the cached plan for this call."""
+        function_key = _function_key(self.op.function)
         return (*self.signature.values(), self.in_place, self.op.name, function_key)
 
     @property
@@ -150,6 +148,19 @@ class Arguments:
         """Return the shape of this rank's input or output."""
         assert self.row is not None
         return self.collective.shape(side, self.row, self.rank, self.size, self.counts)
+
+
+def _function_key(function: Any) -> Any:
+    """Return what two functions have alike that do the same, as those of one `lambda` do.
+
+    What it names by `id` lives as long as a plan of the function.
+    """
+    if isinstance(function, FunctionType):
+        values = (*(function.__closure__ or ()), *(function.__defaults__ or ()))
+        alike = function.__code__, id(function.__globals__), *map(id, values)
+        return id(function) if function.__kwdefaults__ or function.__dict__ else alike
+    # Every access to a bound method makes another one, equal to the others.
+    return function if isinstance(function, MethodType) else id(function)
 
 
 def _description(op: ReduceOp) -> str:

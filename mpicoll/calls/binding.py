@@ -230,12 +230,10 @@ class Binder:
             from mpicoll.gpu.streams import PlanStream
 
             stream = PlanStream(transport.arrays, arguments.array, captures=at_once)
-        # A user's function is called by no thread but the caller's.
-        by_itself = transport.serves_threads and not at_once and arguments.op.function is None
         out = None if _is_unbound(arguments) else arguments.out
         return compiled(
             str(call.chosen), route, out, table, at_once=at_once, stream=stream,
-            by_itself=by_itself, is_bound=arguments.device == "gpu",
+            is_bound=arguments.device == "gpu",
         )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpicoll.backend import Array, RunOn, Transport
 from mpicoll.calls.allocation import empty, with_arrays
@@ -34,6 +34,7 @@ class CachedPlan:
         signals: plans that run before and after it, so that no rank ends before all have begun.
         private_comm: of the library's own calls among these.
         gpu_bytes: of its arrays on a GPU.
+        function: a user's, by which it folds.
     """
 
     number: int
@@ -43,6 +44,7 @@ class CachedPlan:
     signals: Signals = _NO_SIGNALS
     private_comm: Apart | None = None
     gpu_bytes: int = 0
+    function: Any = None
 
     @property
     def target(self) -> object:
@@ -94,7 +96,8 @@ class PlanMaker:
         run = self._run(replace(arguments, x=None, out=None), run_on, signals)
         program = plan.program if signals == _NO_SIGNALS else None
         return CachedPlan(
-            number, plan, run, program, signals, private_comm, gpu_bytes(arguments)
+            number, plan, run, program, signals, private_comm, gpu_bytes(arguments),
+            arguments.op.function,
         )  # fmt: skip
 
     def _private_comm(self, arguments: Arguments) -> Apart | None:

@@ -15,7 +15,7 @@ from mpicoll.calls.planner import Planner
 from mpicoll.calls.recording import call_of
 from mpicoll.engine import extension
 from mpicoll.engine.plan import Plan
-from mpicoll.errors import CollectiveError
+from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.peers.calls import OtherCall
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _MOST_GPU_BYTES = 1 << 30
 """Of the copies of GPU arrays that cached plans hold together; a larger call runs on its own."""
-_UNCACHED = 0
 _NO_DIGEST = int.from_bytes(b"unsettle", "little")
 """Instead of a digest, from a rank that needs the other ranks' arguments first."""
 
@@ -59,23 +58,11 @@ class MethodCalls(PlanCache[CachedPlan]):
         self, checked: Arguments | CollectiveError, action: str = "calls a method"
     ) -> Arguments:
         """Return this rank's arguments, completed from the other ranks'; collective."""
-        return self.settle(checked, action, _UNCACHED)[0]
-
-    def settle(
-        self, checked: Arguments | CollectiveError, action: str = "calls a method",
-        number: int | None = None,
-    ) -> tuple[Arguments, bool]:  # fmt: skip
-        """Return the arguments as `agree` does, and whether no rank has a plan yet; collective.
-
-        Args:
-            number: of the plan that this rank has; None where it has none yet.
-        """
         text = str(checked) if isinstance(checked, CollectiveError) else checked.signature
-        item = action, text, number
-        everyone = self.transport.exchange(item, tuple[str, Signature | str, int | None])
-        arguments = reconcile(checked, [signature for _, signature, _ in everyone])
-        compare([rank_action for rank_action, _, _ in everyone])
-        return arguments, all(number is None for _, _, number in everyone)
+        everyone = self.transport.exchange((action, text), tuple[str, Signature | str])
+        arguments = reconcile(checked, [signature for _, signature in everyone])
+        compare([rank_action for rank_action, _ in everyone])
+        return arguments
 
     def poison_on_error(self) -> AbstractContextManager[None]:
         """Use the group no more where this rank alone leaves what all do within this context."""
@@ -99,24 +86,20 @@ class MethodCalls(PlanCache[CachedPlan]):
         if isinstance(checked, CollectiveError) or not checked.is_complete:
             if not differs and self.calls is None:
                 self.matches(_NO_DIGEST)
-            return self.run_uncached(checked)
+            return self._run_agreed(checked, raw_arguments)
         key = checked.key
         plan = self.get(key)
         digest = checked.digest(plan and plan.number)
         try:
             is_new = plan is None and self.calls is not None
             if is_new or differs or not self.matches(digest, plan):
-                self.drop([key])
-                return self.run_uncached(checked, plan.number if plan else None, raw_arguments)
-            if plan is None and gpu_bytes(checked) > _MOST_GPU_BYTES:
-                return self.run_uncached(checked)
-            if plan is None:
-                plan = self.make(key, checked)
-                digest = checked.digest(plan.number)
-            return self.run_cached(plan, checked, digest, raw_arguments)
+                return self._run_agreed(checked, raw_arguments)
+            return self._run_alike(plan, checked, raw_arguments)
+        except ArgumentError:
+            raise  # on all ranks, before any has run a plan
         except OtherCall as error:
             self.fail(key, error)
-            return self.run_uncached(checked)
+            return self._run_agreed(checked, ())
         except BaseException as error:
             self.fail(key, error)
             raise
@@ -131,20 +114,34 @@ class MethodCalls(PlanCache[CachedPlan]):
         with nullcontext() if plan else self.poison_on_error():
             return bool(self.table.agree(digest, None))
 
-    def run_uncached(
-        self, checked: Arguments | CollectiveError, number: int | None = _UNCACHED,
-        raw_arguments: RawArguments = (),
-    ) -> Array | None:  # fmt: skip
-        """Run a call by a plan of its own, after all ranks have checked it; collective.
+    def _run_agreed(
+        self, checked: Arguments | CollectiveError, raw_arguments: RawArguments
+    ) -> Array | None:
+        """Run a call after all ranks have checked it; collective."""
+        arguments = self.agree(checked)
+        plan = self.get(arguments.key)
+        numbers = self.transport.exchange(plan and plan.number, int | None)
+        if any(number != numbers[0] for number in numbers):
+            self.drop([arguments.key])
+            return self._run_once(arguments)
+        # Between nodes a rank runs a plan of the table without a word to the others.
+        is_known = self.calls is None or (isinstance(checked, Arguments) and checked.is_complete)
+        return self._run_alike(plan, arguments, raw_arguments if is_known else ())
 
-        Args:
-            number: of the plan that this rank had; where it is None on all ranks, and they are on
-                several nodes, they cache this one.
-        """
-        arguments, is_new = self.settle(checked, number=number)
-        if is_new and self.calls is not None and gpu_bytes(arguments) <= _MOST_GPU_BYTES:
+    def _run_alike(
+        self, plan: CachedPlan | None, arguments: Arguments, raw_arguments: RawArguments
+    ) -> Array | None:
+        """Run a call for which all ranks have the same plan, or none yet; collective."""
+        if plan is None:
+            if gpu_bytes(arguments) > _MOST_GPU_BYTES:
+                return self._run_once(arguments)
             plan = self.make(arguments.key, arguments)
-            return self.run_cached(plan, arguments, arguments.digest(plan.number), raw_arguments)
+        elif arguments.op.function is not None and arguments.op.function is not plan.function:
+            raw_arguments = ()  # the table would have an entry for each new function
+        return self.run_cached(plan, arguments, arguments.digest(plan.number), raw_arguments)
+
+    def _run_once(self, arguments: Arguments) -> Array | None:
+        """Run a call by a plan of its own; collective."""
         with self.build(arguments) as uncached:
             uncached.run()
             return uncached.out

@@ -143,7 +143,14 @@ int plan_run(PlanTableObject *self, ProgramObject *program, int64_t digest, PyOb
     if (active_run(&compared.call) != COMPLETE && PyErr_Occurred() &&
         plan_give_up(self, program ? (PyObject *)program : Py_None))
         return 0;
-    return PyErr_Occurred() ? -1 : !compared.comparison.differs;
+    if (PyErr_Occurred())
+        return -1;
+    if (compared.comparison.differs && program) {
+        program->program.sequence--; /* the other ranks have not begun this run */
+        program->program.position = program->program.length;
+        program_release(program);
+    }
+    return !compared.comparison.differs;
 }
 
 /* Compare a call that Python runs with all ranks, as `plan_run` does. */

@@ -102,6 +102,13 @@ typedef struct ChannelObject {
     vectorcallfunc vectorcall;
 } ChannelObject;
 
+#define FORMS "mpicoll.engine._compiled.forms"
+
+PyObject *prepare_channels(PyObject *module, PyObject *args);
+
+/* Read the seven arguments of a call on mpi4py's buffers: channel_calls.c. */
+enum served request_read(ChannelObject *self, PyObject *const *args, Request *request);
+
 /* Run a call; the interpreter's lock is not needed. */
 enum outcome request_run(ChannelObject *self, Request *request);
 

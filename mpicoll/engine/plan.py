@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mpicoll.backend import Array, Request, RunOn, Thunk
 from mpicoll.engine.compiled import Table
-from mpicoll.engine.runs import (
-    BackgroundProgress,
-    Followed,
-    OnStream,
-    PlanStream,
-    ProgramRun,
-    Progress,
-    Resources,
-)
+from mpicoll.engine.runs import Followed, OnStream, PlanStream, ProgramRun, Progress, Resources
 from mpicoll.flight.rows import Log
 from mpicoll.memory.waiting import advance_others, started_here
 
@@ -232,7 +224,7 @@ class _Started(Followed):
 
 def compiled(
     algorithm: str, transport: str, out: Array | None, table: Table, *, at_once: bool = False,
-    stream: PlanStream | None = None, by_itself: bool = False, is_bound: bool = True,
+    stream: PlanStream | None = None, is_bound: bool = True,
 ) -> Plan:  # fmt: skip
     """Make a plan of a program.
 
@@ -241,7 +233,6 @@ def compiled(
             order in which they are posted: those of two plans that go on as they are waited for
             would come in an order of its own on every rank.
         stream: that of its work on a GPU; None for work on the host.
-        by_itself: a thread of Python's may run its callbacks.
         is_bound: it runs on its own arrays alone; the same on all ranks.
     """
     program, resources, calls = table.compile_program(), table.resources, bool(table.callbacks)
@@ -260,8 +251,7 @@ def compiled(
             stream.check()
         _check(resources)
         if stream is None:
-            kind = BackgroundProgress if calls and by_itself else Progress
-            progress = kind(new_run(), resources, started)
+            progress = Progress(new_run(), resources, started)
         else:
             used = stream.begin()
             end = partial(stream.end, used)

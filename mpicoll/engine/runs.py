@@ -1,8 +1,7 @@
 """Runs of plans that were started, which their program advances.
 
-The extension's thread advances rows that need no Python. A thread of Python's runs callbacks, where
-the library takes calls from it. A wait for one run advances all, so that ranks may wait in any
-order.
+The extension's thread advances rows that need no Python. A run of messages goes on as it is tested
+or waited for, and a wait for one run advances all, so that ranks may wait in any order.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from mpicoll.backend import Request, Stream, Thunk
-from mpicoll.engine.background import Background
 from mpicoll.engine.row_waits import RowWaits
 from mpicoll.errors import RankLost
 from mpicoll.machine.waited import Looks
@@ -285,29 +283,3 @@ class Progress:
         self.is_complete, self.resources.under_way = True, False
         if self in self.started:
             self.started.remove(self)
-
-
-class BackgroundProgress(Progress, Background):
-    """A schedule under way that a thread advances, too, until it is waited for.
-
-    The thread gives up no run: that the deadline has passed or a rank is lost is found by who waits
-    or tests.
-    """
-
-    def __init__(self, run: Run, resources: Resources, started: list[StartedRun]) -> None:
-        Background.__init__(self)
-        super().__init__(run, resources, started)
-        if not self.is_complete:
-            self.give()
-
-    def go_on(self) -> bool:
-        self.advance()
-        return self.is_complete
-
-    def wait(self) -> None:
-        self.take_back()
-        super().wait()
-
-    def _attempt(self, step: Callable[[], bool]) -> None:
-        with self.lock:
-            super()._attempt(step)

@@ -57,8 +57,7 @@ def bind(
     resources, private_comm = Resources(), None if persistent else call.apart
     op = _op(arrays, call, resources) if call.collective.reduces else None
     name, arguments, copies = _arguments(call, op, call.x, call.out)
-    on_host = arrays.is_on_host(call.array)
-    under_way = partial(of_collective, buffers=arguments, on_host=on_host)
+    under_way = partial(of_collective, buffers=arguments)
     if private_comm is not None:
         assert isinstance(private_comm, PrivateComm)
         comm = private_comm.comm

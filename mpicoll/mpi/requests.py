@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mpi4py import MPI
 
 from mpicoll.backend import Poll, Stage, Thunk
-from mpicoll.engine.background import Background
 from mpicoll.errors import RankLost
 from mpicoll.peers.polling import Patience, in_thread, still_comes, wait_polling
 from mpicoll.peers.search import AllRanks, Missing
@@ -414,61 +413,17 @@ def of_message(
     return StartedRequest(request, buffers, epilogue, waits)
 
 
-class BackgroundRequest(StartedRequest, Background):
-    """A request of MPI's own under way that a thread advances, too, until it is waited for."""
-
-    def __init__(
-        self, request: MPI.Request, buffers: object, epilogue: Sequence[Thunk], waits: Waits
-    ) -> None:
-        Background.__init__(self)
-        super().__init__(request, buffers, epilogue, waits)
-        self.error: MPI.Exception | None = None
-        self.give()
-
-    def go_on(self) -> bool:
-        try:
-            return self.test_request()
-        except MPI.Exception as error:
-            self.error = error
-            raise
-
-    def mark(self) -> object:
-        return None
-
-    def wait(self) -> None:
-        self.take_back()
-        self._check()
-        super().wait()
-
-    def test(self) -> bool:
-        with self.lock:
-            self._check()
-            return super().test()
-
-    def _check(self) -> None:
-        """Raise what the thread has found."""
-        if self.error is not None and self.waits is not None:
-            _unfinished.append(self)
-            raise self.waits.failed(self.error) from self.error
-
-
 def of_collective(
     request: MPI.Request, resources: Resources, peers: Peers, title: str,
-    epilogue: Sequence[Thunk] = (), *, buffers: object, on_host: bool = True,
+    epilogue: Sequence[Thunk] = (), *, buffers: object,
 ) -> StartedRequest:  # fmt: skip
     """Return a collective of MPI's that is under way.
 
     Args:
         buffers: what MPI reads and writes meanwhile.
-
-    A thread advances it, too, but for one that folds by an operator of Python's, which is called by
-    no thread but the caller's, or that works on GPU memory, as another thread has no GPU's context.
     """
-    by_thread = on_host and serves_threads() and not resources.ops
-    kind = BackgroundRequest if by_thread else StartedRequest
-    return kind(
-        request, (resources, buffers), epilogue, Waits(peers, Stage(title), AllRanks(peers))
-    )
+    waits = Waits(peers, Stage(title), AllRanks(peers))
+    return StartedRequest(request, (resources, buffers), epilogue, waits)
 
 
 def serves_threads() -> bool:

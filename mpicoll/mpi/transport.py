@@ -41,7 +41,7 @@ from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.exchange import exchange
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.messages import MpiMessages, as_buffer
-from mpicoll.mpi.requests import PrivateComm, completed, end, of_message, serves_threads, within
+from mpicoll.mpi.requests import PrivateComm, completed, end, of_message, within
 from mpicoll.mpi.serving import serve
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.calls import Calls
@@ -126,10 +126,6 @@ class MpiTransport(MpiMessages):
         from mpicoll.mpi.nccl import Nccl
 
         return Nccl(self.peers, self.arrays, partial(MpiTransport.exchange, self))
-
-    @property
-    def serves_threads(self) -> bool:
-        return serves_threads()
 
     def driver(self, device: int) -> Gpu:
         from mpicoll.gpu.driver import Driver

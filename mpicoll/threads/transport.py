@@ -49,7 +49,6 @@ class ThreadTransport(HasDeadline):
     name = POINT_TO_POINT
     gpu_transport = STAGED
     matches_by_order = False
-    serves_threads = False
     window = None
     gpu_turn = 0
     closed = False

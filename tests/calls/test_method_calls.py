@@ -102,6 +102,33 @@ def test_ranks_without_arrays_meet_a_root_that_runs_its_plan(
     c.deadline = deadline
 
 
+@pytest.mark.parametrize("name", ["broadcast", "scatter"])
+def test_one_plan_serves_calls_of_ranks_without_arrays(c: Collectives, name: str) -> None:
+    """Mixed with calls in which all ranks have arrays, of the same shape or of another one."""
+    part = c.split(0)
+    assert part is not None
+    root, rng = part.size - 1, np.random.default_rng(7)
+    for turn in range(24):
+        length, has_x, has_out = 3 + int(rng.integers(2)), rng.random() < 0.4, rng.random() < 0.4
+        whole = np.arange(part.size * length).reshape(part.size, length) + turn
+        given, wanted = (whole, whole[part.rank]) if name == "scatter" else (whole[0], whole[0])
+        x = device(part, given, "int64") if has_x or part.rank == root else None
+        out = device(part, np.zeros(length), "int64") if has_out else None
+        compare(part, getattr(part, name)(x, root, out=out), wanted, "int64")
+    assert len(part.plans.plans) <= 4  # of two lengths, in place or not
+    part.free()
+
+
+def test_a_call_without_arrays_is_checked_once(c: Collectives) -> None:
+    if c.transport.calls is not None:
+        pytest.skip("between nodes a rank runs no plan before it knows what the root has")
+    with checked(c) as calls:
+        for turn in range(5):
+            x = device(c, np.arange(6) + turn, "int64") if c.rank == 0 else None
+            compare(c, c.broadcast(x), np.arange(6) + turn, "int64")
+    assert len(calls) == 1 or c.transport.shared is None
+
+
 def test_all_ranks_hold_the_same_plans_after_a_call_without_arrays(c: Collectives) -> None:
     """Between nodes a rank runs a plan of its cache without a word to the others.
 
@@ -166,6 +193,26 @@ def test_a_users_operator_is_known_again(c: Collectives) -> None:
             if operator is not subtract:
                 compare(c, found, np.full(7, c.size), "float64")
     assert len(calls) == 3, [each[3] for each in calls]
+
+
+def fold_of(takes_most: bool) -> Any:
+    return lambda left, right: left + right if takes_most else left * right
+
+
+def test_functions_of_one_expression_share_a_plan_where_they_do_the_same(c: Collectives) -> None:
+    x, part = device(c, np.full(3, 2.0), "float64"), c.split(0)
+    assert part is not None
+    takes_most, sums, products = True, np.full(3, 2.0 * c.size), np.full(3, 2.0**c.size)
+    for turn in range(6):
+        compare(part, part.allreduce(x, lambda left, right: left + right), sums, "float64")
+        takes_most = turn % 3 == 0
+        result = part.allreduce(x, lambda a, b: a + b if takes_most else a * b)  # noqa: B023
+        compare(part, result, sums if takes_most else products, "float64")
+    assert len(part.plans.plans) == 2
+    for takes_most in (True, False):
+        result = part.allreduce(x, fold_of(takes_most))
+        compare(part, result, sums if takes_most else products, "float64")
+    part.free()
 
 
 def add(left: Any, right: Any) -> Any:

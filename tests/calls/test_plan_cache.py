@@ -90,10 +90,10 @@ def test_counts_that_change_in_place_are_read_again(c: Collectives) -> None:
 
 @without_plans
 def test_a_rank_without_an_array_costs_other_calls_nothing(c: Collectives) -> None:
-    """It needs the others' arguments in every call; what they call besides is still known."""
+    """It may need the others' arguments; what they call besides is still known."""
     x = device(c, np.ones(3), "int64")
     for _ in range(2):
         c.allreduce(x)
         compare(c, c.broadcast(x if c.rank == 0 else None), np.ones(3), "int64")
     kept = [each.plan for each in c.plans.plans]
-    assert len(kept) == 1
+    assert len(kept) == 2

@@ -17,7 +17,7 @@ from mpicoll.backend import DIRECT, STAGED, NativeCall
 
 messages = pytest.importorskip("mpicoll.mpi.messages")
 natives = pytest.importorskip("mpicoll.mpi.natives")
-requests = pytest.importorskip("mpicoll.mpi.requests")
+pytest.importorskip("mpicoll.mpi.requests")
 transports = pytest.importorskip("mpicoll.mpi.transport")
 awareness = pytest.importorskip("mpicoll.mpi.gpu_awareness")
 COUNT = 50
@@ -62,23 +62,6 @@ def started(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(natives, "bind", noted)
     return found
-
-
-def test_no_other_thread_advances_what_works_on_gpu_memory(
-    g: Collectives, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has no context of a GPU."""
-    given: list[object] = []
-    monkeypatch.setattr(requests, "serves_threads", lambda: True)
-    background = requests.BackgroundRequest
-    monkeypatch.setattr(
-        requests, "BackgroundRequest", lambda *each: given.append(each) or background(*each)
-    )
-    for lies_on_gpu in (True, False):
-        x = on_gpu(g, np.ones(COUNT)) if lies_on_gpu else np.ones(COUNT)
-        with g.plan("allgather", x, algorithm="native") as plan:
-            plan.start().wait()
-        assert bool(given) != lies_on_gpu
 
 
 @pytest.mark.parametrize("open_mpi", [True, False])

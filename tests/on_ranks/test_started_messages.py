@@ -1,29 +1,18 @@
-"""Started plans of messages and of MPI's own collectives, which a thread of Python's advances."""
+"""Started plans of messages and of the library's own collectives."""
 
 from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from computing import check_going_on
 from run_collective import compare, device
 
 from mpicoll import Collectives, user_op
 
 COUNT = 60_000
-
-
-@pytest.mark.parametrize("algorithm", ["ring@point-to-point", "native", "native_persistent"])
-def test_it_goes_on_while_its_rank_computes(c: Collectives, algorithm: str, tmp_path: Path) -> None:
-    if c.size < 3 or (c.backend == "torch" and algorithm == "native_persistent"):
-        pytest.skip("needs rank 0 in the middle, and MPI's persistent collectives")
-    x = device(c, np.ones(COUNT), "float64")
-    with c.plan("allreduce", x, algorithm=algorithm) as plan:
-        check_going_on(c, plan, COUNT, tmp_path)
 
 
 def test_many_are_waited_for_in_any_order(c: Collectives) -> None:
@@ -49,7 +38,7 @@ def test_many_are_waited_for_in_any_order(c: Collectives) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["ring@point-to-point", "native"])
-def test_a_function_is_called_by_no_other_thread(c: Collectives, algorithm: str) -> None:
+def test_a_function_is_called_by_the_thread_that_waits(c: Collectives, algorithm: str) -> None:
     if c.backend == "torch" and algorithm == "native":
         pytest.skip("torch has no operators of users")
     callers = set()

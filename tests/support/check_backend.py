@@ -711,9 +711,12 @@ def check_a_forked_process_ends_no_group() -> None:
 
 
 def check_workers_that_are_forked() -> None:
-    loader = torch.utils.data.DataLoader(torch.arange(8.0), 2, num_workers=2)
-    for batch in loader:
-        dist.all_reduce(batch)
+    batches: Any = iter(torch.utils.data.DataLoader(torch.arange(8.0), 2, num_workers=2))
+    try:
+        for batch in batches:
+            dist.all_reduce(batch)
+    except RuntimeError as error:
+        raise AssertionError([worker.exitcode for worker in batches._workers]) from error
     same(batch, torch.tensor([6.0, 7.0]) * size())
 
 

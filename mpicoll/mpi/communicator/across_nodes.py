@@ -31,7 +31,7 @@ from mpicoll.memory.notes import GROUP
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.communicator.buffers import Refused, WrongLength
 from mpicoll.mpi.communicator.forms import read
-from mpicoll.mpi.communicator.reading import OPS, READERS, Call, Reading, lies_in
+from mpicoll.mpi.communicator.reading import OPS, Call, Reading, lies_in
 from mpicoll.mpi.communicator.tracing import TRACING, kind_of
 from mpicoll.mpi.exchange import exchange_items, mpi_deadline
 from mpicoll.mpi.transport import LIBRARY, MpiTransport
@@ -170,8 +170,7 @@ class NodesDispatcher(PlanCache[Signature]):
                 at.close()
 
     def _dispatch(self, at: Reading, table_key: tuple[Any, ...]) -> bool | None:
-        name, x, out, op, root, counts, _ = table_key
-        call = self._read(at, name, x, out, op, root, counts) if name in READERS else None
+        call = self._read(at, *table_key[:5])
         arguments = self._checked(call)
         if arguments is None or arguments.counts is not None:
             return self._skip()
@@ -182,11 +181,11 @@ class NodesDispatcher(PlanCache[Signature]):
         return is_mpi
 
     def _read(
-        self, at: Reading, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any
+        self, at: Reading, name: str, x: Any, out: Any, op: Any, root: Any
     ) -> Call | None:  # fmt: skip
         """Return the call that the arguments describe, None where MPI refuses them."""
         try:
-            return read(at, name, x, out, op, root, counts)
+            return read(at, name, x, out, op, root)
         except Refused:
             raise
         except Exception as error:  # whatever is wrong, MPI's own method says it

@@ -6,10 +6,20 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator.buffers import Refused, check_block, check_vector, numbers
-from mpicoll.mpi.communicator.reading import READERS, Call, Reading, is_in_place, of_type
+from mpicoll.mpi.communicator.buffers import Refused, Unreadable, numbers
+from mpicoll.mpi.communicator.reading import (
+    Call,
+    Reading,
+    folding,
+    is_in_place,
+    like_row,
+    of_type,
+    words,
+    writable,
+)
 
 _SENDS = {"gather", "gatherv", "reduce"}
 """Methods of which ranks other than the root read no output."""
@@ -29,23 +39,65 @@ _FOLDS = {
 }  # fmt: skip
 
 
-def read(
-    at: Reading, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any
-) -> Call:  # fmt: skip
-    """Return what the arguments of a method of mpi4py describe, whose counts are known.
+def read(at: Reading, name: str, x: Any, out: Any, op: Any, root: int) -> Call:
+    """Return what the arguments of a method of mpi4py describe, whose blocks have equal lengths.
 
-    Raises:
-        Refused: mpi4py's own method raises before it calls MPI, or the root is no rank.
-        Exception: only MPI can read the arguments.
+    Those of a reduce_scatter may differ. The arguments, and what is raised, are those of `flat`.
     """
-    _check_names(at, op, root)
-    try:
-        return READERS[name](at, x, out, op, root, counts)
-    except Refused:
-        raise
-    except Exception:
-        _check(at, name, x, out, root)
-        raise
+    name, x, out = flat(at, name, x, out, op, root, None)
+    in_place = x is MPI.IN_PLACE
+    if in_place:
+        at.pack()
+    if name in _FOLDS:
+        return _read_fold(at, name, None if in_place else x, out, op, root)
+    if name in _VECTORS:
+        if name != "allgatherv" or len({*out[1]}) > 1:
+            raise Unreadable("the blocks have lengths of their own")
+        name, out = "allgather", out[0]
+    if name == "barrier":
+        return Call(name, None, None)
+    is_root = at.rank == root
+    if name == "bcast":
+        data = words(x, 1)
+        data = data if data.flags.writeable else writable(data)
+        return Call("broadcast", data if is_root else None, data, root=root)
+    if name == "alltoall":
+        rows = words(out, at.size)
+        return Call(name, rows.copy() if in_place else words(x, at.size), rows)
+    if name == "scatter":
+        if not is_root:
+            return Call(name, None, words(out, 1), root=root)
+        rows = words(x, at.size)
+        if out is MPI.IN_PLACE:
+            return Call(name, rows, np.empty_like(rows[0]), root=root)
+        return Call(
+            name, rows, like_row(out[: rows[0].nbytes], rows), root=root
+        )  # it may be longer
+    if name == "gather" and not is_root:
+        return Call(name, words(x, 1), None, root=root)
+    rows = words(out, at.size)
+    row = rows[at.rank] if in_place else like_row(x, rows)
+    if name == "allgather":
+        return Call(name, row, rows)
+    return Call(name, row.copy() if in_place else row, rows, root=root)
+
+
+def _read_fold(at: Reading, name: str, x: Any, out: Any, op: Any, root: int) -> Call:
+    """Return what a method that folds describes; `x` is None where it does so in place."""
+    counts = None
+    if name == "reduce_scatter":
+        out, counts = out
+    if name in ("reduce_scatter", "reduce_scatter_block"):
+        if x is None:
+            stop = out.size // at.size if counts is None else counts[at.rank]
+            x, out = out.copy(), out[:stop]
+            _check_sizes(at, name, x.size, out.size, counts)
+        if counts is None or len({*counts}) == 1:
+            x, counts = x.reshape(at.size, -1), None
+        name = "reduce_scatter"
+    elif x is None:
+        x = out.copy() if name == "reduce" else out
+    return folding(name, x, out, op, root=root, counts=counts and tuple(counts))
 
 
 def flat(
@@ -71,9 +123,17 @@ def flat(
         counts = numbers(counts, at.size)
     reads_x, reads_out = _sides(at, name, x, out, root)
     arrays: list[Any] = [MPI.IN_PLACE, None]
+    error: Exception | None = None
     for index, (spec, is_read) in enumerate(((x, reads_x), (out, reads_out))):
-        if is_read:
-            arrays[index] = _array(at, name, spec, index, x, out, root)
+        try:
+            if is_read:
+                arrays[index] = _array(at, name, spec, index, x, out, root)
+        except Refused:
+            raise
+        except Exception as unread:  # mpi4py may refuse the other buffer
+            error = error or unread
+    if error is not None:
+        raise error
     if not reads_x and name in _RECEIVES and at.rank != root:
         arrays[0] = None
     if name in _RECEIVES and not reads_out:
@@ -144,24 +204,6 @@ def _check_sizes(at: Reading, name: str, given: int, wanted: int, counts: Any) -
         is_fit = given == wanted or name == _OWN_COUNT
     if not is_fit:
         raise Refused(f"{given} elements of input, {wanted} of output")
-
-
-def _check(at: Reading, name: str, x: Any, out: Any, root: int) -> None:
-    """Raise `Refused` where mpi4py refuses a buffer of this rank."""
-    if name == "reduce_scatter":
-        out, counts = out
-        numbers(counts, at.size)
-    for index, (spec, is_read) in enumerate(
-        zip((x, out), _sides(at, name, x, out, root), strict=True)
-    ):
-        if not is_read:
-            continue
-        is_written = index == 1 or (name == "bcast" and at.rank != root)
-        if _VECTORS.get(name, (0, 0))[index]:
-            check_vector(spec, at.size, written=is_written)
-        else:
-            blocks = at.size * _BLOCKS.get(name, (0, 0))[index]
-            check_block(spec, blocks, written=is_written)
 
 
 def is_refused(at: Reading, name: str, x: Any, out: Any, op: Any, root: Any) -> bool:

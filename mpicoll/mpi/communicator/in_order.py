@@ -16,7 +16,8 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.mpi.communicator.buffers import Flat, block, datatype
-from mpicoll.mpi.communicator.reading import READERS, Call, Reading, is_in_place
+from mpicoll.mpi.communicator.forms import read
+from mpicoll.mpi.communicator.reading import Call, Reading, is_in_place
 
 Method = Callable[..., Any]
 _PREFIXES = {"scan": 1, "exscan": 0}
@@ -131,12 +132,12 @@ def _length(spec: Any) -> int:
 def _read(comm: MPI.Intracomm, name: str, x: Any, out: Any, op: Any, root: int) -> Call | None:
     at = Reading(comm.rank, comm.size)
     try:
-        read_call = READERS[name](at, x, out, op, root, None)
+        call = read(at, name, x, out, op, root)
     except Exception:  # whatever is wrong, MPI's own method says it
         return None
     finally:
         at.close()
-    return read_call if 0 <= root < comm.size and not at.is_packed else None
+    return None if at.is_packed else call
 
 
 def _fold(comm: MPI.Intracomm, call: Call, op: MPI.Op, kind: MPI.Datatype) -> None:

@@ -7,7 +7,7 @@ moved is bytes, whatever the datatypes of one rank, and what is folded has a dty
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,7 +22,6 @@ from mpicoll.mpi.communicator.buffers import (
     block,
     datatype,
     dtype_of,
-    numbers,
     packing,
     vector,
     vector_packing,
@@ -128,13 +127,6 @@ class Reading:
         (self.outputs if written else self.inputs).append(local)
         return local.flat
 
-    def is_in_place(self, buffer: Any) -> bool:
-        """Whether this rank's block lies in its other buffer, which is packed then."""
-        in_place = is_in_place(buffer)
-        if in_place:
-            self.pack()
-        return in_place
-
     def pack(self) -> None:
         """Pack all buffers; what a call does not write stays in its output."""
         for local in (*self.inputs, *self.outputs):
@@ -151,140 +143,12 @@ class Reading:
             local.free()
 
 
-Reader = Callable[[Reading, Any, Any, Any, int, Any], Call]
-"""Takes both buffers, operator, root and counts as a program passes them; raises `Unreadable`."""
-
-
-def _barrier(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    return Call("barrier", None, None)
-
-
-def _bcast(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    is_root = at.rank == root
-    data = words(at.block(x, written=not is_root), 1)
-    if not data.flags.writeable:
-        data = _writable(data)
-    return Call("broadcast", data if is_root else None, data, root=root)
-
-
-def _gather(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    if at.rank != root:
-        return Call("gather", words(at.block(x, written=False), 1), None, root=root)
-    rows = words(at.block(out, at.size, written=True), at.size)
-    row = rows[at.rank].copy() if at.is_in_place(x) else _like_row(at.block(x, written=False), rows)
-    return Call("gather", row, rows, root=root)
-
-
-def _scatter(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    if at.rank != root:
-        return Call("scatter", None, words(at.block(out, written=True), 1), root=root)
-    rows = words(at.block(x, at.size, written=False), at.size)
-    if is_in_place(out):
-        return Call("scatter", rows, np.empty_like(rows[0]), root=root)
-    target = at.block(out, written=True)  # the row may be shorter
-    row = target.view("u1")[: rows[0].nbytes]
-    return Call("scatter", rows, _like_row(row, rows), root=root)
-
-
-def _allgather(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    return _gathered(at, x, at.block(out, at.size, written=True))
-
-
-def _allgatherv(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    flat, lengths = at.vector(out, written=True)
-    if min(lengths) == max(lengths):  # an allgather, whose ranks need not acknowledge
-        return _gathered(at, x, flat)
-    nbytes = [length * flat.itemsize for length in lengths]
-    whole = flat.view(word(nbytes))
-    rows = tuple(length // whole.itemsize for length in nbytes)
-    start = sum(rows[: at.rank])
-    row = whole[start : start + rows[at.rank]]
-    if at.is_in_place(x):
-        return Call("allgather", row.copy(), whole, counts=rows)
-    return Call("allgather", _like_row(at.block(x, written=False), row[None]), whole, counts=rows)
-
-
-def _alltoall(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    rows = words(at.block(out, at.size, written=True), at.size)
-    if at.is_in_place(x):
-        return Call("alltoall", rows.copy(), rows)
-    return Call("alltoall", words(at.block(x, at.size, written=False), at.size), rows)
-
-
-def _reduce(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    if at.rank != root:
-        return folding("reduce", at.block(x, written=False, folded=True), None, op, root=root)
-    result = at.block(out, written=True, folded=True)
-    if at.is_in_place(x):
-        return folding("reduce", result.copy(), result, op, root=root)
-    return folding("reduce", of_type(at, x, out), result, op, root=root)
-
-
-def _allreduce(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    return _prefix(at, "allreduce", x, out, op)
-
-
-def _scan(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    return _prefix(at, "scan", x, out, op)
-
-
-def _exscan(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    return _prefix(at, "exscan", x, out, op)
-
-
-def _reduce_scatter_block(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    if is_in_place(x):
-        whole = at.block(out, at.size, written=True, folded=True)
-        at.pack()
-        data, result = whole.copy(), whole[: whole.size // at.size]
-    else:
-        data, result = of_type(at, x, out, at.size), at.block(out, written=True, folded=True)
-        if data.size != result.size * at.size:
-            raise Refused(f"{data.size} elements, and {result.size} of {at.size} ranks")
-    return folding("reduce_scatter", data.reshape(at.size, -1), result, op)
-
-
-def _reduce_scatter(at: Reading, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
-    target, counts = out
-    rows = numbers(counts, at.size)
-    result = at.block(target, written=True, folded=True)
-    if at.is_in_place(x):
-        data = result.copy()
-        result = result[: rows[at.rank]]
-    else:
-        data = of_type(at, x, target)
-    if data.size != sum(rows) or result.size != rows[at.rank]:
-        raise Refused(f"{data.size} elements, and {result.size} of rows of {rows}")
-    if min(rows) == max(rows):
-        return folding("reduce_scatter", data.reshape(at.size, -1), result, op)
-    return folding("reduce_scatter", data, result, op, counts=tuple(rows))
-
-
-READERS: dict[str, Reader] = {
-    reader.__name__[1:]: reader
-    for reader in (_barrier, _bcast, _gather, _scatter, _allgather, _allgatherv, _alltoall, _reduce,
-                 _allreduce, _reduce_scatter_block, _reduce_scatter, _scan, _exscan)
-}  # fmt: skip
-"""What reads the arguments of a method of mpi4py, by its name in small letters."""
-
 _WORD: dict[int, np.dtype[Any]] = {1: np.dtype("uint8"), 8: np.dtype("int64")}
 
 
 def is_in_place(buffer: Any) -> bool:
     """Whether a rank's own block lies in its other buffer."""
     return buffer is None or buffer is MPI.IN_PLACE
-
-
-def _gathered(at: Reading, x: Any, whole: Flat) -> Call:
-    """Return an allgather of rows of one length."""
-    rows = words(whole, at.size)
-    row = rows[at.rank] if at.is_in_place(x) else _like_row(at.block(x, written=False), rows)
-    return Call("allgather", row, rows)
-
-
-def _prefix(at: Reading, name: str, x: Any, out: Any, op: Any) -> Call:
-    result = at.block(out, written=True, folded=True)
-    return folding(name, result if at.is_in_place(x) else of_type(at, x, out), result, op)
 
 
 def of_type(at: Reading, x: Any, out: Any, blocks: int = 0) -> Flat:
@@ -326,14 +190,14 @@ def word(lengths: Iterable[int]) -> np.dtype[Any]:
     return _WORD[1 if any(length % 8 for length in lengths) else 8]
 
 
-def _like_row(flat: Flat, rows: Flat) -> Flat:
+def like_row(flat: Flat, rows: Flat) -> Flat:
     """Return an array as words; it must be as long as a row."""
     if flat.nbytes != rows[0].nbytes:
         raise WrongLength(f"{flat.nbytes} bytes, where a row has {rows[0].nbytes}")
     return flat.view(rows.dtype)
 
 
-def _writable(flat: Flat) -> Flat:
+def writable(flat: Flat) -> Flat:
     """Return the same memory, which is not written: a program wants its input and output alike."""
     memory = (ctypes.c_char * flat.nbytes).from_address(flat.__array_interface__["data"][0])
     alike: Flat = np.frombuffer(memoryview(memory), flat.dtype)

@@ -1,0 +1,523 @@
+/* Read the arguments of a channel's calls, and run what they say. */
+
+#include "channel_type.h"
+
+#include "numpy_arrays.h"
+
+#include <stdlib.h>
+
+/* The methods of mpi4py, in small letters. */
+enum method { BARRIER_, BCAST_, GATHER_, GATHERV_, SCATTER_, SCATTERV_, ALLGATHER_, ALLGATHERV_, ALLTOALL_,
+              ALLTOALLV_, REDUCE_, ALLREDUCE_, SCAN_, EXSCAN_, REDUCE_SCATTER_BLOCK_, REDUCE_SCATTER_,
+              METHODS };
+static const char *const method_names[METHODS] = {
+    "barrier", "bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall",
+    "alltoallv", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter"};
+static const enum collective collective_of[METHODS] = {
+    BARRIER, BCAST, GATHER, GATHER, SCATTER, SCATTER, ALLGATHER, ALLGATHER, ALLTOALL, ALLTOALL, REDUCE,
+    ALLREDUCE, SCAN, EXSCAN, REDUCE_SCATTER, REDUCE_SCATTER};
+static PyObject *methods[METHODS];
+
+int channel_import(void)
+{
+    for (int method = 0; method < METHODS; method++)
+        if (!(methods[method] = PyUnicode_InternFromString(method_names[method])))
+            return -1;
+    return queue_import();
+}
+
+/* -- buffers ----------------------------------------------------------------------------------- */
+
+enum { UNREAD, READ };
+
+/* The number of a dtype, from 1 on; 0 for one that no call has. */
+int32_t forms_kind(const Forms *forms, int32_t kind)
+{
+    int32_t number = 0;
+    while (number < forms->count && forms->kinds[number] != kind)
+        number++;
+    return number < forms->count ? number + 1 : 0;
+}
+
+/* Read one number for each rank. */
+static int read_numbers(ChannelObject *self, PyObject *item, int64_t *numbers)
+{
+    const int size = self->channel.size;
+    if (Py_TYPE(item) == self->forms->reader.array_type) {
+        ArrayArgument array;
+        if (!read_array(&self->forms->reader, item, &array, 0) || array.dimensions != 1 || array.kind < 1 ||
+            array.shape[0] != size)
+            return UNREAD;
+        const NumpyDtype *const dtype = (NumpyDtype *)((NumpyArray *)item)->descr;
+        if (dtype->kind != 'i' || (array.nbytes != 8 * size && array.nbytes != 4 * size))
+            return UNREAD;
+        for (int rank = 0; rank < size; rank++)
+            numbers[rank] = array.nbytes == 8 * size ? ((int64_t *)(void *)array.address)[rank]
+                                                     : ((int32_t *)(void *)array.address)[rank];
+        return READ;
+    }
+    if ((!PyList_CheckExact(item) && !PyTuple_CheckExact(item)) || PySequence_Fast_GET_SIZE(item) != size)
+        return UNREAD;
+    for (int rank = 0; rank < size; rank++) {
+        PyObject *const number = PySequence_Fast_GET_ITEM(item, rank);
+        if (!PyLong_CheckExact(number))
+            return UNREAD;
+        numbers[rank] = PyLong_AsLongLong(number);
+    }
+    return PyErr_Occurred() ? UNREAD : READ;
+}
+
+static int same_elements(const Forms *forms, PyObject *datatype, int32_t kind)
+{
+    const Py_ssize_t count = PyTuple_GET_SIZE(forms->datatypes);
+    for (Py_ssize_t index = 0; index < count; index++) {
+        PyObject *const pair = PyTuple_GET_ITEM(forms->datatypes, index);
+        if (PyTuple_GET_ITEM(pair, 0) == datatype)
+            return PyLong_AsLong(PyTuple_GET_ITEM(pair, 1)) == forms->canonical[kind - 1];
+    }
+    return 0;
+}
+
+/* Read a buffer: an array, or a list of an array, counts, displacements and a datatype.
+
+   blocks: it has one for each rank; `counted`: with a count for each. */
+static int read_buffer(
+    ChannelObject *self, PyObject *object, Buffer *buffer, int written, int counted)
+{
+    ArrayArgument array;
+    buffer->has_counts = 0, buffer->kind = 0, buffer->nbytes = 0, buffer->address = NULL;
+    if (object == Py_None)
+        return READ;
+    if (object == self->forms->reader.in_place) {
+        buffer->kind = -1;
+        return READ;
+    }
+    PyObject *memory = object, *extra[2] = {NULL, NULL}, *datatype = NULL;
+    if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
+        const Py_ssize_t length = PySequence_Fast_GET_SIZE(object);
+        PyObject **const items = PySequence_Fast_ITEMS(object);
+        if (length < 2 || length > 4)
+            return UNREAD;
+        memory = items[0];
+        if ((PyObject *)Py_TYPE(items[length - 1]) == self->forms->reader.datatype)
+            datatype = items[length - 1];
+        else if (length > 2)
+            return UNREAD;
+        const Py_ssize_t numbers = length - 1 - (datatype != NULL);
+        if (numbers > 0)
+            extra[0] = items[1];
+        if (numbers > 1)
+            extra[1] = items[2];
+        if (numbers == 1 && counted && PyTuple_CheckExact(extra[0])) {
+            if (PyTuple_GET_SIZE(extra[0]) != 2)
+                return UNREAD;
+            extra[1] = PyTuple_GET_ITEM(extra[0], 1), extra[0] = PyTuple_GET_ITEM(extra[0], 0);
+        }
+    }
+    if (Py_TYPE(memory) != self->forms->reader.array_type ||
+        !read_array(&self->forms->reader, memory, &array, written) || !(array.kind = forms_kind(self->forms, array.kind)))
+        return UNREAD;
+    if (datatype && !same_elements(self->forms, datatype, array.kind))
+        return UNREAD;
+    buffer->address = buffer->low = array.address, buffer->high = array.address + array.nbytes;
+    buffer->nbytes = array.nbytes, buffer->kind = array.kind;
+    buffer->itemsize = self->forms->itemsizes[array.kind - 1];
+    if (!counted) {
+        if (extra[1])
+            return UNREAD;
+        if (extra[0]) {
+            const int64_t count = PyLong_CheckExact(extra[0]) ? PyLong_AsLongLong(extra[0]) : -1;
+            if (count < 0 || count > array.nbytes / buffer->itemsize)
+                return UNREAD;
+            buffer->nbytes = count * buffer->itemsize, buffer->has_counts = 1;
+        }
+        return READ;
+    }
+    const int size = self->channel.size;
+    int64_t starts[MOST_MEMBERS];
+    const int64_t elements = array.nbytes / buffer->itemsize;
+    if (!extra[0]) {
+        for (int rank = 0; rank < size; rank++)
+            buffer->lengths[rank] = elements / size + (rank < elements % size);
+    } else if (read_numbers(self, extra[0], buffer->lengths) == UNREAD) {
+        return UNREAD;
+    }
+    if (extra[1] && read_numbers(self, extra[1], starts) == UNREAD)
+        return UNREAD;
+    int64_t total = 0;
+    for (int rank = 0; rank < size; rank++) {
+        const int64_t start = extra[1] ? starts[rank] : total, length = buffer->lengths[rank];
+        if (length < 0 || (length && (start < 0 || start > elements || length > elements - start)))
+            return UNREAD;
+        buffer->places[rank] = array.address + (length ? start * buffer->itemsize : 0);
+        buffer->lengths[rank] = length * buffer->itemsize;
+        total += length;
+    }
+    buffer->has_counts = 1;
+    return READ;
+}
+
+static Blocks all_blocks(const ChannelObject *self, const Buffer *buffer)
+{
+    if (buffer->has_counts)
+        return (Blocks){.base = buffer->address, .lengths = buffer->lengths, .places = buffer->places};
+    return (Blocks){.base = buffer->address, .nbytes = buffer->nbytes / self->channel.size};
+}
+
+static Blocks one_block(const Buffer *buffer)
+{
+    return (Blocks){.base = buffer->address, .nbytes = buffer->nbytes};
+}
+
+static Blocks block_of(const Blocks *blocks, int rank)
+{
+    return (Blocks){
+        .base = blocks->places ? blocks->places[rank] : blocks->base + rank * blocks->nbytes,
+        .nbytes = blocks->lengths ? blocks->lengths[rank] : blocks->nbytes};
+}
+
+int overlap(const Buffer *left, const Buffer *right, int size)
+{
+    if (!left->nbytes || !right->nbytes || left->low >= right->high || right->low >= left->high)
+        return 0;
+    for (int one = 0; one < (left->has_counts ? size : 1); one++) {
+        const char *const start = left->has_counts ? left->places[one] : left->low;
+        const char *const end = left->has_counts ? start + left->lengths[one] : left->high;
+        for (int other = 0; other < (right->has_counts ? size : 1); other++) {
+            const char *const begin = right->has_counts ? right->places[other] : right->low;
+            const char *const stop = right->has_counts ? begin + right->lengths[other] : right->high;
+            if (start < stop && begin < end)
+                return 1;
+        }
+    }
+    return 0;
+}
+
+/* -- calls that move data ---------------------------------------------------------------------- */
+
+/* Whether blocks of equal length fill a buffer: without a count, its elements are divided among them. */
+static int is_even(const ChannelObject *self, Buffer *buffer)
+{
+    const int size = self->channel.size;
+    if (buffer->has_counts) {
+        /* The count is that of one block. */
+        buffer->nbytes *= size;
+        return 0;
+    }
+    return buffer->nbytes / buffer->itemsize % size == 0;
+}
+
+/* Make a call of `x` and `out`, which have been read as far as this rank has them. `counted`: what has blocks
+   has a count for each. */
+enum served build_move(ChannelObject *self, enum collective collective, int counted, Request *request)
+{
+    const int rank = self->channel.rank, size = self->channel.size, root = request->root;
+    const int is_root = rank == root;
+    Move *const move = &request->move;
+    Buffer *const x = &request->x, *const out = &request->out;
+    memset(move, 0, sizeof *move);
+    move->key.collective = (uint8_t)collective, move->key.root = (uint16_t)root;
+    request->key = move->key, request->shape = MOVES;
+    Blocks whole;
+    switch (collective) {
+    case BARRIER:
+        move->sends = 1, move->end_reader = size, move->end_peer = size;
+        request->nbytes = 0;
+        return IS_SERVED;
+    case BCAST:
+        if (x->kind < 1)
+            return IS_SLOW;
+        move->sends = is_root, move->end_reader = size, move->source = one_block(x);
+        move->first_peer = root, move->end_peer = is_root ? root : root + 1;
+        move->gets_one = 1, move->target = one_block(x);
+        break;
+    case SCATTER:
+        if (!is_root) {
+            if (out->kind < 1)
+                return IS_SLOW;
+            move->first_peer = root, move->end_peer = root + 1, move->gets_one = 1;
+            move->target = one_block(out);
+            break;
+        }
+        if (x->kind < 1 || (!counted && !is_even(self, x)))
+            return IS_SLOW;
+        move->sends = move->sends_rows = 1, move->end_reader = size;
+        move->source = all_blocks(self, x);
+        whole = block_of(&move->source, rank);
+        if (out->kind > 0) {
+            if (whole.nbytes > out->nbytes || (overlap(x, out, size) && whole.base != out->address))
+                return IS_SLOW;
+            move->keeps = move->gets_one = 1, move->target = one_block(out);
+        }
+        break;
+    case ALLTOALL:
+        if (out->kind < 1 || !x->kind ||
+            (!counted && ((x->kind > 0 && !is_even(self, x)) || !is_even(self, out))) ||
+            (x->kind > 0 && overlap(x, out, size)))
+            return IS_SLOW;
+        move->sends = move->sends_rows = 1, move->end_reader = size, move->end_peer = size;
+        move->target = all_blocks(self, out);
+        move->source = x->kind > 0 ? all_blocks(self, x) : move->target;
+        move->keeps = x->kind > 0;
+        if (move->keeps &&
+            block_of(&move->source, rank).nbytes != block_of(&move->target, rank).nbytes)
+            return IS_SLOW;
+        break;
+    default: /* GATHER, ALLGATHER */
+        move->sends = 1;
+        if (collective == GATHER && !is_root) {
+            if (x->kind < 1)
+                return IS_SLOW;
+            move->first_reader = root, move->end_reader = root + 1;
+            move->source = one_block(x);
+            break;
+        }
+        if (out->kind < 1 || (collective == ALLGATHER && !x->kind) || (!counted && !is_even(self, out)))
+            return IS_SLOW;
+        move->sends = collective == ALLGATHER, move->end_reader = size, move->end_peer = size;
+        move->target = all_blocks(self, out);
+        /* This rank's block is `x`, or lies there. */
+        whole = block_of(&move->target, rank);
+        move->keeps = x->kind > 0;
+        move->source = x->kind > 0 ? one_block(x) : whole;
+        if (move->source.nbytes != whole.nbytes ||
+            (x->kind > 0 && overlap(x, out, size) && whole.base != x->address))
+            return IS_SLOW;
+    }
+    const Blocks *const blocks = move->sends ? &move->source : &move->target;
+    const int has_rows = move->sends ? move->sends_rows : !move->gets_one;
+    request->nbytes = has_rows && !blocks->lengths ? blocks->nbytes * size : blocks->nbytes;
+    for (int peer = 0; blocks->lengths && peer < size; peer++)
+        request->nbytes += blocks->lengths[peer];
+    return IS_SERVED;
+}
+
+static enum served read_move(
+    ChannelObject *self, enum method method, PyObject *const *args, Request *request)
+{
+    const int is_root = self->channel.rank == request->root;
+    const int counted = method == GATHERV_ || method == SCATTERV_ || method == ALLGATHERV_ ||
+                        method == ALLTOALLV_;
+    const enum collective collective = collective_of[method];
+    Buffer *const x = &request->x, *const out = &request->out;
+    x->kind = out->kind = 0;
+    const int reads_x = collective != BARRIER && (collective != SCATTER || is_root);
+    const int reads_out = collective >= GATHER && (collective != GATHER || is_root);
+    const int counts_x = counted && (collective == SCATTER || collective == ALLTOALL);
+    if ((reads_x && !read_buffer(self, args[1], x, collective == BCAST && !is_root, counts_x)) ||
+        (reads_out && !read_buffer(self, args[2], out, 1, counted && collective != SCATTER)))
+        return IS_SLOW;
+    return build_move(self, collective, counted, request);
+}
+
+/* -- calls that fold --------------------------------------------------------------------------- */
+
+static int op_of(const Forms *forms, PyObject *op)
+{
+    const Py_ssize_t count = PyTuple_GET_SIZE(forms->ops);
+    for (Py_ssize_t index = 0; index < count; index++)
+        if (PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms->ops, index), 0) == op)
+            return (int)index;
+    return -1;
+}
+
+/* Run a reduce_scatter. */
+static enum outcome fold_rows(ChannelObject *self, Request *request)
+{
+    const int size = self->channel.size;
+    const Buffer *const x = &request->x;
+    Blocks rows = all_blocks(self, x);
+    char *places[MOST_MEMBERS], *copy = NULL;
+    int64_t lengths[MOST_MEMBERS];
+    if (request->has_counts && !x->has_counts) {
+        char *place = x->address;
+        for (int rank = 0; rank < size; rank++) {
+            lengths[rank] = request->counts[rank] * x->itemsize, places[rank] = place;
+            place += lengths[rank];
+        }
+        rows.lengths = lengths, rows.places = places;
+    }
+    if (!x->has_counts && overlap(x, &request->out, size) &&
+        block_of(&rows, self->channel.rank).base != request->out.address) {
+        /* Results would overwrite rows that are not sent. */
+        copy = malloc((size_t)x->nbytes);
+        if (!copy)
+            return BROKEN;
+        memcpy(copy, x->address, (size_t)x->nbytes);
+        for (int rank = 0; rank < size; rank++)
+            places[rank] = copy + (block_of(&rows, rank).base - x->address);
+        rows.base = copy, rows.places = rows.lengths ? places : NULL;
+    }
+    const enum outcome outcome = channel_fold_rows(&self->channel, &request->fold, &rows);
+    free(copy);
+    return outcome;
+}
+
+/* Make a call of `x` and `out`, which have been read as far as this rank has them. */
+enum served build_fold(ChannelObject *self, enum collective collective, PyObject *op_object, Request *request)
+{
+    const Channel *const channel = &self->channel;
+    const Forms *const forms = self->forms;
+    const int rank = channel->rank, size = channel->size, root = request->root;
+    const int gets = collective != REDUCE || rank == root, is_rows = collective == REDUCE_SCATTER;
+    Buffer *const x = &request->x, *const out = &request->out;
+    const int op = op_of(forms, op_object), in_place = x->kind < 0;
+    if (op < 0 || (gets && out->kind < 1) || (in_place && !gets))
+        return IS_SLOW;
+    if (in_place)
+        memcpy(x, out, offsetof(Buffer, lengths));
+    if (x->kind < 1)
+        return IS_SLOW;
+    const int32_t kind = forms->canonical[x->kind - 1];
+    if (!forms->folds[op][kind])
+        return IS_MPIS;
+    if (gets && (forms->canonical[out->kind - 1] != kind || (x->has_counts && !is_rows) ||
+                 (!in_place && !is_rows && x->address != out->address && overlap(x, out, size))))
+        return IS_SLOW;
+    if (is_rows) {
+        int64_t total = 0, wanted = x->nbytes / size;
+        for (int peer = 0; request->has_counts && peer < size; peer++) {
+            if (request->counts[peer] < 0)
+                return IS_SLOW;
+            total += request->counts[peer] * x->itemsize;
+        }
+        if (request->has_counts)
+            wanted = request->counts[rank] * x->itemsize;
+        if ((request->has_counts ? x->nbytes != total : x->nbytes / x->itemsize % size != 0) ||
+            (!in_place && out->nbytes != wanted))
+            return IS_SLOW;
+    } else if (gets && x->nbytes != out->nbytes) {
+        return IS_SLOW;
+    }
+    static char nothing; /* an empty array may have no address */
+    char *const result = out->address ? out->address : &nothing;
+    request->fold = (FoldCall){
+        .key = {.collective = (uint8_t)collective, .op = (uint8_t)op, .kind = (uint8_t)kind,
+                .root = (uint16_t)root},
+        .fold = forms->folds[op][kind], .fold_many = forms->folds_of_many[op][kind],
+        .divide = forms->divides[op][kind], .divisor = size, .itemsize = x->itemsize, .nbytes = x->nbytes,
+        .input = x->address, .result = gets ? result : NULL, .end_reader = size, .end_peer = size};
+    FoldCall *const call = &request->fold;
+    const int has_shares = (collective == ALLREDUCE || collective == REDUCE) &&
+                           size >= self->first_share_ranks && x->nbytes > self->shares_above;
+    call->key.has_shares = (uint8_t)has_shares;
+    if (collective == REDUCE && !has_shares) {
+        call->first_reader = root, call->end_reader = rank == root ? root : root + 1;
+    } else if (collective == SCAN || collective == EXSCAN) {
+        call->first_reader = rank + 1, call->end_peer = rank + (collective == SCAN);
+        if (!call->end_peer)
+            call->result = NULL;
+    }
+    request->shape = is_rows ? FOLDS_ROWS : has_shares ? FOLDS_SHARES : FOLDS;
+    request->key = call->key, request->nbytes = x->nbytes;
+    return IS_SERVED;
+}
+
+static enum served read_fold(
+    ChannelObject *self, enum method method, PyObject *const *args, Request *request)
+{
+    const int gets = method != REDUCE_ || self->channel.rank == request->root;
+    PyObject *target = args[2];
+    request->has_counts = method == REDUCE_SCATTER_;
+    if (request->has_counts) {
+        if (!PyList_CheckExact(target) || PyList_GET_SIZE(target) != 2 ||
+            read_numbers(self, PyList_GET_ITEM(target, 1), request->counts) == UNREAD)
+            return IS_SLOW;
+        target = PyList_GET_ITEM(target, 0);
+    }
+    Buffer *const x = &request->x, *const out = &request->out;
+    out->kind = 0;
+    if (!read_buffer(self, args[1], x, 0, 0) || (gets && !read_buffer(self, target, out, 1, 0)))
+        return IS_SLOW;
+    if (collective_of[method] == REDUCE_SCATTER && (x->has_counts || (gets && out->has_counts)))
+        return IS_SLOW;
+    x->has_counts = out->has_counts = 0;
+    return build_fold(self, collective_of[method], args[3], request);
+}
+
+/* Read a call that is given as channel_call() takes it. */
+enum served request_read(ChannelObject *self, PyObject *const *args, Request *request)
+{
+    int method = 0;
+    while (method < METHODS && methods[method] != args[0])
+        method++;
+    const long root = PyLong_CheckExact(args[4]) ? PyLong_AsLong(args[4]) : -1;
+    request->root = (int)root;
+    if (method == METHODS || root < 0 || root >= self->channel.size)
+        return IS_SLOW;
+    return method < REDUCE_ ? read_move(self, (enum method)method, args, request)
+                            : read_fold(self, (enum method)method, args, request);
+}
+
+enum outcome request_run(ChannelObject *self, Request *request)
+{
+    switch (request->shape) {
+    case MOVES:
+        return channel_move(&self->channel, &request->move);
+    case FOLDS:
+        return channel_fold(&self->channel, &request->fold);
+    case FOLDS_SHARES:
+        return channel_fold_shares(&self->channel, &request->fold,
+                                   request->key.collective == REDUCE ? request->root : -1);
+    default:
+        return fold_rows(self, request);
+    }
+}
+
+/* -- what a library gives ------------------------------------------------------------------------ */
+
+static int find_folds(Forms *forms, PyObject *dtypes)
+{
+    const Py_ssize_t kinds = PyTuple_GET_SIZE(dtypes), ops = PyTuple_GET_SIZE(forms->ops);
+    const char *names[MAX_DTYPES], *types[MAX_DTYPES];
+    if (kinds > MAX_DTYPES || ops > MOST_OPS) {
+        PyErr_SetString(PyExc_ValueError, "too many operators or dtypes");
+        return -1;
+    }
+    for (forms->count = 0; forms->count < kinds; forms->count++) {
+        const int kind = forms->count;
+        PyObject *sample;
+        ArrayArgument array;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(dtypes, kind), "ssO", names + kind, types + kind, &sample))
+            return -1;
+        if (!read_array(&forms->reader, sample, &array, 0) || !array.nbytes) {
+            PyErr_SetString(PyExc_ValueError, "an array of one element");
+            return -1;
+        }
+        forms->kinds[kind] = array.kind, forms->itemsizes[kind] = array.nbytes;
+        int first = 0;
+        while (strcmp(names[first], names[kind]))
+            first++;
+        forms->canonical[kind] = first;
+        for (Py_ssize_t op = 0; op < ops; op++) {
+            const char *text, *defined;
+            if (!PyArg_ParseTuple(PyTuple_GET_ITEM(forms->ops, op), "Oss", &(PyObject *){NULL}, &text, &defined))
+                return -1;
+            if (!strstr(defined, types[kind]))
+                continue;
+            forms->folds[op][kind] = find_fold(text, names[kind]);
+            forms->folds_of_many[op][kind] = find_fold_many(text, names[kind]);
+            forms->divides[op][kind] = strcmp(text, "avg") ? NULL : find_divide(names[kind]);
+        }
+    }
+    return 0;
+}
+
+/* prepare_channels(layout, dtypes, ops, datatypes, in_place, datatype): what channels read.
+
+   dtypes: of each its name, its kind, and an array of one element. */
+PyObject *prepare_channels(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *probe, *table, *dtypes, *ops, *datatypes, *in_place, *datatype;
+    if (!PyArg_ParseTuple(args, "(OO)O!O!O!OO", &probe, &table, &PyTuple_Type, &dtypes, &PyTuple_Type, &ops,
+                          &PyTuple_Type, &datatypes, &in_place, &datatype))
+        return NULL;
+    Forms *const forms = PyMem_Calloc(1, sizeof *forms); /* it lasts as long as the process */
+    if (!forms)
+        return PyErr_NoMemory();
+    forms->ops = Py_NewRef(ops), forms->datatypes = Py_NewRef(datatypes);
+    if (reader_open(&forms->reader, probe, table) < 0 || find_folds(forms, dtypes) < 0)
+        return NULL;
+    forms->reader.in_place = Py_NewRef(in_place), forms->reader.datatype = Py_NewRef(datatype);
+    return PyCapsule_New(forms, FORMS, NULL);
+}
