@@ -37,7 +37,8 @@ _ALTERNATIVES = {
 }
 _RANKS = 3
 _SIGNS = (
-    "Brackets have the 95 % interval of a ratio over launches. `?` marks an undecided ratio, and "
+    "The tables have the fastest algorithm and the fastest library call of each case. Brackets "
+    "have the 95 % interval of the ratio of both. `?` marks an undecided ratio, and "
     "`=` a tie, surely within 5 %."
 )
 _DECIDED = (
@@ -91,8 +92,8 @@ def page(studies: Mapping[str, Published]) -> str:
     return "\n\n".join(
         [
             "# The study", f"{findings[0].sentence} {_SIGNS}",
-            "## The fastest of each case, on 2 ranks", table_of_fastest(studies[LIBRARIES], 2),
-            "## The fastest of each case, on 4 ranks", table_of_fastest(studies[LIBRARIES], 4),
+            "## The fastest on 2 ranks", table_of_fastest(studies[LIBRARIES], 2),
+            "## The fastest on 4 ranks", table_of_fastest(studies[LIBRARIES], 4),
             _DECIDED, _machine(studies),
             *(_finding(number, finding) for number, finding in enumerate(findings, 1)),
             _BEFORE_AND_AFTER + "\n".join(_contents_lines()),

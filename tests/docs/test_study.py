@@ -90,11 +90,9 @@ def test_a_finding_states_its_strength(index: int, findings: list[Finding]) -> N
 def test_the_first_screen_is_the_table_of_the_fastest() -> None:
     """The answer, then the table: before any finding."""
     lines = (FOLDER / PAGE).read_text().splitlines()
-    table = lines.index(
-        "| case | fastest library call, us | fastest algorithm, us | times as fast |"
-    )
+    table = lines.index("| case | times as fast | algorithm, us | library, us |")
     assert table <= 8 and any("of 82 cases" in line for line in lines[:4])
-    assert len(" ".join(lines[:table]).split()) < 70
+    assert len(" ".join(lines[:table]).split()) < 90
 
 
 # -- recomputed ---------------------------------------------------------------------------
