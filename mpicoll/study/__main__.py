@@ -108,16 +108,18 @@ def _run(study_plan: Plan, folder: Path) -> int:
         if any(record.message is None for record in runner.records.values()):
             remarks = [*runner.not_launched(), *runner.cut_short(), *study_plan.remarks]
             files = sorted((folder / "launches").glob("*.jsonl"))
-            write_outcome(files, folder, remarks, advice=_advice(study_plan))
+            write_outcome(files, folder, remarks, advice=advise(runner))
         if shortage := runner.shortage():
             print(printable(f"Error: {shortage}"), file=sys.stderr)
             return 1
     return 0
 
 
-def _advice(study_plan: Plan) -> str:
+def advise(runner: running.Runner) -> str:
     """Return how this study decides more."""
-    study = study_plan.study
+    study_plan, study = runner.plan, runner.plan.study
+    if study.minutes and runner.cut_short():
+        return f"the same command with --minutes {ceil(2 * study.minutes)}"
     has_enough = study.launches >= ENOUGH
     count = 2 * study.launches if has_enough else ENOUGH
     more = "an idle machine, or " if has_enough else ""

@@ -22,7 +22,7 @@ from mpicoll.machine.living import has_ended
 from mpicoll.records.lines import CaseRecord, LaunchRecord
 from mpicoll.records.reading import load, only
 from mpicoll.study import launching, running
-from mpicoll.study.__main__ import main
+from mpicoll.study.__main__ import advise, main
 from mpicoll.study.description import Description, Environment, Factors
 from mpicoll.study.description import load as load_description
 from mpicoll.study.environments import LaunchEnvironment
@@ -306,3 +306,23 @@ def test_bad_usage_is_refused(
     (tmp_path / "study.toml").write_text(STUDY)
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2 and message in result.output
+
+
+@pytest.mark.parametrize(
+    ("launches", "minutes", "is_cut", "advice"),
+    [
+        (3, None, False, "--launches 6, about 2 min"),
+        (3, 1.0, False, "--launches 6 --minutes 3, about 2 min"),
+        (10, None, False, "an idle machine, or --launches 20, about 7 min"),
+        (6, 8.0, True, "the same command with --minutes 16"),
+    ],
+)
+def test_the_advice_says_what_a_verdict_takes(
+    launches: int, minutes: float | None, is_cut: bool, advice: str
+) -> None:
+    study = Description(launches=launches, minutes=minutes)
+    runner: Any = SimpleNamespace(
+        plan=SimpleNamespace(study=study, estimate=lambda count: 20.0 * count),
+        cut_short=lambda: ["the minutes were over"] * is_cut,
+    )
+    assert advise(runner) == advice
