@@ -37,7 +37,7 @@ from mpicoll.study.cells import Cell, Contestant, Name, Ratio, compare_contestan
 from mpicoll.study.findings import choose_pair
 from mpicoll.study.forms import FORMS, forms_of
 from mpicoll.study.sentences import Pair, join_names, pairs
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import interval, number
 from mpicoll.text.sizes import bytes_text
 
 SHAPES = {
@@ -348,9 +348,9 @@ def _native_calls(published: Published) -> Finding:
         for cell in cells
     ]
     for times in natives:
-        first, *others = unbeaten(times)
+        first, *rivals = unbeaten(times)
         lowest[first] += 1
-        sure[first] += not others
+        sure[first] += not rivals
     for text in entries.values():
         ratios: dict[int, list[float]] = {2: [], 4: []}
         for cell, times in zip(cells, natives, strict=True):
@@ -386,12 +386,12 @@ def _threads(published: Published, experiment: Published) -> Finding:
     names = Name(_SINGLE, "mpi4py", "native"), Name(_MPICH, "mpi4py", "native")
     columns: dict[tuple[int, int], dict[str, str]] = {}
     used: list[Side] = []
-    others: list[Ratio] = []
+    comparisons: list[Ratio] = []
     for cell in published.cells():
         sides = [cell.contestants[name] for name in names]
         used += [(cell, side) for side in sides]
         if cell.panel.ranks == 4 and cell.panel.collective not in _RELEASE_GATHER:
-            others.append(compare_contestants(sides[0], sides[1]))
+            comparisons.append(compare_contestants(sides[0], sides[1]))
         place = cell.panel.ranks, cell.size or 64
         columns.setdefault(place, {})[cell.panel.collective] = times_as_long(*sides)
     rows = [
@@ -405,12 +405,12 @@ def _threads(published: Published, experiment: Published) -> Finding:
         if (cell.panel.ranks, cell.panel.collective, cell.size) == (4, "allreduce", 4096)
     )  # fmt: skip
     us = [number(cell.contestants[name].us) for name in names]
-    slower = sum(ratio.decision == "slower" for ratio in others)
+    slower = sum(ratio.decision == "slower" for ratio in comparisons)
     return Finding(
         f"On 4 ranks that share 2 cores, MPICH's allreduce of 4K takes {us[0]} us at "
         f"MPI_THREAD_SINGLE, and {us[1]} us at MULTIPLE.",
         table(["time with SINGLE over MULTIPLE", *heads], rows),
-        f"{cause} Only {join_names(_RELEASE_GATHER)} have it: of {len(others)} cases of other "
+        f"{cause} Only {join_names(_RELEASE_GATHER)} have it: of {len(comparisons)} cases of other "
         f"collectives on 4 ranks, {slower} are surely slower at SINGLE.",
         "`mpi4py.rc.thread_level` sets the level; mpi4py asks for MULTIPLE by default. "
         + published.strength(used),
@@ -425,25 +425,30 @@ def _threads(published: Published, experiment: Published) -> Finding:
 def _without_release_gather(published: Published) -> tuple[str, str, str]:
     """Return what remains of the slowdown without the algorithm, a table, and its strength."""
     names = [Name(name, "mpi4py", "native") for name in ("single", "single-off", "multiple")]
-    rows, shares = [], {}
+    rows = []
     used: list[Side] = []
+    gains: list[Ratio] = []
+    losses: list[Ratio] = []
     for cell in published.cells():
         single, off, multiple = (cell.contestants[name] for name in names)
         used += [(cell, side) for side in (single, off, multiple)]
-        place = cell.panel.ranks, cell.panel.collective, cell.size
-        shares[place] = times_as_long(single, off), times_as_long(off, multiple)
+        if cell.panel.ranks == 4:
+            gains.append(compare_contestants(off, single))
+            losses.append(compare_contestants(off, multiple))
         rows.append([
             f"{cell.panel.ranks} ranks: {cell.panel.collective} {size_of(cell)}",
             *(number(side.us) for side in (single, off, multiple)),
-            shares[place][0], times_as_long(single, multiple), shares[place][1],
+            times_as_long(single, off), times_as_long(single, multiple),
+            times_as_long(off, multiple),
         ])  # fmt: skip
-    with_it, without_it = map(in_words, shares[4, "allreduce", 4096])
+    faster = [ratio.ratio for ratio in gains if ratio.decision == "faster"]
+    slower = sum(ratio.decision == "slower" for ratio in losses)
     return (
         "MPICH's algorithm `release_gather`, which "
-        "`MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM=mpir` switches off. At 4K on 4 ranks the "
-        f"allreduce at SINGLE takes {with_it} times as long with it as without it. Without it, "
-        f"SINGLE takes {without_it} times as long as MULTIPLE. Why it is slow on shared cores was "
-        "not tested.",
+        "`MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM=mpir` switches off. On 4 ranks, calls at "
+        f"SINGLE are surely faster without it in {len(faster)} of {len(gains)} cases, "
+        f"{interval(min(faster), max(faster))} times. Without it, SINGLE is surely slower than "
+        f"MULTIPLE in {slower} of them. Why it is slow on shared cores was not tested.",
         table(
             [
                 "case", "SINGLE, us", "SINGLE without it, us", "MULTIPLE, us",
@@ -581,7 +586,7 @@ def _backends(published: Published, hosts: Published) -> Finding:
     algorithms = {"allreduce": ("ring", "recursive_doubling"), "broadcast": tuple(SHAPES)}
     rows: list[list[str]] = []
     ring: dict[int, str] = {}
-    beside: list[float] = []
+    slowdowns: list[float] = []
     used: list[Side] = []
     for collective, names in algorithms.items():
         for panel in published.panels(collective):
@@ -589,15 +594,15 @@ def _backends(published: Published, hosts: Published) -> Finding:
             for algorithm in (*(f"{name}{MESSAGES}" for name in names), "native"):
                 ratios = {}
                 for cell in cells:
-                    torch, mpi, alone = (
+                    torch, mpi, mpi_alone = (
                         cell.contestants[Name(environment, backend, algorithm)]
                         for environment, backend in (
                             (_TORCH, "torch"), (_TORCH, "mpi4py"), (_MPICH, "mpi4py"),
                         )
                     )  # fmt: skip
                     ratios[cell.size] = times_as_long(torch, mpi)
-                    beside.append(1 / compare_contestants(mpi, alone).ratio)
-                    used += [(cell, torch), (cell, mpi), (cell, alone)]
+                    slowdowns.append(1 / compare_contestants(mpi, mpi_alone).ratio)
+                    used += [(cell, torch), (cell, mpi), (cell, mpi_alone)]
                 if (panel.ranks, algorithm) == (2, f"ring{MESSAGES}"):
                     ring = ratios
                 name = algorithm.removesuffix(MESSAGES).replace("native", "the library's own")
@@ -611,7 +616,7 @@ def _backends(published: Published, hosts: Published) -> Finding:
         table(["time on torch over time on mpi4py", *map(bytes_text, sorted(ring))], rows),
         cause,
         "Both backends ran in one process, and the ratios are within launches. Beside torch MPICH "
-        f"takes {number(min(beside))} to {number(max(beside))} times as long as alone. "
+        f"takes {number(min(slowdowns))} to {number(max(slowdowns))} times as long as alone. "
         + published.strength(used),
         f"{_ONE_MACHINE} {_SHARED_CORES} gloo has no shared memory; NCCL needs GPUs.",
         [ALGORITHMS],
@@ -656,13 +661,13 @@ def _between_hosts(one_node: Published, hosts: Published) -> tuple[str, str, str
 # -- nodes ----------------------------------------------------------------------------------
 
 
-def _nodes(two: Published, four: Published) -> Finding:
+def _nodes(two_hosts: Published, four_hosts: Published) -> Finding:
     rows: list[list[str]] = []
     slower: list[str] = []
     counts: dict[str, list[str]] = {"MPICH": [], "gloo": []}
     strengths = []
     kinds = Counter[str]()
-    for published in (two, four):
+    for published in (two_hosts, four_hosts):
         study, used = published.study, []
         for environment, backend in ((_MPICH, "mpi4py"), (_TORCH, "torch")):
             names = (Name(environment, backend, algorithm) for algorithm in ("auto", "native"))
@@ -683,7 +688,7 @@ def _nodes(two: Published, four: Published) -> Finding:
                     for pair in group if pair.ratio.decision == "slower"
                 ]  # fmt: skip
         strengths.append(published.strength(used))
-    sizes = [cell.size for cell in two.study.of(two.study.panels()[0])]
+    sizes = [cell.size for cell in two_hosts.study.of(two_hosts.study.panels()[0])]
     return Finding(
         f"Of {len(every)} cases on each of 2 and 4 emulated hosts, mpicoll beats MPICH in "
         f"{join_names(counts['MPICH'])}, and gloo in {join_names(counts['gloo'])}.",
