@@ -318,14 +318,6 @@ class WaitPolicy(Protocol):
     tell: Callable[[int | None], None]
     check: Callable[[Sequence[int]], None]
 
-    def wait(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
-        """Return when ``words[index] >= minimum``.
-
-        Raises:
-            RankLost: the rank that should write it has ended or left the operation, or the
-                deadline has passed.
-        """
-
     def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
         """Whether ``words[index] >= minimum``, without waiting.
 

@@ -19,7 +19,7 @@ from mpicoll.calls.recording import Recording
 from mpicoll.calls.routes import Routes
 from mpicoll.engine.plan import Plan
 from mpicoll.errors import ArgumentError
-from mpicoll.memory.waiting import check_deadline
+from mpicoll.machine.settings import check_deadline
 from mpicoll.notation.contract import COLLECTIVES, collective
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.selection.auto import AutoChooser

@@ -30,7 +30,7 @@ Unit: seconds. Evidence: SPR, 2026-11-27, `time.sleep` of 50 us takes 105. Gain:
 20 ms end up to 0.1 ms sooner.
 """
 FIRST_NAP, LAST_NAP = 50e-6, 1e-3
-"""The first sleep between two looks, and the longest: each is 1.5 times the one before.
+"""The first sleep between two looks, and the longest: each lasts the same share of the wait.
 
 Unit: seconds. Evidence: SPR, 2026-11-27, `time.sleep` of 50 us takes 105. Gain: other work has the
 core.

@@ -27,7 +27,6 @@ VARIABLE = "the default of an environment variable that the documentation lists"
 EXCEPTIONS = {
     "engine/compiled.py": {"_MOST_JOINED": LIMIT},
     "engine/stream_watch.py": {"_SECONDS": PATIENCE, "_MOST_RUNS": LAYOUT, "_LOW": LAYOUT},
-    "engine/tally_file.py": {"_FIRST_BYTES": LIMIT, "_UNIT": LAYOUT},
     "gpu/driver.py": {"_HANDLE_BYTES": LAYOUT, "NO_CONTEXT": LAYOUT, "_MOST_OPERATIONS": LIMIT},
     "gpu/ipc.py": {"_PATTERN": LAYOUT, "_TEST_VALUE": LAYOUT, "_MOST_TILE": LIMIT},
     "gpu/nccl.py": {"_SINCE": LAYOUT, "_IN_PROGRESS": LAYOUT},
@@ -36,10 +35,10 @@ EXCEPTIONS = {
     "memory/cma.py": {"_MOST": LAYOUT},
     "memory/mailbox.py": {"CAPACITY": LIMIT, "_SIZE": LAYOUT, "_NAME": LAYOUT},
     "memory/notes.py": {"_CAPACITY": LIMIT, "_NOTE": LAYOUT},
-    "memory/numpy_arrays.py": {"_WIDTHS": LAYOUT, "_PLAIN": LAYOUT, "_CODES": LAYOUT},
+    "memory/numpy_arrays.py": {"_WIDTHS": LAYOUT},
     "memory/segments.py": {"FIRST": LIMIT, "_STREAMED": LAYOUT},
     "memory/slots.py": {"_SMALL_DATA": LAYOUT, "_ROOM": LIMIT, "_SHARE": LIMIT},
-    "memory/waiting.py": {"_SECONDS": PATIENCE, "_LOOK": PATIENCE},
+    "memory/waiting.py": {"_LOOK": PATIENCE},
     "communicator/across_nodes.py": {"_MOST_KEYS": LIMIT},
     "peers/contact.py": {
         **dict.fromkeys(("_NAME", "_NONCE", "_PROOF", "_MAX_LENGTH", "_MOST_TEXT"), LAYOUT),
@@ -72,7 +71,7 @@ EXCEPTIONS = {
     "mpi/serving.py": {"_PAUSE": PATIENCE, "_END": PATIENCE},
     "mpi/transport.py": {"_NUMBER": LAYOUT},
     "communicator/arenas.py": {"UNITS": LIMIT, "MOST_ARENAS": LIMIT},
-    "communicator/reading.py": {"_WORD": LAYOUT},
+    "communicator/method_arguments.py": {"_WORD": LAYOUT},
     "communicator/state.py": {
         "_WARMUP_CALLS": VARIABLE, "_REPEATS": VARIABLE,
         "_MOST_SERVED": LIMIT, "_NAP": PATIENCE,

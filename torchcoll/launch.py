@@ -23,7 +23,7 @@ from mpicoll.machine.network import (
     host_address,
     interface_of,
 )
-from mpicoll.memory.waiting import check_deadline
+from mpicoll.machine.settings import check_deadline
 from torchcoll.devices import BACKENDS, choose_backend, own_gpus
 from torchcoll.place import Place, find_place
 from torchcoll.rendezvous import exchange_members, open_store

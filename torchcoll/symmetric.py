@@ -29,7 +29,7 @@ from torch._C import _distributed_c10d as c10d
 from mpicoll.backend import SYMMETRIC, Array, Arrays, Native, NativeCall, Thunk
 from mpicoll.errors import Unavailable, first_error, on_all
 from mpicoll.gpu.natives import queued
-from mpicoll.machine.network import host_identity
+from mpicoll.machine.nodes import host_identity
 from torchcoll.arrays import as_bytes, vector
 from torchcoll.groups import Group
 

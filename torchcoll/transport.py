@@ -33,10 +33,10 @@ from mpicoll.backend import (
 )
 from mpicoll.errors import ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.nccl import blocks
-from mpicoll.machine.network import host_identity
-from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
+from mpicoll.machine.nodes import group_by_node, host_identity, place_on_node, stated_node
+from mpicoll.machine.settings import DEADLINE
 from mpicoll.memory.segments import open_memory
-from mpicoll.memory.waiting import DEADLINE, agreeing
+from mpicoll.memory.waiting import agreeing
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import in_thread

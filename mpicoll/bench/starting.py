@@ -6,8 +6,9 @@ import os
 import shlex
 import sys
 
-from mpicoll.machine.cores import own_cores
-from mpicoll.machine.launchers import command_words, find_foreign, find_launch, mpirun, own_module
+from mpicoll.machine.launchers import command_words, find_launch, own_module
+from mpicoll.machine.launches import find_foreign, mpirun
+from mpicoll.machine.nodes import own_cores
 
 _OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",

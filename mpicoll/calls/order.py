@@ -7,22 +7,15 @@ The simulator derives which schedules have it.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from mpicoll.errors import Unsupported
+from mpicoll.machine.settings import REPRODUCIBLE
 
 if TYPE_CHECKING:
     from mpicoll.algorithms.registry import Algorithm
     from mpicoll.backend import Transport
     from mpicoll.calls.arguments import Arguments
-
-REPRODUCIBLE = "MPICOLL_REPRODUCIBLE"
-
-
-def is_asked_for() -> bool:
-    """Whether this process asks for one order of folding."""
-    return os.environ.get(REPRODUCIBLE, "").lower() in ("1", "on", "yes", "true")
 
 
 class FoldOrder:

@@ -9,7 +9,6 @@
 
 #include "active.h"
 #include "postponing.h"
-#include "tally.h"
 
 #include <structmember.h>
 
@@ -40,8 +39,6 @@ static void empty_entry(Entry *entry)
     Py_XDECREF(old.make_output);
     Py_XDECREF(old.function);
     Py_DECREF(old.anchors);
-    if (old.tally.obj)
-        PyBuffer_Release(&old.tally);
     Py_XDECREF(old.program);
 }
 
@@ -266,27 +263,6 @@ static PyObject *run_program(
     return out;
 }
 
-/* The same, and add it to the tally of such calls. */
-static PyObject *run_tallied(
-    PlanTableObject *self, Entry *entry, const CallKey *key, PyObject *const *args)
-{
-    int64_t *const tally = entry->tally.buf;
-    if (tally[TALLY_CALLS] + 1 < tally[TALLY_NEXT]) {
-        tally[TALLY_CALLS]++;
-        return run_program(self, entry, key, args);
-    }
-    PyObject *const owner = Py_NewRef(entry->tally.obj); /* the entry may go meanwhile */
-    const int64_t began = ticks();
-    PyObject *const done = run_program(self, entry, key, args);
-    if (done == Py_None) {
-        tally_add(tally, began, ticks());
-        tally[TALLY_CALLS]++;
-        tally_choose(tally);
-    }
-    Py_DECREF(owner);
-    return done;
-}
-
 /* Begin a call, and return True for its caller to make the library's own call. */
 static PyObject *run_library(PlanTableObject *self, const Entry *entry, PyObject *const *args)
 {
@@ -325,8 +301,7 @@ static PyObject *find_and_run(PlanTableObject *self, PyObject *const *args, Py_s
     const int ended = ((int64_t *)self->numbers.buf)[HAS_ENDED] != 0;
     Entry *const entry = !ended && read_key(&self->reader, args, &key) ? find_plan(self, &key) : NULL;
     if (entry && entry->kind == PROGRAM)
-        return entry->tally.buf ? run_tallied(self, entry, &key, args)
-                                : run_program(self, entry, &key, args);
+        return run_program(self, entry, &key, args);
     if (entry && entry->kind == FUNCTION)
         return run_function(self, entry, args);
     if (entry && entry->kind == LIBRARY)
@@ -430,27 +405,22 @@ static Entry *new_entry(PlanTableObject *self, PyObject *given)
     return entry;
 }
 
-/* add_program(arguments, program, digest, has_output, make_output, x_in_out, x_shift, out_shift, tally):
+/* add_program(arguments, program, digest, has_output, make_output, x_in_out, x_shift, out_shift):
    serve such calls by a program. */
 static PyObject *table_add_program(PlanTableObject *self, PyObject *args)
 {
-    PyObject *given, *program, *make_output, *tally = Py_None;
+    PyObject *given, *program, *make_output;
     long long digest;
     int has_output, x_in_out = 0;
     Py_ssize_t x_shift = 0, out_shift = 0;
-    if (!PyArg_ParseTuple(args, "O!O!LpO|pnnO", &PyTuple_Type, &given, &ProgramType, &program,
-                          &digest, &has_output, &make_output, &x_in_out, &x_shift, &out_shift,
-                          &tally))
+    if (!PyArg_ParseTuple(args, "O!O!LpO|pnn", &PyTuple_Type, &given, &ProgramType, &program,
+                          &digest, &has_output, &make_output, &x_in_out, &x_shift, &out_shift))
         return NULL;
     Entry *entry = new_entry(self, given);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     entry->kind = PROGRAM;
     entry->program = (ProgramObject *)Py_NewRef(program);
-    if (tally != Py_None && tally_open(tally, &entry->tally) < 0) {
-        empty_entry(entry);
-        return NULL;
-    }
     entry->x_in_out = x_in_out, entry->x_shift = x_shift, entry->out_shift = out_shift;
     entry->digest = digest, entry->has_output = has_output;
     entry->make_output = make_output == Py_None ? NULL : Py_NewRef(make_output);

@@ -28,7 +28,6 @@ typedef struct {
     PyObject *make_output; /* makes that array where none was given; NULL where one always is */
     int x_in_out;       /* the input lies in the array given as output */
     Py_ssize_t x_shift, out_shift; /* bytes from the arrays to where input and output begin */
-    Py_buffer tally;    /* of these calls; empty where nobody wants to know their times */
 } Entry;
 
 typedef struct {

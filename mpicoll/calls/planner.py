@@ -14,7 +14,7 @@ from mpicoll.calls.allocation import with_arrays
 from mpicoll.calls.arguments import Arguments, check_arguments
 from mpicoll.calls.binding import Binder
 from mpicoll.calls.natives import COMPOSITIONS, compose, plan_bound, plan_native
-from mpicoll.calls.order import FoldOrder, is_asked_for
+from mpicoll.calls.order import FoldOrder
 from mpicoll.calls.routes import Routes
 from mpicoll.calls.tags import Tags
 from mpicoll.engine.plan import Plan
@@ -27,6 +27,7 @@ from mpicoll.errors import (
     brief,
 )
 from mpicoll.lowering.messages import lower
+from mpicoll.machine.settings import is_reproducible
 from mpicoll.notation.schedule import Round, Schedule
 
 _MOST_SCHEDULES, _MOST_PROVED = 64, 1 << 16
@@ -52,7 +53,7 @@ class Planner:
         self.transport, self.routes, self.chooser = transport, routes, chooser
         self.tags = Tags(transport.exchange)
         self.binder = Binder(transport, routes, self.tags)
-        is_fixed = any(transport.exchange(is_asked_for(), bool))
+        is_fixed = any(transport.exchange(is_reproducible(), bool))
         self.order = FoldOrder(transport, is_fixed=is_fixed)
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
 

@@ -38,11 +38,13 @@ class Options(NamedTuple):
 
     Attributes:
         rounds: runs of each kind that are compared; 0 compares nothing.
+        trace: the directory in which all ranks leave their flight files; empty for none.
     """
 
     is_verbose: bool
     is_quiet: bool
     rounds: int
+    trace: str
 
 
 def main(
@@ -66,6 +68,8 @@ def main(
             return 0
         check(program)
         refuse()
+        if options.trace:
+            _keep_flight(options.trace)
         if options.is_verbose or options.is_quiet:
             _set_verbosity(is_verbose=options.is_verbose)
         if options.rounds:
@@ -96,17 +100,22 @@ def _set_verbosity(*, is_verbose: bool) -> None:
 def _options(arguments: Sequence[str]) -> tuple[Options, Sequence[str]]:
     """Return the options before the program, and the words from the program on."""
     is_verbose = is_quiet = False
-    rounds = place = 0
+    rounds, place, trace = 0, 0, ""
     while place < len(arguments):
         name, equals, value = arguments[place].partition("=")
-        if name == "--compare":
+        if name in ("--compare", "--trace"):
             text = value if equals else next(iter(arguments[place + 1 : place + 2]), "")
+            place += 1 if equals else 2
+            if name == "--trace":
+                trace = text
+                if not text:
+                    raise ArgumentError("--trace: name a directory for the files of the ranks")
+                continue
             rounds = whole(text, _MOST_ROUNDS) or 0
             if not rounds:
                 raise ArgumentError(
                     f"--compare {brief(text)}: give the runs of each kind, 1 to {_MOST_ROUNDS}"
                 )
-            place += 1 if equals else 2
             continue
         if arguments[place] in ("-v", "--verbose"):
             is_verbose, is_quiet = True, False
@@ -115,7 +124,23 @@ def _options(arguments: Sequence[str]) -> tuple[Options, Sequence[str]]:
         else:
             break
         place += 1
-    return Options(is_verbose, is_quiet, rounds), arguments[place:]
+    return Options(is_verbose, is_quiet, rounds, trace), arguments[place:]
+
+
+def _keep_flight(text: str) -> None:
+    """Have all ranks leave their flight files in a directory.
+
+    Raises:
+        ArgumentError: no file can be made there.
+    """
+    path = Path(text).absolute()  # the program may change its folder
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"--trace {brief(text)}: {error.strerror}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ArgumentError(f"--trace {brief(text)}: {os.strerror(errno.EACCES)}")
+    os.environ |= {"MPICOLL_FLIGHT": "keep", "MPICOLL_FLIGHT_DIR": str(path)}
 
 
 def check(arguments: Sequence[str]) -> None:
@@ -132,7 +157,7 @@ def check(arguments: Sequence[str]) -> None:
         return
     if arguments[0].startswith("-") and arguments[0] != "-m":
         raise ArgumentError(
-            f"{arguments[0]!r} is neither a program nor -m, -c, -q, -v or --compare"
+            f"{arguments[0]!r} is neither a program nor -m, -c, -q, -v, --compare or --trace"
         )
     if arguments[0] == "-m":
         _search_current_folder()

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 from mpicoll.cli.ending import say
 from mpicoll.cli.verbosity import Verbosity, verbosity
-from mpicoll.machine.launchers import find_launch, is_first_process, launcher_terminal
+from mpicoll.machine.launchers import find_launch, is_first_process
+from mpicoll.machine.launches import launcher_terminal
 from mpicoll.text.numbers import span
 from mpicoll.text.printable import printable
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from mpicoll.machine.memory import SHM
 from mpicoll.memory.files import PREFIX
-from mpicoll.text.files import open_by_name
+from mpicoll.text.opening import open_by_name
 from mpicoll.text.sizes import rounded_size_text
 
 PATTERNS = ("mpich_shm_*", f"{PREFIX}*")

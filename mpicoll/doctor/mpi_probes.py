@@ -11,7 +11,8 @@ from mpicoll.doctor.probes import Probe
 from mpicoll.errors import Unavailable
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.nccl import version, why_not_shared
-from mpicoll.machine.launchers import find_launch, singletons
+from mpicoll.machine.launchers import find_launch
+from mpicoll.machine.launches import singletons
 from mpicoll.machine.variables import thread_level
 from mpicoll.selection import tables
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from mpicoll.doctor import leftovers
 from mpicoll.engine.extension import executor
 from mpicoll.hosts import emulation
-from mpicoll.machine.cores import container_quota
 from mpicoll.machine.launchers import find_launch, ranks_of_host
 from mpicoll.machine.memory import SHM, SHM_OF_RANK, SHM_TO_START, available_memory, enlarging
 from mpicoll.machine.network import interfaces
+from mpicoll.machine.nodes import container_quota
 from mpicoll.text.sizes import rounded_size_text, size_text
 
 _LARGE_COPY = 512 * 1024

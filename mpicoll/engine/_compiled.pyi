@@ -46,14 +46,6 @@ CALL_ENDED: int
 RECENT_PLANS: int
 MOST_RECENT: int
 CALL_NUMBERS: int
-TALLY_CALLS: int
-TALLY_TIMED: int
-TALLY_TICKS: int
-TALLY_LEAST: int
-TALLY_MOST: int
-TALLY_ENDED: int
-TALLY_BUCKETS: int
-TALLY_LENGTH: int
 UNIT_BYTES: int
 """How many bytes a rank has in a channel: a head, and a ring of slots."""
 MOST_MEMBERS: int
@@ -143,8 +135,8 @@ class Ring:
 
     def __init__(
         self, rows: Buffer, clock: Buffer, samples: Buffer, links: Buffer,
-        locate: Callable[[CodeType, int], int], describe: Callable[[BaseException], int],
-        by_processor: bool = ...,
+        totals: Buffer, locate: Callable[[CodeType, int], int],
+        describe: Callable[[BaseException], int], by_processor: bool = ...,
     ) -> None: ...  # fmt: skip
     def close(self) -> None:
         """Write no more."""
@@ -165,8 +157,9 @@ class Log:
         """End a row."""
 
     def recorded(
-        self, call: int, function: Callable[..., Any], is_issued: bool = ..., /
-    ) -> Callable[..., Any]:
+        self, call: int, function: Callable[..., Any], is_issued: bool = ...,
+        place: Callable[[int], int] = ..., argument: int = ..., /,
+    ) -> Callable[..., Any]:  # fmt: skip
         """Return a function whose calls are recorded; with `is_issued` their beginnings alone."""
 
 def uninterrupted(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
@@ -448,7 +441,7 @@ class PlanTable:
     def add_program(
         self, given: tuple[Any, ...], program: Program, digest: int, has_output: bool,
         make_output: Callable[[], Any] | None, x_in_out: bool = ...,
-        x_shift: int = ..., out_shift: int = ..., tally: Buffer | None = ..., /,
+        x_shift: int = ..., out_shift: int = ..., /,
     ) -> None:  # fmt: skip
         """Serve such calls by a program from now on.
 
@@ -457,7 +450,6 @@ class PlanTable:
             has_output: this rank gets an array; `make_output` makes it where none was given.
             x_in_out: the input lies in the array that is given as output.
             x_shift, out_shift: bytes from the arrays to where input and output begin.
-            tally: to which their times are added, where they return None.
         """
 
     def add_function(
@@ -477,16 +469,6 @@ class PlanTable:
 
     def forget(self, plan: object, /) -> None:
         """Serve no call by a program, or a function, any more; None for the library's calls."""
-
-def ticks() -> int:
-    """Return the processor's own counter, or nanoseconds where it has none."""
-
-def count(tally: Buffer, began: int, /) -> None:
-    """Add a call that ends now to a tally: ``tally.h``.
-
-    Raises:
-        ValueError: it has not as many numbers as a tally.
-    """
 
 def fold(op: str, dtype: str, out: Buffer, left: Buffer, right: Buffer, /) -> None:
     """Write left op right to `out`, which may be one of them.

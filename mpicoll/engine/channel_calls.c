@@ -285,10 +285,10 @@ enum served build_move(ChannelObject *self, enum collective collective, int coun
             return IS_SLOW;
     }
     const Blocks *const blocks = move->sends ? &move->source : &move->target;
-    const int has_rows = move->sends ? move->sends_rows : !move->gets_one;
-    request->nbytes = has_rows && !blocks->lengths ? blocks->nbytes * size : blocks->nbytes;
+    int64_t total = blocks->nbytes * size;
     for (int peer = 0; blocks->lengths && peer < size; peer++)
-        request->nbytes += blocks->lengths[peer];
+        total += blocks->lengths[peer];
+    request->nbytes = collective == ALLTOALL ? total : total / size;
     return IS_SERVED;
 }
 

@@ -41,7 +41,8 @@ typedef struct Request {
     enum { MOVES, FOLDS, FOLDS_SHARES, FOLDS_ROWS } shape;
     Key key;
     int root;
-    int64_t nbytes; /* for the recorder */
+    int64_t nbytes; /* for the recorder: of one rank, the mean where only this rank knows them; of an alltoall and
+                       of folds, of the whole array */
     Move move;
     FoldCall fold;
     Buffer x, out;

@@ -22,6 +22,8 @@ COLLECTIVES = (
 BROADCAST, GATHER, SCATTER = _compiled.BCAST, _compiled.GATHER, _compiled.SCATTER
 ALLGATHER, ALLTOALL = _compiled.ALLGATHER, _compiled.ALLTOALL
 _ROOTED = ("broadcast", "gather", "scatter", "reduce")
+_ROWS = ("gather", "scatter", "allgather")
+"""Those that the recorder gets the bytes of one row of."""
 _FOLDS = ("reduce", "allreduce", "scan", "exscan", "reduce_scatter")
 
 
@@ -70,19 +72,22 @@ class GroupChannel:
             shares: in proportion to the ranks' blocks, powers of two; None where blocks are equal.
         """
         assert self.flight is not None
-        text = self._signature(key, nbytes)
+        most = 1 << (nbytes - 1).bit_length() if nbytes > 0 else 0
+        text = self._signature(key, most)
         if shares is not None:
             text += f", counts {tuple(share // gcd(*shares) for share in shares)}"
-        return self.flight.call(COLLECTIVES[key[0]], text, "slots", "symmetric")
+        name = COLLECTIVES[key[0]]
+        rows = self.size if name in _ROWS else 1
+        return self.flight.call(name, text, "slots", "symmetric", most * rows)
 
-    def _signature(self, key: tuple[int, ...], nbytes: int) -> str:
-        """Return the arguments of a call in words; of lengths, the next power of two."""
+    def _signature(self, key: tuple[int, ...], most: int) -> str:
+        """Return the arguments of a call of up to `most` bytes in words."""
         collective, is_object, op, kind, root = key
         name = COLLECTIVES[collective]
         folds = name in _FOLDS
         parts = ["objects"] if is_object else [self.dtypes[kind]] if folds else []
-        if nbytes > 0:
-            parts.append(f"up to {size_text(1 << (nbytes - 1).bit_length())}")
+        if most:
+            parts.append(f"up to {size_text(most)}")
         parts += [self.ops[op]] if folds else []
         parts += [f"root {root}"] if name in _ROOTED else []
         return ", ".join(parts)

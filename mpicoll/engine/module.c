@@ -9,7 +9,6 @@
 #include "plan_table.h"
 #include "postponing.h"
 #include "signals.h"
-#include "tally.h"
 
 static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -57,9 +56,6 @@ static const struct {
     /* channels */
     NUMBER(UNIT_BYTES), NUMBER(MOST_MEMBERS), NUMBER(BCAST), NUMBER(GATHER), NUMBER(SCATTER),
     NUMBER(ALLGATHER), NUMBER(ALLTOALL),
-    /* tallies */
-    NUMBER(TALLY_CALLS), NUMBER(TALLY_TIMED), NUMBER(TALLY_TICKS), NUMBER(TALLY_LEAST),
-    NUMBER(TALLY_MOST), NUMBER(TALLY_ENDED), NUMBER(TALLY_BUCKETS), NUMBER(TALLY_LENGTH),
 };
 
 static int add_numbers(PyObject *module)
@@ -81,8 +77,7 @@ static int execute(PyObject *module)
         PyModule_AddType(module, &ChannelType) < 0 ||
         add_numbers(module) < 0)
         return -1;
-    if (PyModule_AddFunctions(module, tally_methods) < 0 ||
-        PyModule_AddFunctions(module, channel_functions) < 0 ||
+    if (PyModule_AddFunctions(module, channel_functions) < 0 ||
         PyModule_AddFunctions(module, signal_methods) < 0 ||
         PyModule_AddFunctions(module, postponing_methods) < 0 ||
         PyModule_AddFunctions(module, counter_methods) < 0 ||

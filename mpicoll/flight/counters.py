@@ -9,17 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpicoll.flight.layout import (
-    LINK,
-    LINKS,
-    LINKS_AT,
-    SAMPLE,
-    SAMPLES,
-    SAMPLES_AT,
-    LinkRow,
-    SampleRow,
-    checks_of,
-)
+from mpicoll.flight.entries import LinkRow, SampleRow, checks_of
+from mpicoll.flight.layout import LINK, LINKS, LINKS_AT, SAMPLE, SAMPLES, SAMPLES_AT
 
 _MOST_TICKS = 1 << 63
 Clock = Callable[[int], int]

@@ -1,7 +1,7 @@
 """Where flight files lie: in ``MPICOLL_FLIGHT_DIR``, or in a directory of the job's own.
 
 The directory of a job lies below the system's directory for temporary files. It is removed once all
-ranks of the job have ended well.
+ranks of the job have ended well, unless ``MPICOLL_FLIGHT`` is ``keep``.
 Other directories stay, `MAX_JOBS` of them. Beyond that the oldest are removed, but never one whose
 ranks still run.
 """
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,15 +18,14 @@ from io import FileIO
 from pathlib import Path
 
 from mpicoll.flight.layout import STACKS, STATE, STATE_AT, SUFFIX, State
-from mpicoll.text.files import open_by_name
+from mpicoll.text.opening import open_by_name
 
 DIRECTORY = "MPICOLL_FLIGHT_DIR"
 SWITCH = "MPICOLL_FLIGHT"
-"""``0`` in this variable turns the recorder off."""
+"""``0`` in this variable turns the recorder off, `KEEP` keeps the files of all jobs."""
+KEEP = "keep"
 MAX_JOBS = 32
 """Directories of ended jobs that are kept for a user."""
-NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")
-"""The name of a rank's file: its rank, its job, and the number of its process."""
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
 
 
@@ -44,7 +41,9 @@ def configured() -> str:
 
 def home() -> Path:
     """Return where this user's directories of jobs lie by default."""
-    return Path(tempfile.gettempdir()) / f"mpicoll-flight-{os.geteuid()}"
+    stated = filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP")))
+    folders = (folder for folder in stated if os.access(folder, os.W_OK | os.X_OK))
+    return Path(next(folders, "/tmp")).absolute() / f"mpicoll-flight-{os.geteuid()}"
 
 
 def new_name() -> str:
@@ -53,7 +52,8 @@ def new_name() -> str:
         (os.environ[variable] for variable in _JOBS if os.environ.get(variable, "none") != "none"),
         "",
     )
-    plain = "".join(character for character in job if character.isalnum() or character in "-_")[:40]
+    ascii_job = filter(str.isascii, job)
+    plain = "".join(letter for letter in ascii_job if letter.isalnum() or letter in "-_")[:40]
     when = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return f"{plain or 'job'}-{when}-{os.urandom(4).hex()}"
 
@@ -102,7 +102,7 @@ def _make_room(base: Path) -> None:
 def files(path: Path) -> Iterator[Path]:
     """Yield the flight files of a directory, in the order of their names."""
     with suppress(OSError):
-        yield from sorted(path.glob(f"*{SUFFIX}"))
+        yield from (path / name for name in sorted(os.listdir(path)) if name.endswith(SUFFIX))
 
 
 def is_held(path: Path) -> bool:
@@ -122,12 +122,18 @@ def is_held(path: Path) -> bool:
 
 def of_job(path: Path, job: str) -> list[Path]:
     """Return the files of one job in a directory."""
-    names = ((file, NAME.fullmatch(file.name)) for file in files(path))
-    return [file for file, match in names if match and match[2] == job]
+    named = ((file, file.name.split(".")) for file in files(path))
+    return [file for file, parts in named
+            if len(parts) == 4 and parts[1] == job and parts[2].isdecimal()]  # fmt: skip
 
 
 def remove_ended(path: Path, job: str) -> None:
-    """Remove the files of a job whose ranks, those that have a file here, have all ended well."""
+    """Remove the files of a job whose ranks, those that have a file here, have all ended well.
+
+    Files that the user wants to keep stay.
+    """
+    if os.environ.get(SWITCH, "").lower() == KEEP:
+        return
     ended = of_job(path, job)
     if not all(map(_has_ended_well, ended)):
         return

@@ -2,7 +2,8 @@
 
    Ring is the memory of one rank's file, Log one group's calls in it. All is called by threads that
    hold Python's interpreter. The begin and the end of a call also take a sample (counters.h), every
-   2 ms. If 200 us lie between two calls, both ends of the gap take one. */
+   2 ms. If 200 us lie between two calls, both ends of the gap take one. Before rows are overwritten,
+   their calls are added to totals, many at once. */
 
 #include "flight.h"
 
@@ -25,7 +26,18 @@ typedef struct {
     int64_t first_ticks, first_ns, ticks, ns;
 } Clock;
 
-_Static_assert(sizeof(Row) == 64, "a row as layout.py has it");
+enum { BUCKETS = 96 };
+
+/* The calls of one group, kind and line whose rows were overwritten; the first total has those for which
+   there was no other. `folded`: the number of the last row that totals have. Buckets 4 (e - FIRST) + q have
+   the calls of 2^e (1 + q / 4) ticks and more. */
+typedef struct {
+    uint32_t group, call, where, check; /* no check: unused */
+    uint64_t calls, timed, ticks, least, folded, unused;
+    uint32_t buckets[BUCKETS];
+} Total;
+
+_Static_assert(sizeof(Row) == 64 && sizeof(Total) == 448, "as layout.py has them");
 
 enum { UNDER_WAY, DONE, RAISED, ISSUED };
 
@@ -33,8 +45,11 @@ enum { UNDER_WAY, DONE, RAISED, ISSUED };
    cost some percent of a call of 1 MiB: calls that follow each other directly take few. */
 enum { SAMPLE_INTERVAL = 2000000, LONG_GAP = 200000 };
 
+/* Rows that are added up at once; looks for a total; the exponent of the first bucket. */
+enum { CHUNK = 64, PROBES = 16, FIRST_EXPONENT = 6 };
+
 /* The parts of the file that a ring writes. */
-enum { ROWS, CLOCK, SAMPLES, LINKS, VIEWS };
+enum { ROWS, CLOCK, SAMPLES, LINKS, TOTALS, VIEWS };
 
 typedef struct {
     PyObject_HEAD
@@ -45,6 +60,8 @@ typedef struct {
     int64_t next_sample, last_moment, long_gap; /* ticks; the last begin or end of a call */
     int has_gaps;                               /* the last gap between two calls was long */
     uint64_t mask, written;
+    Total *totals;
+    uint32_t last_total; /* the place of the last one, but for the first total */
     int by_processor; /* ticks are the processor's; else nanoseconds */
     Sites sites;
     PyObject *describe; /* describe(error): the place of its text in the table */
@@ -139,6 +156,57 @@ __attribute__((noinline, cold)) static void take_sample(RingObject *ring)
     ring->long_gap = (int64_t)(ticks_per_ns * LONG_GAP);
 }
 
+/* Return the total for a row; the first one where there is no room for another. */
+static Total *total_of(const RingObject *ring, const Row *row)
+{
+    const uint32_t key = row->group * 0x9e3779b1u + row->call * 0x85ebca77u + row->where * 0xc2b2ae3du;
+    uint32_t place = (uint32_t)((uint64_t)key * ring->last_total >> 32);
+    for (int probe = 0; probe < PROBES; probe++) {
+        Total *const total = ring->totals + place + 1;
+        if (total->group == row->group && total->call == row->call && total->where == row->where)
+            return total;
+        if (!total->check) {
+            total->group = row->group, total->call = row->call, total->where = row->where;
+            __atomic_store_n(&total->check, key | 1, __ATOMIC_RELEASE);
+            return total;
+        }
+        place = place + 1 < ring->last_total ? place + 1 : 0;
+    }
+    return ring->totals;
+}
+
+static void add_up(Total *total, const Row *row)
+{
+    total->calls++;
+    if (row->outcome != DONE && row->outcome != RAISED)
+        return;
+    const uint64_t ticks = row->end > row->start ? (uint64_t)(row->end - row->start) : 0;
+    if (ticks < total->least || !total->timed)
+        total->least = ticks;
+    total->timed++, total->ticks += ticks;
+    const int exponent = ticks >> FIRST_EXPONENT ? 63 - __builtin_clzll(ticks) : FIRST_EXPONENT;
+    const int bucket = 4 * (exponent - FIRST_EXPONENT) + (int)(ticks >> (exponent - 2) & 3);
+    uint32_t *const count = total->buckets + (bucket < BUCKETS ? bucket : BUCKETS - 1);
+    *count += *count < UINT32_MAX;
+}
+
+/* Add up the calls of the oldest rows, which the next ones overwrite. */
+__attribute__((noinline)) static void fold_rows(RingObject *ring)
+{
+    const uint64_t first = ring->written - ring->mask; /* the number of the oldest row */
+    const Row *last = NULL;
+    Total *total = NULL;
+    for (uint64_t number = first; number < first + CHUNK; number++) {
+        const Row *const row = ring->rows + ((number - 1) & ring->mask);
+        if (row->number != number)
+            continue;
+        if (!last || row->call != last->call || row->where != last->where || row->group != last->group)
+            total = total_of(ring, row);
+        add_up(total, last = row);
+    }
+    ring->totals->folded = first + CHUNK - 1;
+}
+
 static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below_library)
 {
     RingObject *ring = log->ring;
@@ -154,6 +222,8 @@ static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below
         take_sample(ring);
         start = now(ring);
     }
+    if (ring->written % CHUNK == 0 && ring->written > ring->mask)
+        fold_rows(ring);
     uint64_t number = ++ring->written;
     Row *row = ring->rows + ((number - 1) & ring->mask);
     /* A reader, or a kill, finds a row whole or without a number. */
@@ -268,27 +338,31 @@ static int get_views(RingObject *self, PyObject *const *memory)
             return -1;
     const Py_buffer *const rows = self->views + ROWS, *const clock = self->views + CLOCK;
     const uint64_t many = (uint64_t)rows->len / sizeof(Row);
-    if (!many || many & (many - 1) || (uintptr_t)rows->buf % sizeof(Row) ||
+    const Py_buffer *const totals = self->views + TOTALS;
+    if (many < CHUNK || many & (many - 1) || totals->len < (Py_ssize_t)(2 * sizeof(Total)) ||
+        (uintptr_t)totals->buf % sizeof(uint64_t) || (uintptr_t)rows->buf % sizeof(Row) ||
         clock->len != sizeof(Clock) || (uintptr_t)clock->buf % sizeof(uint64_t) ||
         !counters_make(&self->counters, self->views + SAMPLES, self->views + LINKS)) {
         PyErr_SetString(PyExc_ValueError,
-                        "a power of two of rows of 64 bytes, a clock, samples and links");
+                        "a power of two of rows of 64 bytes, a clock, samples, links and totals");
         return -1;
     }
     self->mask = many - 1;
     self->clock = clock->buf;
+    self->totals = totals->buf;
+    self->last_total = (uint32_t)((size_t)totals->len / sizeof(Total)) - 1;
     return 0;
 }
 
 static int ring_init(RingObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"rows",   "clock",    "samples",      "links",
-                            "locate", "describe", "by_processor", NULL};
+    static char *names[] = {"rows",   "clock",  "samples",  "links",
+                            "totals", "locate", "describe", "by_processor", NULL};
     PyObject *memory[VIEWS], *locate, *describe;
     int by_processor = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOOO|p", names, memory + ROWS, memory + CLOCK,
-                                     memory + SAMPLES, memory + LINKS, &locate, &describe,
-                                     &by_processor))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOOOO|p", names, memory + ROWS, memory + CLOCK,
+                                     memory + SAMPLES, memory + LINKS, memory + TOTALS, &locate,
+                                     &describe, &by_processor))
         return -1;
     if (self->rows || self->describe) {
         PyErr_SetString(PyExc_TypeError, "it is made once");
@@ -424,15 +498,45 @@ typedef struct {
     LogObject *log;
     uint32_t call;
     PyObject *function;
-    int is_issued; /* the call goes on in a request of MPI's */
+    int is_issued;          /* the call goes on in a request of MPI's */
+    PyObject *place;        /* place(bytes): the place of such calls of up to so many bytes; NULL for none */
+    Py_ssize_t argument;    /* that has these bytes */
+    uint32_t places[64];    /* by the exponent of 2, 0 where not known yet */
 } RecordedObject;
+
+/* Return the place of a call by the bytes of its array, or of the first one of a list. */
+static uint32_t sized_place(RecordedObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *array = self->place && self->argument < count ? args[self->argument] : NULL;
+    if (array && (PyList_CheckExact(array) || PyTuple_CheckExact(array)))
+        array = PySequence_Fast_GET_SIZE(array) ? PySequence_Fast_GET_ITEM(array, 0) : NULL;
+    Py_buffer view;
+    if (!array || !PyObject_CheckBuffer(array))
+        return self->call;
+    if (PyObject_GetBuffer(array, &view, PyBUF_STRIDED_RO) < 0) {
+        PyErr_Clear();
+        return self->call;
+    }
+    const Py_ssize_t nbytes = view.len;
+    PyBuffer_Release(&view);
+    const int exponent = nbytes > 1 ? 64 - __builtin_clzll((unsigned long long)nbytes - 1) : 0;
+    if (nbytes && !self->places[exponent]) {
+        PyObject *place = PyObject_CallFunction(self->place, "n", (Py_ssize_t)1 << exponent);
+        self->places[exponent] = place ? (uint32_t)PyLong_AsUnsignedLong(place) : 0;
+        Py_XDECREF(place);
+        if (PyErr_Occurred())
+            PyErr_WriteUnraisable(self->place);
+    }
+    return nbytes && self->places[exponent] ? self->places[exponent] : self->call;
+}
 
 static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t flags,
                                PyObject *names)
 {
     RecordedObject *self = (RecordedObject *)object;
-    const uint64_t number = self->is_issued ? begin(self->log, self->call, ISSUED, 0)
-                                            : log_begin(self->log, self->call);
+    const uint32_t call = sized_place(self, args, PyVectorcall_NARGS(flags));
+    const uint64_t number = self->is_issued ? begin(self->log, call, ISSUED, 0)
+                                            : log_begin(self->log, call);
     PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
     if (!self->is_issued)
         log_end(self->log, number, !result);
@@ -444,12 +548,14 @@ static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t f
 static int recorded_traverse(RecordedObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->function);
+    Py_VISIT(self->place);
     return 0;
 }
 
 static int recorded_clear(RecordedObject *self)
 {
     Py_CLEAR(self->function);
+    Py_CLEAR(self->place);
     return 0;
 }
 
@@ -474,14 +580,16 @@ static PyTypeObject RecordedType = {
     .tp_dealloc = (destructor)recorded_dealloc,
 };
 
-/* recorded(call, function, is_issued): the function, whose calls are recorded; of issued calls the
-   beginning alone. */
+/* recorded(call, function, is_issued, place, argument): the function, whose calls are recorded; of issued
+   calls the beginning alone. */
 static PyObject *log_recorded(LogObject *self, PyObject *args)
 {
     unsigned int call;
     PyObject *function;
     int is_issued = 0;
-    if (!PyArg_ParseTuple(args, "IO|p", &call, &function, &is_issued) ||
+    PyObject *place = NULL;
+    Py_ssize_t argument = 0;
+    if (!PyArg_ParseTuple(args, "IO|pOn", &call, &function, &is_issued, &place, &argument) ||
         PyType_Ready(&RecordedType) < 0)
         return NULL;
     RecordedObject *made = PyObject_GC_New(RecordedObject, &RecordedType);
@@ -492,6 +600,8 @@ static PyObject *log_recorded(LogObject *self, PyObject *args)
     made->call = call;
     made->function = Py_NewRef(function);
     made->is_issued = is_issued;
+    made->place = Py_XNewRef(place), made->argument = argument;
+    memset(made->places, 0, sizeof made->places);
     PyObject_GC_Track(made);
     return (PyObject *)made;
 }

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import atexit
 import os
+import struct
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
-from hashlib import blake2b
+from functools import lru_cache
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.errors import RankLost
-from mpicoll.flight import asked, stacks
+from mpicoll.flight import signals
 from mpicoll.flight.directory import is_on, new_name, of_job
 from mpicoll.flight.layout import STACKS
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
-from mpicoll.flight.rows import Log
 from mpicoll.machine import launchers
 from mpicoll.text.numbers import ranges
-from mpicoll.text.printable import printable
+
+if TYPE_CHECKING:
+    from mpicoll.flight.rows import Log
 
 Exchange = Callable[..., list[Any]]
 _lock = threading.Lock()
@@ -34,6 +35,8 @@ _AGAIN = 5.0
 """Seconds between two times at which a rank has stacks written."""
 _last_request = [-_AGAIN]
 _LONGEST_NAME = 30
+_NAME = struct.Struct("<9q")
+"""The name of a job as numbers, filled up with spaces."""
 
 
 class _Member(NamedTuple):
@@ -68,9 +71,11 @@ class GroupFlight:
     def __init__(self, recorder: Recorder, log: Log, messages: Log) -> None:
         self.recorder, self.log, self.messages = recorder, log, messages
 
-    def call(self, collective: str, signature: str, algorithm: str, transport: str) -> int:
+    def call(
+        self, collective: str, signature: str, algorithm: str, transport: str, nbytes: int = 0
+    ) -> int:
         """Return the place of a kind of call in the table."""
-        return self.recorder.intern(Call(collective, signature, algorithm, transport))
+        return self.recorder.intern(Call(collective, signature, algorithm, transport, nbytes))
 
 
 def join(
@@ -89,67 +94,74 @@ def join(
     """
     if size == 1:
         return None
-    recorder = find(threads=threads)
-    launch = None if threads else launchers.find_launch()
-    place = (launch.rank, launch.size) if launch and launch.size >= size else (rank, size)
-    process = os.uname().nodename, os.getpid()
-    member = _Member(
-        is_on(), recorder is not None, recorder.job if recorder else new_name(),
-        recorder.place[0] if recorder else place[0], os.urandom(8).hex(), process,
-    )  # fmt: skip
-    return _join(member, exchange(member, _Member), rank, place, name, threads, writers)
+    members = exchange(_member(rank, size, threads=threads), _Member)
+    return _join(members, rank, name=name, threads=threads, writers=writers)
 
 
-def standing() -> tuple[int, int]:
-    """Return the digest of the name of this process's job, and its rank of the launch.
-
-    Without a recorder, zeros.
-    """
+def standing(rank: int, size: int) -> tuple[int, ...]:
+    """Return what this rank of a group says of itself for `join_known`: as numbers."""
     recorder = find()
-    if recorder is None or not is_on():
-        return 0, 0
-    return _digest(recorder.job), recorder.place[0]
+    if recorder is not None:
+        return is_on() | 2, recorder.place[0], *_numbers_of(recorder.job)
+    job = new_name() if is_on() else ""
+    return is_on(), _place(rank, size)[0], *_numbers_of(job)
 
 
-@cache
-def _digest(job: str) -> int:
-    return int.from_bytes(blake2b(job.encode(), digest_size=7).digest())
+@lru_cache(maxsize=2)
+def _numbers_of(job: str) -> tuple[int, ...]:
+    """Return the name of a job as numbers."""
+    return _NAME.unpack(job.encode().ljust(_NAME.size))
 
 
 def join_known(
-    rank: int, numbers: Sequence[int], processes: Sequence[int], token: int, *, writers: Any,
-    name: str,
+    rank: int, standings: Sequence[Sequence[int]], processes: Sequence[tuple[str, int]],
+    token: int, *, writers: Any, name: str,
 ) -> GroupFlight | None:  # fmt: skip
-    """Return the same of a group whose ranks are on this host, and have recorders of one job.
+    """Return the same of a group whose ranks have told each other what `standing` returns.
 
     Args:
-        numbers: the ranks of the launch.
+        processes: of the ranks, each with what names its host.
         token: names the group; the same on its ranks.
     """
-    recorder = find()
-    if recorder is None:
-        return None
-    host = os.uname().nodename
-    everyone = [
-        _Member(True, True, recorder.job, number, f"{token:016x}", (host, process))
-        for number, process in zip(numbers, processes, strict=True)
-    ]
-    flight = _join(everyone[rank], everyone, rank, recorder.place, name, False, writers)
+    members = [
+        _Member(
+            bool(state & 1), bool(state & 2), _NAME.pack(*job).decode(errors="replace").strip(),
+            number, f"{token:016x}", process,
+        )
+        for (state, number, *job), process in zip(standings, processes, strict=True)
+    ]  # fmt: skip
+    flight = _join(members, rank, name=name, threads=False, writers=writers)
     if flight is not None:
         flight.token = token
     return flight
 
 
+def _place(rank: int, size: int, *, threads: bool = False) -> tuple[int, int]:
+    """Return rank and size of the launch, or of a group that is larger or of threads."""
+    launch = None if threads else launchers.find_launch()
+    return (launch.rank, launch.size) if launch and launch.size >= size else (rank, size)
+
+
+def _member(rank: int, size: int, *, threads: bool) -> _Member:
+    recorder = find(threads=threads)
+    number = recorder.place[0] if recorder else _place(rank, size, threads=threads)[0]
+    return _Member(
+        is_on(), recorder is not None, recorder.job if recorder else new_name(), number,
+        os.urandom(8).hex(), (os.uname().nodename, os.getpid()),
+    )  # fmt: skip
+
+
 def _join(
-    member: _Member, everyone: Sequence[_Member], rank: int, place: tuple[int, int], name: str,
-    threads: bool, writers: Any,
-) -> GroupFlight | None:  # fmt: skip
+    everyone: Sequence[_Member], rank: int, *, name: str, threads: bool, writers: Any
+) -> GroupFlight | None:
     """Return the recorder of a group, given what its ranks say of themselves."""
+    member = everyone[rank]
     if not member.on:
         return None
     recorder = find(threads=threads)
     if recorder is None:
         job = next((peer.job for peer in everyone if peer.has_file), everyone[0].job)
+        place = _place(rank, len(everyone), threads=threads)
         recorder = _open(job, place, threads=threads, writers=writers)
     if recorder is None:
         return None
@@ -198,7 +210,7 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
         if threads:
             _of_thread.recorder = recorder
             return recorder
-        asked.watch(writers, recorder.ending, recorder.stacks)
+        signals.watch(writers, recorder.ending, recorder.stacks)
         RankLost.raised = staticmethod(ask_for_stacks)
         _of_process.append(recorder)
         return recorder
@@ -207,6 +219,8 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
 def _warn(error: OSError) -> None:
     """Say why nothing is recorded: one process for its host, as ranks there write to one place."""
     if not _warned and launchers.is_first_of_host():
+        from mpicoll.text.printable import printable  # a program starts without
+
         place = "" if error.filename is None else f"{error.filename}: "
         why = printable(f"{place}{error.strerror or error}")
         text = f"{launchers.place()}calls are not recorded: {why}"
@@ -230,7 +244,7 @@ def end_by(error: BaseException) -> None:
 
 @atexit.register  # at import: functions that the program registers later may make calls
 def _end_process() -> None:
-    asked.unwatch()
+    signals.unwatch()
     error = getattr(sys, "last_value", None)
     for recorder in _of_process:
         recorder.end(error)
@@ -238,7 +252,7 @@ def _end_process() -> None:
 
 def _forget() -> None:
     """Leave the files of the process that a child was forked from to that one."""
-    asked.unwatch()
+    signals.unwatch()
     for recorder in _of_process:
         recorder.close()
     _of_process.clear()
@@ -252,17 +266,19 @@ os.register_at_fork(after_in_child=_forget)
 
 def ask_for_stacks() -> None:
     """Have all ranks of this host that this one shares a group with write their stacks."""
+    from mpicoll.machine import living  # a program starts without
+
     now = monotonic()
     if now - _last_request[0] < _AGAIN:
         return
     _last_request[0] = now
-    stacks.dump()
+    signals.dump()
     recorder = find()
     for path in of_job(recorder.directory, recorder.job) if recorder else ():
         process = int(path.name.split(".")[2])
         # A rank without such a file has a handler of its own, or none.
         if process in _local_peers and path.with_suffix(STACKS).exists():
-            stacks.ask(process)
+            living.ask_for_stacks(process)
 
 
 def directory() -> Path | None:

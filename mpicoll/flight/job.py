@@ -15,9 +15,9 @@ from mpicoll.errors import ArgumentError
 from mpicoll.flight.diagnosis import Diagnosis, diagnose
 from mpicoll.flight.layout import STACKS, State
 from mpicoll.flight.reader import MOST_STACKS, Dump
-from mpicoll.flight.stacks import ask
 from mpicoll.flight.torch_dumps import read_all
-from mpicoll.text.files import open_by_name
+from mpicoll.machine.living import ask_for_stacks
+from mpicoll.text.opening import open_by_name
 
 _SECONDS = 2.0
 """How long to wait for stacks that were asked for: on a busy machine a rank may get no core."""
@@ -111,7 +111,7 @@ def _ask(dumps: list[Dump]) -> None:
         path = dump.path.with_suffix(STACKS)
         with suppress(OSError):  # the rank may end meanwhile
             sizes[path] = path.stat().st_size
-            ask(dump.process.pid)
+            ask_for_stacks(dump.process.pid)
     until = monotonic() + _SECONDS
     while sizes and monotonic() < until:
         sleep(0.02)

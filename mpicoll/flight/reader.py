@@ -6,7 +6,8 @@ written meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -17,7 +18,8 @@ from mpicoll.flight import counters, records
 from mpicoll.flight.counters import Clock
 from mpicoll.flight.counters import Link as Link
 from mpicoll.flight.counters import Sample as Sample
-from mpicoll.flight.directory import NAME, files, is_held
+from mpicoll.flight.directory import files, is_held
+from mpicoll.flight.entries import Row, check_of
 from mpicoll.flight.layout import (
     CLOCK,
     CLOCK_AT,
@@ -39,15 +41,16 @@ from mpicoll.flight.layout import (
     UNIT,
     VERSION,
     Outcome,
-    Row,
     State,
-    check_of,
     head,
 )
 from mpicoll.flight.records import Call, Group, Location, Process, Record, Text
-from mpicoll.text.files import open_by_name
+from mpicoll.flight.totals import Total, totals
+from mpicoll.text.opening import open_by_name
 
 MOST_FILES = 1 << 14
+NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")
+"""The name of a rank's file: its rank, its job, and the number of its process."""
 MOST_STACKS = 1 << 20
 _MOST_SIGNALS = 65
 _LEAST_RATE = 1e-3
@@ -80,6 +83,15 @@ class Entry(NamedTuple):
     error: str
 
 
+class CallTotal(NamedTuple):
+    """All calls of one group, kind and line; "other calls" are those without room of their own."""
+
+    group: Group | None
+    call: Call
+    location: Location | None
+    total: Total
+
+
 class Ending(NamedTuple):
     """The record of a signal that has ended a rank.
 
@@ -102,6 +114,7 @@ class Dump(NamedTuple):
         ending: what is known of the signal that has ended it.
         groups: of which it is a member.
         entries: its calls in the order in which they began.
+        totals: all its calls by group, kind and line; empty in dumps of torch.
         samples: the counters of its threads, in order; empty where the system does not tell them.
         links: readings of its TCP connections, in order.
         errors: the texts of all errors in the table.
@@ -122,6 +135,7 @@ class Dump(NamedTuple):
     errors: list[str]
     stacks: str
     faults: list[str]
+    totals: Sequence[CallTotal] = ()
 
     @property
     def rank(self) -> int:
@@ -218,14 +232,18 @@ def read(path: Path, shifts: dict[str, int] | None = None) -> Dump:
     if process.boot and shifts is not None:
         shift = shifts.setdefault(process.boot, shift)
     time = _clock(data, shift, faults)
-    entries = [_entry(row, table, time) for row in _rows(data, faults)]
+    rows = _rows(data, faults)
+    entries = [_entry(row, table, time) for row in rows]
     state, when = _state(data)
     return Dump(
         path, process, state, when and when + shift, is_held(path), _ending(data),
         [record for record in table.values() if isinstance(record, Group)], entries,
         counters.samples(data, time, faults), counters.links(data, time, faults),
         [record.text for record in table.values() if isinstance(record, Text)],
-        _stacks(path), faults,
+        _stacks(path), faults, [
+            CallTotal(*_named(*key, table, "other calls"), total)
+            for key, total in totals(data, rows, time, faults).items()
+        ],
     )  # fmt: skip
 
 
@@ -315,19 +333,30 @@ def _clock(data: bytes, shift: int, faults: list[str]) -> Clock:
 
 
 def _entry(row: Row, table: dict[int, Record], time: Clock) -> Entry:
-    def named(place: int, kind: type[R]) -> R | None:
-        item = table.get(place)
-        return item if isinstance(item, kind) else None
-
-    text = named(row.text, Text)
+    group, call, location = _named(row.group, row.call, row.location, table, "a call")
+    text = _of_kind(table, row.text, Text)
     outcome = Outcome(row.outcome)
     start = time(row.start)
     end = start if outcome is Outcome.ISSUED else time(row.end)
     return Entry(
-        row.number, row.sequence, start, 0 if outcome is Outcome.UNDER_WAY else end,
-        named(row.group, Group), named(row.call, Call) or Call("a call"),
-        named(row.location, Location), row.thread, outcome, text.text if text else "",
+        row.number, row.sequence, start, 0 if outcome is Outcome.UNDER_WAY else end, group, call,
+        location, row.thread, outcome, text.text if text else "",
     )  # fmt: skip
+
+
+def _named(
+    group: int, call: int, location: int, table: dict[int, Record], unknown: str
+) -> tuple[Group | None, Call, Location | None]:
+    """Return the records at these places; a call that is not there has the name `unknown`."""
+    return (
+        _of_kind(table, group, Group), _of_kind(table, call, Call) or Call(unknown),
+        _of_kind(table, location, Location),
+    )  # fmt: skip
+
+
+def _of_kind(table: dict[int, Record], place: int, kind: type[R]) -> R | None:
+    item = table.get(place)
+    return item if isinstance(item, kind) else None
 
 
 def _state(data: bytes) -> tuple[State, int]:

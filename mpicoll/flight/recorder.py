@@ -33,12 +33,14 @@ from mpicoll.flight.layout import (
     SUFFIX,
     TABLE_AT,
     TABLE_BYTES,
+    TOTALS_AT,
     UNIT,
     State,
     head,
     record,
 )
 from mpicoll.flight.records import MOST_ADDRESSES, Location, Process, Record, Text, encode
+from mpicoll.machine.nodes import stated_node
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -102,16 +104,18 @@ class Recorder:
             raise
         self.ring = writers.Ring(
             self.memory[ROWS_AT:SAMPLES_AT], self.memory[CLOCK_AT : CLOCK_AT + CLOCK.size],
-            self.memory[SAMPLES_AT:LINKS_AT], self.memory[LINKS_AT:TABLE_AT], self.locate,
-            self.describe, _counts_steadily(),
+            self.memory[SAMPLES_AT:LINKS_AT], self.memory[LINKS_AT:TOTALS_AT],
+            self.memory[TOTALS_AT:TABLE_AT], self.locate, self.describe, _counts_steadily(),
         )  # fmt: skip
         self.memory[: len(head())] = head()
         self.intern(self._process(place))
 
     def _process(self, place: tuple[int, int]) -> Process:
+        host, node = os.uname().nodename, stated_node(place[0])
         return Process(
-            self.process, *place, os.uname().nodename, _boot(), monotonic_ns(), time_ns(),
-            self.thread, " ".join(map(ascii, sys.argv))[:500], self._addresses(),
+            self.process, *place, host, _boot(), monotonic_ns(), time_ns(), self.thread,
+            " ".join(map(ascii, sys.argv))[:500], host if node is None else str(node),
+            self._addresses(),
         )  # fmt: skip
 
     def _addresses(self) -> tuple[str, ...]:

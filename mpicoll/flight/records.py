@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated
-
-import msgspec
-
-from mpicoll.flight.layout import Kind
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
 
 MOST_ADDRESSES = 64
 MOST_RANKS = 1 << 16
 """Of a group."""
 _MOST_LISTED = 1 << 20
 """Ranks of all groups together."""
-_Text = Annotated[str, msgspec.Meta(max_length=8192)]
-_Address = Annotated[str, msgspec.Meta(max_length=64)]
-_Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-_Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 24)]
+_LIMITS = {"pid": range(1, 1 << 31), "rank": range(1 << 24), "size": range(1 << 24)}
+_NUMBERS = range((1 << 62) + 1)
+_MOST_TEXT, _MOST_ADDRESS = 8192, 64
+_ESCAPES = {number: f"\\u{number:04x}" for number in (*range(32), *b'"\\')}
+_checking = Lock()
 
 
-class Process(msgspec.Struct, frozen=True):
+class Process(NamedTuple):
     """The process that writes the file.
 
     Attributes:
@@ -28,22 +26,24 @@ class Process(msgspec.Struct, frozen=True):
         thread: whether the rank is a thread of this process.
         boot: identifies the monotonic clock: the boot of the host, and its time namespace.
         monotonic, realtime: nanoseconds of both clocks, read at the same moment.
+        node: the host, or the node that the user states.
         addresses: the IP addresses of the host, without those of the loopback interface.
     """
 
-    pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
-    rank: _Rank
-    size: _Rank
-    host: _Text
-    boot: _Text
-    monotonic: _Number
-    realtime: _Number
+    pid: int
+    rank: int
+    size: int
+    host: str
+    boot: str
+    monotonic: int
+    realtime: int
     thread: bool = False
-    program: _Text = ""
-    addresses: Annotated[tuple[_Address, ...], msgspec.Meta(max_length=MOST_ADDRESSES)] = ()
+    program: str = ""
+    node: str = ""
+    addresses: tuple[str, ...] = ()
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(NamedTuple):
     """A group of ranks.
 
     Attributes:
@@ -53,65 +53,104 @@ class Group(msgspec.Struct, frozen=True):
         messages: its calls are messages between two ranks, which each rank counts by itself.
     """
 
-    id: _Text
-    name: _Text
-    rank: _Rank
-    ranks: _Text
+    id: str
+    name: str
+    rank: int
+    ranks: str
     messages: bool = False
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(NamedTuple):
     """The kind of a call.
 
     Attributes:
         signature: what all ranks must give alike; empty where this rank does not know it.
         algorithm: that runs, or that was asked for where nothing has run yet.
+        nbytes: of the data, as the benchmark counts them, or the next power of two; 0 where the
+            signature has a shape, and where they are not known.
     """
 
-    collective: _Text
-    signature: _Text = ""
-    algorithm: _Text = ""
-    transport: _Text = ""
+    collective: str
+    signature: str = ""
+    algorithm: str = ""
+    transport: str = ""
+    nbytes: int = 0
 
 
-class Location(msgspec.Struct, frozen=True):
+class Location(NamedTuple):
     """A line of the user's source."""
 
-    file: _Text
-    line: _Number
-    function: _Text
+    file: str
+    line: int
+    function: str
 
 
-class Text(msgspec.Struct, frozen=True):
+class Text(NamedTuple):
     """An error's text."""
 
-    text: _Text
+    text: str
 
 
 Record = Process | Group | Call | Location | Text
-TYPES: dict[int, type[Record]] = {
-    Kind.PROCESS: Process, Kind.GROUP: Group, Kind.CALL: Call, Kind.LOCATION: Location,
-    Kind.TEXT: Text,
-}  # fmt: skip
+R = TypeVar("R", bound=Record)
+TYPES: dict[int, type[Record]] = {1: Process, 2: Group, 3: Call, 4: Location, 5: Text}
 _KINDS = {record_type: kind for kind, record_type in TYPES.items()}
-# msgspec crashes where two threads are the first to decode a type: these are made beforehand.
-_DECODE = {kind: msgspec.json.Decoder(record_type).decode for kind, record_type in TYPES.items()}
 
 
 def encode(record: Record) -> tuple[int, bytes]:
     """Return a record's kind and its bytes."""
-    return _KINDS[type(record)], msgspec.json.encode(record)
+    fields = zip(record._fields, record, strict=True)
+    text = ",".join(f'"{name}":{_json(value)}' for name, value in fields)
+    return _KINDS[type(record)], f"{{{text}}}".encode(errors="replace")
+
+
+def _json(value: object) -> str:
+    # A program starts quickly without `json` and msgspec.
+    if isinstance(value, str):
+        return f'"{value.translate(_ESCAPES)}"'
+    if isinstance(value, tuple):
+        return f"[{','.join(map(_json, value))}]"
+    return str(value).lower()
 
 
 def decode(kind: int, data: bytes) -> Record | None:
     """Return a record, None where the bytes are not one of this kind."""
-    decode: Callable[[bytes], Record] | None = _DECODE.get(kind)
-    if decode is None:
+    import msgspec
+
+    record_type = TYPES.get(kind)
+    if record_type is None:
         return None
     try:
-        return decode(data)
+        return checked(record_type, msgspec.json.decode(data, type=dict[str, Any]))
     except (ValueError, RecursionError):
         return None
+
+
+def checked(record_type: type[R], values: Mapping[str, Any]) -> R:
+    """Return a record of values by their names.
+
+    Raises:
+        ValueError: a value is missing, or of another type, or beyond its limits.
+    """
+    import msgspec
+
+    names: tuple[str, ...] = record_type._fields
+    fields = [values.get(name, record_type._field_defaults.get(name)) for name in names]
+    with _checking:  # msgspec crashes where two threads are the first to check a type
+        record = msgspec.convert(fields, record_type)
+    if not all(map(_is_valid, names, record)):
+        raise ValueError(f"{record} is beyond the limits of a record")
+    return record
+
+
+def _is_valid(name: str, value: Any) -> bool:
+    """Whether a field of a record is within its limits."""
+    if isinstance(value, tuple):
+        is_short = len(value) <= MOST_ADDRESSES
+        return is_short and all(len(address) <= _MOST_ADDRESS for address in value)
+    if isinstance(value, str):
+        return len(value) <= _MOST_TEXT
+    return value in _LIMITS.get(name, _NUMBERS)
 
 
 def ranks_of(text: str, limit: int = MOST_RANKS) -> list[int]:

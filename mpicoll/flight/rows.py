@@ -26,6 +26,12 @@ class Log(Protocol):
         """End a row."""
 
     def recorded(
-        self, call: int, function: Callable[..., Any], is_issued: bool = False, /
-    ) -> Callable[..., Any]:
-        """Return a function whose calls are recorded; with `is_issued` their beginnings alone."""
+        self, call: int, function: Callable[..., Any], is_issued: bool = False,
+        place: Callable[[int], int] = ..., argument: int = 0, /,
+    ) -> Callable[..., Any]:  # fmt: skip
+        """Return a function whose calls are recorded; with `is_issued` their beginnings alone.
+
+        Args:
+            place: returns what stands for `call` where the array, or the first of a list, that is
+                positional argument number `argument` has up to so many bytes, a power of two.
+        """

@@ -20,7 +20,7 @@ from mpicoll.flight.directory import files
 from mpicoll.flight.layout import Outcome, State
 from mpicoll.flight.plain_pickle import plain_value
 from mpicoll.flight.reader import MOST_FILES, Dump, Ending, Entry
-from mpicoll.flight.records import Call, Group, Location, Process
+from mpicoll.flight.records import Call, Group, Location, Process, checked
 from mpicoll.text.files import content_of
 from mpicoll.text.numbers import ranges
 
@@ -200,9 +200,9 @@ def _location(frames: Any) -> Location | None:
     """Return the innermost line that is not torch's."""
     for frame in islice(frames if isinstance(frames, list) else (), _MOST_FRAMES):
         try:
-            location = msgspec.convert(
-                {"file": frame["filename"], "line": frame["line"], "function": frame["name"]},
+            location = checked(
                 Location,
+                {"file": frame["filename"], "line": frame["line"], "function": frame["name"]},
             )
         except (KeyError, TypeError, IndexError, ValueError):
             continue

@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from mpicoll.errors import LaunchError
-from mpicoll.machine.cores import CORES
-from mpicoll.machine.launchers import mpirun
+from mpicoll.machine.launches import mpirun
+from mpicoll.machine.nodes import CORES
 
 PROVIDERS: dict[str, dict[str, str]] = {
     "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"},

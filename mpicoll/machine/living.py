@@ -1,7 +1,8 @@
-"""Whether a process of this host still runs."""
+"""Whether a process of this host still runs, and where: by signals and by what the system tells."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -51,6 +52,25 @@ def is_stopped(process: int) -> bool:
     try:
         return _stat(process)[0] in "tT"
     except (OSError, IndexError):
+        return False
+
+
+def ask_for_stacks(process: int) -> None:
+    """Have another process write its stacks, where it would not end by the signal.
+
+    By `sigqueue`: a signal that `kill` has sent has it print what is known of the job, too.
+    """
+    if process != os.getpid() and is_caught(process):
+        ctypes.CDLL(None).sigqueue(process, signal.SIGUSR1, ctypes.c_void_p())
+
+
+def is_caught(process: int) -> bool:
+    """Whether a process has a handler for the signal."""
+    try:
+        with open(f"/proc/{process}/status", errors="replace") as file:
+            caught = next(line for line in file if line.startswith("SigCgt:"))
+        return bool(int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
+    except (OSError, StopIteration, ValueError, IndexError):
         return False
 
 

@@ -10,11 +10,11 @@ while MPI starts, so all ranks of a host read the same marks.
 
 from __future__ import annotations
 
+import _socket  # a program starts quickly without the enumerations of `socket`
 import os
-import socket
 import struct
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 
 from mpicoll.machine.launchers import find_launch
@@ -22,7 +22,7 @@ from mpicoll.machine.launchers import find_launch
 _CREDENTIALS = struct.Struct("3i")
 _SOCKETS = "/proc/net/unix"
 """The kernel's list of sockets, a line each; an ``@`` begins the name of an abstract one."""
-_marks: list[tuple[socket.socket, int] | None] = []
+_marks: list[tuple[_socket.socket, int] | None] = []
 
 
 def set_mark(*, is_late: bool = False) -> None:
@@ -39,11 +39,11 @@ def set_mark(*, is_late: bool = False) -> None:
     _marks.append(mark)
 
 
-def _mark(job: str, rank: int) -> tuple[socket.socket, int]:
+def _mark(job: str, rank: int) -> tuple[_socket.socket, int]:
     """Make the file and the socket that tells its place."""
     name = f"mpicoll.run/{job}/{rank}"
     file = os.memfd_create(name)
-    announcement = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    announcement = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
     try:
         announcement.bind(f"\0{name}/{os.getpid()}/{file}".encode())
     except OSError:
@@ -101,8 +101,8 @@ def _job(variables: Mapping[str, str] = os.environ) -> str | None:
 def _manager(text: str) -> str | None:
     """Return what names the process manager behind a socket, which has made it for each rank."""
     try:
-        with socket.socket(fileno=os.dup(int(text))) as channel:
-            raw = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        with closing(_socket.socket(fileno=os.dup(int(text)))) as channel:
+            raw = channel.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS.size)
     except (OSError, ValueError):
         return f"child of {os.getppid()}"
     process = _CREDENTIALS.unpack(raw)[0]

@@ -1,25 +1,13 @@
-"""Which host this is, and which network interface leads to the others."""
+"""Which network interface leads to the other hosts."""
 
 from __future__ import annotations
 
 import os
 import socket
-from functools import cache
-from pathlib import Path
 
 from mpicoll.errors import LaunchError
 
 LOOPBACK = "127.0.0.1"
-
-
-@cache
-def host_identity() -> str:
-    """Return a text that is equal in processes that share this machine's memory."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = ""
-    return f"{socket.gethostname()} {boot}"
 
 
 def interfaces() -> dict[str, str | None]:

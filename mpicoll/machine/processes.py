@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mpicoll.backend import Nodes
-from mpicoll.machine.cores import (
+from mpicoll.machine.nodes import (
     Cores,
     is_oversubscribed,
     own_cores,

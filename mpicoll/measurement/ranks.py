@@ -9,7 +9,7 @@ from dataclasses import dataclass, is_dataclass
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import Disagreement, brief
-from mpicoll.machine.launchers import single_rank
+from mpicoll.machine.launches import single_rank
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.text.printable import printable

@@ -10,7 +10,7 @@ from mpicoll.cli.ending import holding_the_interpreter
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
-from mpicoll.machine.launchers import singletons
+from mpicoll.machine.launches import singletons
 from mpicoll.selection.forced import check_variables
 from mpicoll.text.names import split_names, with_all
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +21,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from errno import ENOSPC
 from typing import Any, NamedTuple
 
-from mpicoll.errors import Unavailable, first_error
-from mpicoll.machine.memory import SHM, available_memory, enlarging
-from mpicoll.text.files import open_by_name
-from mpicoll.text.sizes import rounded_size_text
+from mpicoll.errors import Disagreement, Unavailable
+from mpicoll.text.opening import open_by_name
 
 PREFIX = "mpicoll-"
 SWITCH = "MPICOLL_SYMMETRIC"
+_FILE = struct.Struct("<2q16s")
+_DONE = b"\0"
+"""The first byte of a rank's result, which a reason does not have."""
 
 
 def is_switched_off() -> bool:
@@ -45,9 +47,18 @@ class _File(NamedTuple):
     descriptor: int
     mark: bytes
 
+    @classmethod
+    def decoded(cls, rank: int, data: bytes) -> _File:
+        """Return the file of a rank, which sent it as `_FILE` packs it."""
+        if len(data) != _FILE.size:
+            raise Disagreement(f"rank {rank} sent something unexpected: {len(data)} bytes")
+        return cls(*_FILE.unpack(data))
+
     def path(self, *, named: bool) -> str:
         """Return where other processes open it."""
         if named:
+            from mpicoll.machine.memory import SHM  # a program starts without
+
             return f"{SHM}/{PREFIX}{self.mark.hex()}"
         return f"/proc/{self.process}/fd/{self.descriptor}"
 
@@ -57,6 +68,7 @@ class Segment:
 
     Attributes:
         parts: that of each rank, in order.
+        number: the same on all ranks, and another one for each segment.
 
     Args:
         handle: the file's descriptor, which this object closes.
@@ -66,10 +78,10 @@ class Segment:
     """
 
     def __init__(
-        self, handle: int, index: int, ranks: int, nbytes: int, *, is_named: bool
+        self, handle: int, index: int, ranks: int, nbytes: int, number: int, *, is_named: bool
     ) -> None:  # fmt: skip
         weakref.finalize(self, os.close, handle)
-        self.is_named = is_named
+        self.number, self.is_named = number, is_named
         self.process, self.handle, self.ranks = os.getpid(), handle, ranks
         self.mapped = _mapped(handle, ranks * nbytes)
         self.start, whole = index * nbytes, memoryview(self.mapped)
@@ -108,7 +120,7 @@ class Files:
     """Makes segments for the ranks of one node.
 
     Args:
-        exchange: returns every rank's item, in rank order.
+        exchange: returns every rank's item of a type, in rank order.
         rank: this one.
         node: the ranks of its node, in order.
     """
@@ -136,18 +148,18 @@ class Files:
         segments: list[Segment] = []
         with ExitStack() as stack:
 
-            def prepare() -> _File | None:
-                return (
-                    stack.enter_context(_created(size, named=named)) if self.rank == first else None
-                )
+            def prepare() -> bytes:
+                if self.rank != first:
+                    return b""
+                return _FILE.pack(*stack.enter_context(_created(size, named=named)))
 
-            file = self._agreed(size, prepare)[first]
-            assert file is not None
+            file = _File.decoded(first, self._agreed(size, prepare)[first])
 
-            def open_file() -> None:
+            def open_file() -> bytes:
                 segments.append(self._opened(file, nbytes, named=named))
                 if reserved:
                     segments[0].reserve(0, reserved)
+                return b""
 
             self._agreed(size, open_file)
         return segments[0]
@@ -166,33 +178,41 @@ class Files:
             os.close(handle)
             raise
         return Segment(
-            handle, self.node.index(self.rank), len(self.node), nbytes, is_named=named
+            handle, self.node.index(self.rank), len(self.node), nbytes,
+            int.from_bytes(file.mark[:7]) + 1, is_named=named,
         )  # fmt: skip
 
-    def _agreed(self, size: int, step: Callable[[], _File | None]) -> list[_File | None]:
+    def _agreed(self, size: int, step: Callable[[], bytes]) -> list[bytes]:
         """Return every rank's result of a step, or raise Unavailable on all where one fails."""
-        result, failure = None, ""
         try:
-            result = step()
+            result = _DONE + step()
         except (OSError, MemoryError, Unavailable) as error:
-            failure = f"no shared memory: rank {self.rank}: {_reason(error, size)}"
-        every = self.exchange((result, failure), tuple[_File | None, str])
-        if failure := first_error(failure_of_rank for _, failure_of_rank in every):
-            raise Unavailable(failure)
-        return [result for result, _ in every]
+            reason = f"no shared memory: rank {self.rank}: {_reason(error, size)}"
+            result = reason.encode(errors="replace")
+        results = self.exchange(result, bytes)
+        for data in results:
+            if data[:1] != _DONE:
+                raise Unavailable(data.decode(errors="replace"))
+        return [data[1:] for data in results]
 
 
 def _reason(error: Exception, nbytes: int) -> str:
     """Return the text of an error, and how a file system gets room for so many bytes."""
     if isinstance(error, OSError) and error.errno == ENOSPC:
+        from mpicoll.machine.memory import SHM, enlarging
+
         return f"{error} in {SHM}: {enlarging(2 * nbytes)}"
     return str(error)
 
 
 def _check_room(nbytes: int) -> None:
     """Raise MemoryError where the ranks of a node cannot take so many bytes together."""
+    from mpicoll.machine.memory import available_memory  # a program starts without
+
     available = available_memory()
     if nbytes > available:
+        from mpicoll.text.sizes import rounded_size_text
+
         raise MemoryError(
             f"{rounded_size_text(nbytes)} for the ranks of its node, "
             f"where {rounded_size_text(available)} of memory are left"

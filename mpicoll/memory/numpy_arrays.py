@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpicoll.backend import Array, Memory, Stopwatch, Stream, Thunk
+from mpicoll.c_extension import numpy_layout
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
 
@@ -36,9 +37,6 @@ UFUNCS = {
 CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
 _WIDTHS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 """Kinds of dtypes: one holds the values of those before it, as far as they go."""
-"""NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_WRITEABLE of NumPy's C interface."""
-_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-"""DLPack's codes of NumPy's kinds of dtypes."""
 # NumPy takes microseconds to name a dtype.
 _NAMES = {np.dtype(name): name for name in CARRIED}
 
@@ -77,9 +75,7 @@ class NumpyArrays:
         return None
 
     def layout(self) -> tuple[Array, object] | None:
-        dtypes = map(np.dtype, "?bhilqBHILQefdFD")  # C's long and long long are two, though equal
-        dtype_table = tuple((dtype, dtype.itemsize, _CODES[dtype.kind]) for dtype in dtypes)
-        return np.zeros((2, 3), "float32"), dtype_table
+        return numpy_layout()
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
         if dtype not in CARRIED:

@@ -29,15 +29,16 @@ from mpicoll.backend import (
 from mpicoll.errors import CollectiveError, Unavailable, first_error, on_all
 from mpicoll.lowering.instructions import Reach
 from mpicoll.lowering.messages import INPUT, OUTPUT, SCRATCH, Buffer
-from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.forks import FORKED
+from mpicoll.machine.nodes import Cores, is_oversubscribed, own_cores
+from mpicoll.machine.settings import default_deadline
 from mpicoll.memory import cma
 from mpicoll.memory.allocator import Area, FirstFit, whole_lines
 from mpicoll.memory.files import SWITCH, Files, Segment, is_switched_off
 from mpicoll.memory.mailbox import Mailbox
 from mpicoll.memory.notes import Notes
 from mpicoll.memory.slots import SharedResources
-from mpicoll.memory.waiting import SpinYieldSleep, default_deadline
+from mpicoll.memory.waiting import ProcessWaits
 from mpicoll.notation.elements import itemsize
 from mpicoll.tuning import FETCHED_TILE, TILE, ZERO_COPY
 
@@ -107,7 +108,7 @@ class MappedMemory:
         everyone = exchange(first_error(filter(None, refused)))
         self.no_cma = first_error(everyone)
         cores = [peers[member].cores for member in intra_node]
-        self.wait_policy: WaitPolicy = SpinYieldSleep(
+        self.wait_policy: WaitPolicy = ProcessWaits(
             rank, self.processes, is_oversubscribed(cores), progress
         )
         self.needs_fence = _needs_fence()

@@ -15,24 +15,17 @@ from time import monotonic, sleep
 from typing import Protocol
 
 from mpicoll.backend import SharedMemory, Stage, WaitContext, WaitPolicy, Words
-from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.errors import RankLost
 from mpicoll.machine.living import has_ended
+from mpicoll.machine.settings import default_deadline
 from mpicoll.machine.waited import Looks
-from mpicoll.tuning import (
-    FIRST_NAP,
-    LAST_NAP,
-    SPINS,
-    YIELD_SECONDS,
-    YIELDS,
-)
+from mpicoll.tuning import FIRST_NAP, LAST_NAP, SPINS, YIELD_SECONDS
 
-DEADLINE = "MPICOLL_DEADLINE"
-_SECONDS = 300.0
 _LOOK = 0.05
 
 
-class SpinYieldSleep:
-    """The wait policy of one group of ranks on one node.
+class ProcessWaits:
+    """How a rank waits for words of other processes of its node.
 
     Attributes:
         oversubscribed: whether these ranks outnumber the cores they may use.
@@ -53,26 +46,11 @@ class SpinYieldSleep:
     ) -> None:
         self.rank, self.processes, self.progress = rank, processes, progress
         self.oversubscribed = oversubscribed
-        self.spins = 0 if oversubscribed else SPINS
         self.deadline = default_deadline()
         self.looked = 0.0
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
         self.tell: Callable[[int | None], None] = _to_nobody
         self.check: Callable[[Sequence[int]], None] = _to_nobody
-
-    def wait(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
-        for _ in range(self.spins + 1):
-            if words[index] >= minimum:
-                return
-        waited = Looks()
-        while waited.look() < YIELD_SECONDS:
-            for _ in range(YIELDS):
-                os.sched_yield()
-                if words[index] >= minimum:
-                    return
-            self.progress()
-            self._hear(words, index, minimum, context)
-        self._sleep(words, index, minimum, context, waited)
 
     def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
         if words[index] >= minimum:
@@ -83,24 +61,6 @@ class SpinYieldSleep:
             self.looked = now
             self._look(words, index, minimum, context)
         return False
-
-    def _sleep(
-        self, words: Words, index: int, minimum: int, context: WaitContext, waited: Looks
-    ) -> None:
-        nap = FIRST_NAP
-        self.tell(context.peer)
-        while words[index] < minimum:
-            sleep(nap)
-            nap = min(1.5 * nap, LAST_NAP)
-            self.progress()
-            self._hear(words, index, minimum, context)
-            seconds = waited.look()
-            if waited.is_due():
-                self._look(words, index, minimum, context)
-                self.check((context.peer,))
-            if seconds > self.deadline:
-                raise self.lost(context, f"which did not come in {seconds:.3g} s")
-        self.tell(None)
 
     def _look(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
         """Raise RankLost where the other rank has ended; it may have written the word before."""
@@ -198,18 +158,24 @@ def wait_advancing(
     Another rank may wait for these before it writes the word.
 
     Raises:
-        RankLost: the rank that should write it has ended, or the deadline has passed.
+        RankLost: the rank that should write it has ended or left the operation, or the deadline
+            has passed.
         OtherCall: that rank is in another call.
     """
-    if started:
-        is_there = partial(policy.test, words, index, minimum, context)
-        check = partial(policy.check, (context.peer,))
-        try:
-            advance_others(started, is_there, policy.deadline, check)
-        except Unadvanced:
-            raise policy.lost(context, f"which did not come in {policy.deadline:.3g} s") from None
-    else:
-        policy.wait(words, index, minimum, context)
+    for _ in range(1 if started or policy.oversubscribed else SPINS):
+        if words[index] >= minimum:
+            return
+
+    def look() -> None:
+        policy.tell(context.peer)
+        policy.check((context.peer,))
+
+    is_there = partial(policy.test, words, index, minimum, context)
+    try:
+        advance_others(started, is_there, policy.deadline, look)
+    except Unadvanced:
+        raise policy.lost(context, f"which did not come in {policy.deadline:.3g} s") from None
+    policy.tell(None)
 
 
 class Unadvanced(RankLost):
@@ -244,7 +210,7 @@ class Idle:
         if seconds < YIELD_SECONDS:
             os.sched_yield()
         elif seconds < self.deadline:
-            sleep(FIRST_NAP)
+            sleep(min(FIRST_NAP * seconds / YIELD_SECONDS, LAST_NAP))
         else:
             raise Unadvanced(f"no started plan has advanced in {self.deadline:g} s")
 
@@ -269,19 +235,3 @@ class HasDeadline:
         self._deadline = seconds
         if self.shared is not None:
             self.shared.wait_policy.deadline = seconds
-
-
-def default_deadline() -> float:
-    """Return the deadline in seconds that the environment states, 300 by default."""
-    text = os.environ.get(DEADLINE, str(_SECONDS))
-    try:
-        return check_deadline(float(text))
-    except ValueError:
-        raise ArgumentError(f"{DEADLINE} must be a number of seconds, not {text!r}") from None
-
-
-def check_deadline(seconds: float) -> float:
-    """Return a deadline in seconds, or raise ArgumentError."""
-    if not seconds > 0:
-        raise ArgumentError(f"a deadline must be a positive number of seconds, not {seconds!r}")
-    return float(seconds)

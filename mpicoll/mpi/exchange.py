@@ -1,61 +1,22 @@
-"""Exchange items of plain data over a communicator of MPI.
-
-It is what the first call of a communicator needs, before there is a transport.
-"""
+"""Exchange plain data over a communicator of MPI, before there is a transport."""
 
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Sequence
+from itertools import accumulate
 from math import inf
-from sys import byteorder
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.backend import Stage
 from mpicoll.errors import RankLost
-from mpicoll.memory.waiting import DEADLINE, agreeing, default_deadline
-from mpicoll.text.encoding import decode_alike, encode_for
+from mpicoll.machine.settings import DEADLINE, default_deadline
 
-if TYPE_CHECKING:
-    from mpicoll.peers.known import Peers
-
-_NUMBER = array("i").itemsize
 _NAP = 1e-4
 """Seconds between two looks at a request that has a deadline."""
-
-
-def exchange(comm: MPI.Comm, item: Any, kind: Any, peers: Peers) -> list[Any]:
-    """Return every rank's item of a type, in rank order: without pickle, which mpi4py would use.
-
-    Raises:
-        RankLost: some rank did not come within the deadline.
-    """
-    calls = peers.calls
-    head = bytes(array("i", [0 if calls is None else calls.left]))
-    peers.exchanges += 1
-    parts = _gathered(comm, head + encode_for(kind, item), peers)
-    if calls is not None:
-        calls.hear([int.from_bytes(part[:_NUMBER], byteorder) for part in parts])
-    return decode_alike([part[_NUMBER:] for part in parts], kind)
-
-
-def _gathered(comm: MPI.Comm, data: bytes, peers: Peers) -> list[bytes]:
-    """Return the bytes of every rank of a communicator, in rank order."""
-    from mpicoll.mpi.requests import completed  # a program starts without
-
-    lengths, stage = np.empty(comm.size, np.int64), Stage(agreeing())
-    request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
-    completed(request, peers, stage, lengths)
-    received = bytearray(int(lengths.sum()))
-    request = peers.inside(comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
-    completed(request, peers, stage, data, received, lengths)
-    ends = np.cumsum(lengths)
-    return [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
 
 
 def mpi_deadline() -> float | None:
@@ -76,14 +37,20 @@ def exchange_numbers(comm: MPI.Comm, numbers: Sequence[int]) -> list[list[int]]:
     return rows
 
 
-def exchange_items(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
-    """Return every rank's item, in rank order; collective. It raises as `exchange_numbers` does."""
-    data = encode_for(kind, item)
+def exchange_bytes(comm: MPI.Comm, data: bytes) -> list[bytes]:
+    """Return every rank's bytes, in rank order; collective. Raises as `exchange_numbers` does."""
     lengths = [length for (length,) in exchange_numbers(comm, [len(data)])]
     received = bytearray(sum(lengths))
     _complete(comm, comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
-    pairs = zip(np.cumsum(lengths), lengths, strict=True)
-    return decode_alike([bytes(received[end - length : end]) for end, length in pairs], kind)
+    ends = accumulate(lengths)
+    return [bytes(received[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+
+
+def exchange_items(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
+    """Return every rank's item, in rank order; collective. It raises as `exchange_numbers` does."""
+    from mpicoll.text.encoding import decode_alike, encode_for  # a program starts without
+
+    return decode_alike(exchange_bytes(comm, encode_for(kind, item)), kind)
 
 
 def _complete(comm: MPI.Comm, start: Any, data: Any, received: Any) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, LaunchError
-from mpicoll.machine.launchers import is_first_process, mismatch, ranks_of_host
+from mpicoll.machine.launchers import is_first_process, ranks_of_host
+from mpicoll.machine.launches import mismatch
 from mpicoll.machine.memory import too_small_to_start
 from mpicoll.machine.variables import THREAD_LEVEL, THREAD_LEVELS, thread_level
 

@@ -23,7 +23,7 @@ from mpicoll.errors import RankLost, Unavailable, first_error, on_all
 from mpicoll.gpu.natives import Queued
 from mpicoll.gpu.nccl import Memory, blocks, why_not_shared
 from mpicoll.gpu.streams import PlanStream
-from mpicoll.machine.network import host_identity
+from mpicoll.machine.nodes import host_identity
 from mpicoll.mpi.arrays import numpy_dtype
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.peers.known import Peers

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import operator
 import sys
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, cached_property, partial
@@ -33,12 +34,18 @@ from mpicoll.backend import (
     Transport,
 )
 from mpicoll.errors import FREED, CollectiveError, on_all
-from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
-from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
+from mpicoll.machine.nodes import (
+    Cores,
+    group_by_node,
+    is_oversubscribed,
+    own_cores,
+    place_on_node,
+    stated_node,
+)
 from mpicoll.memory.notes import GROUP
 from mpicoll.memory.segments import open_memory
+from mpicoll.memory.waiting import agreeing
 from mpicoll.mpi.arrays import MpiArrays
-from mpicoll.mpi.exchange import exchange
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.messages import MpiMessages, as_buffer
 from mpicoll.mpi.requests import PrivateComm, completed, end, of_message, within
@@ -47,6 +54,7 @@ from mpicoll.notation.contract import Collective
 from mpicoll.peers.calls import Calls
 from mpicoll.peers.known import Peers
 from mpicoll.peers.watch import GRACE, guarded
+from mpicoll.text.encoding import decode_alike, encode_for
 
 if TYPE_CHECKING:
     from mpicoll.mpi.nccl import Nccl
@@ -207,7 +215,29 @@ class MpiTransport(MpiMessages):
         if self.users_comm == MPI.COMM_NULL:
             raise RuntimeError(FREED)
         with self.poison_on_error():
-            return exchange(self.users_comm, item, kind, self.peers)
+            return self._exchange(item, kind)
+
+    def _exchange(self, item: Any, kind: Any) -> list[Any]:
+        """Exchange items by MPI: without pickle, which mpi4py would use."""
+        calls = self.peers.calls
+        head = bytes(array("i", [0 if calls is None else calls.left]))
+        self.peers.exchanges += 1
+        parts = self._gathered(head + encode_for(kind, item))
+        if calls is not None:
+            calls.hear([int.from_bytes(part[: len(head)], sys.byteorder) for part in parts])
+        return decode_alike([part[len(head) :] for part in parts], kind)
+
+    def _gathered(self, data: bytes) -> list[bytes]:
+        """Return the bytes of every rank, in rank order."""
+        comm, peers = self.users_comm, self.peers
+        lengths, stage = np.empty(comm.size, np.int64), Stage(agreeing())
+        request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
+        completed(request, peers, stage, lengths)
+        received = bytearray(int(lengths.sum()))
+        request = peers.inside(comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
+        completed(request, peers, stage, data, received, lengths)
+        ends = np.cumsum(lengths)
+        return [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
 
     def exchange_on_nodes(self) -> None:
         """Exchange items on each node alone from now on; collective on each.

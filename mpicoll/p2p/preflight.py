@@ -12,9 +12,9 @@ from mpicoll.backend import Nodes
 from mpicoll.cli.ending import SICK, leave, say
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.machine.settings import DEADLINE
 from mpicoll.measurement.ranks import Ranks, form_ranks
 from mpicoll.measurement.worlds import Worlds
-from mpicoll.memory.waiting import DEADLINE
 from mpicoll.p2p.host_lists import counted_list, hostfile, slurm_list
 from mpicoll.p2p.judging import (
     LATENCY,

@@ -19,7 +19,7 @@ from mpicoll.c_extension import _compiled
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.collectives import Collectives
 from mpicoll.errors import RankLost
-from mpicoll.machine.network import host_identity
+from mpicoll.machine.nodes import host_identity
 from mpicoll.measurement import clock
 from mpicoll.measurement.huge_pages import huge_pages
 from mpicoll.measurement.ping_pong import PairSettings, PingPong, Trial, buffer

@@ -13,8 +13,9 @@ from mpicoll.c_extension import _compiled
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.machine import forks
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
+from mpicoll.machine.settings import default_deadline
 from mpicoll.memory.notes import ENDED, GROUP, LEFT, SILENT, described
-from mpicoll.memory.waiting import HasDeadline, default_deadline
+from mpicoll.memory.waiting import HasDeadline
 from mpicoll.peers.calls import Calls, CallState, OtherCall
 from mpicoll.tuning import SPINS
 

@@ -41,10 +41,6 @@ def wait_polling(test: Callable[[], bool], missing: Missing, stage: Stage, peers
     for _ in range(peers.spins):
         if test():
             return
-    for _ in range(YIELDS):
-        if test():
-            return
-        os.sched_yield()
     patience = Patience(missing, stage, peers)
     while not (_comes(test) if patience.waited.seconds < POLL_SECONDS else test()):
         if patience.waited.seconds >= POLL_SECONDS:

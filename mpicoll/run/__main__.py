@@ -11,11 +11,13 @@ algorithms of your own.
 
 --compare N runs the program N times as it is and N times with mpicoll, in random order, and says
 whether it became faster, and at which calls. Only the first of these runs prints.
+
+--trace DIR leaves the flight files of all ranks in a directory: python -m mpicoll.trace DIR tells
+the times of all calls.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -43,10 +45,6 @@ def _compare(rounds: int, arguments: Sequence[str], program: Sequence[str]) -> i
 def _refuse() -> None:
     forced("MPICOLL_ALGORITHM")
     check_variables()
-    if os.environ.get("MPICOLL_TRACE"):
-        from mpicoll.text.traces import traced
-
-        traced()
 
 
 if __name__ == "__main__":

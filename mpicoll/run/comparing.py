@@ -30,9 +30,9 @@ from mpicoll.machine.launchers import (
     TORCHRUN,
     find_launch,
     is_first_process,
-    launcher_process,
     ranks_of_host,
 )
+from mpicoll.machine.launches import launcher_process
 from mpicoll.run import recording
 from mpicoll.run.outcome import Kind, Outcome, RankTimes, Run
 

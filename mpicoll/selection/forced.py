@@ -29,11 +29,11 @@ def check_variables() -> None:
     """
     # Only a variable that is set has to be checked: a program starts quickly without these modules.
     if "MPICOLL_DEADLINE" in os.environ:
-        from mpicoll.memory.waiting import default_deadline
+        from mpicoll.machine.settings import default_deadline
 
         default_deadline()
     if "MPICOLL_CORES" in os.environ:
-        from mpicoll.machine.cores import stated_cores
+        from mpicoll.machine.nodes import stated_cores
 
         stated_cores()
     if "MPICOLL_RANKS_PER_NODE" in os.environ:
@@ -41,6 +41,8 @@ def check_variables() -> None:
 
         stated_node(0)
     check_switches()
+    if os.environ.get("MPICOLL_TRACE"):
+        raise ArgumentError("MPICOLL_TRACE is no variable any more: use the option --trace DIR")
     stated_first_calls()
     if _TILE in os.environ:
         _check_tile()
@@ -59,8 +61,11 @@ def check_switches(variables: Mapping[str, str] = os.environ) -> None:
         ArgumentError: one has another text.
     """
     for name in _SWITCHES:
-        if variables.get(name, "").lower() not in _SWITCHED:
-            raise ArgumentError(f"{name} must be 1 or 0, not {brief(variables[name])}")
+        text = variables.get(name, "").lower()
+        may_keep = name == "MPICOLL_FLIGHT"
+        if text not in _SWITCHED and not (may_keep and text == "keep"):
+            choices = "1, keep or 0" if may_keep else "1 or 0"
+            raise ArgumentError(f"{name} must be {choices}, not {brief(variables[name])}")
 
 
 def _check_tile() -> None:

@@ -65,7 +65,7 @@ def fingerprint(library: str, gpu: str = "") -> dict[str, Any]:
     import platform  # importing mpicoll is quicker without
     from importlib import metadata
 
-    from mpicoll.machine.cores import own_cores, processor_name, usable_cores
+    from mpicoll.machine.nodes import own_cores, processor_name, usable_cores
 
     return {
         "processor": processor_name(),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpicoll.collectives import Collectives
-from mpicoll.memory.waiting import DEADLINE
+from mpicoll.machine.settings import DEADLINE
 
 NAMES = ("allreduce", "reduce", "broadcast", "allgather")
 """The collectives that are called. MPI runs the others, and its calls do not notice a fault."""

@@ -21,12 +21,11 @@ from typing import Any, NoReturn, cast
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, LaunchError
-from mpicoll.flight import stacks
 from mpicoll.flight.stack_text import last_stacks
 from mpicoll.hosts.emulation import Hosts
 from mpicoll.machine.children import end_with_parent
-from mpicoll.machine.launchers import mpirun
-from mpicoll.machine.living import has_ended, how_ended, is_stopped
+from mpicoll.machine.launches import mpirun
+from mpicoll.machine.living import ask_for_stacks, has_ended, how_ended, is_stopped
 from mpicoll.machine.waited import Waited
 from mpicoll.selftest.faults import KILL, Launch
 from mpicoll.selftest.ranks import THREAD, be_rank
@@ -244,7 +243,7 @@ class Ranks:
 
     def stacks(self, rank: int) -> str:
         """Return the stacks of a silent rank."""
-        stacks.ask(self.processes[rank])
+        ask_for_stacks(self.processes[rank])
         time.sleep(1)
         every = [
             file.read_text(errors="replace") for file in self._stack_files(self.processes[rank])

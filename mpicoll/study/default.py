@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mpicoll.machine.cores import own_cores
-from mpicoll.machine.launchers import planned_ranks
+from mpicoll.machine.launches import planned_ranks
+from mpicoll.machine.nodes import own_cores
 from mpicoll.study.description import Description, Factors
 from mpicoll.study.environments import candidates, launchable_environments
 

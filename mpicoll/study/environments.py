@@ -23,7 +23,8 @@ from platformdirs import user_data_path
 
 import mpicoll
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.launchers import LAUNCHERS, mpirun, planned_ranks
+from mpicoll.machine.launchers import LAUNCHERS
+from mpicoll.machine.launches import mpirun, planned_ranks
 from mpicoll.measurement.worlds import BACKEND
 from mpicoll.study.description import Description, Environment
 from mpicoll.study.reasons import reason_of

@@ -14,7 +14,7 @@ from itertools import chain
 
 from mpicoll.algorithms.registry import find
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
-from mpicoll.machine.launchers import planned_ranks
+from mpicoll.machine.launches import planned_ranks
 from mpicoll.measurement.cases import BASELINES, CPU, CUDA
 from mpicoll.notation.contract import collective
 from mpicoll.records.lines import Forced

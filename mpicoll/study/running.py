@@ -25,8 +25,9 @@ from mpicoll.records.lines import CaseRecord, LaunchRecord, Speedup
 from mpicoll.study.description import Description, check
 from mpicoll.study.launching import file_of, launch
 from mpicoll.study.planning import Configuration, Plan
-from mpicoll.text.files import content_of, lock, open_by_name, write_whole
+from mpicoll.text.files import content_of, lock, write_whole
 from mpicoll.text.numbers import count_text
+from mpicoll.text.opening import open_by_name
 from mpicoll.text.printable import printable
 
 _GIVE_UP = 2

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mpicoll.errors import ArgumentError
-from mpicoll.text.files import content_of, lock, writable
+from mpicoll.text.files import content_of, lock
 
 
 def torn(content: bytes) -> int:
@@ -143,24 +143,6 @@ def check_ours(path: Path, opening: bytes) -> None:
             f"{path} is no file of records, and would be overwritten: give another name, or "
             "remove it first"
         )
-
-
-def check_new(path: Path, opening: bytes) -> None:
-    """Check that lines can be written to this file anew; nothing is changed.
-
-    Raises:
-        ArgumentError: it has something else, or cannot be written.
-    """
-    if not path.exists():
-        writable(path)
-        return
-    mode = path.stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
-        raise ArgumentError(f"cannot write {path}: it is no regular file")
-    if not os.access(path, os.W_OK):
-        raise ArgumentError(f"cannot write {path}: permission denied")
-    if stat.S_ISREG(mode):
-        check_ours(path, opening)
 
 
 def _opened(path: Path) -> int:

@@ -62,22 +62,6 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join(runs)
 
 
-def numbers_of(text: str, limit: int) -> list[int] | None:
-    """Return the numbers that `ranges` wrote; None for other texts and for numbers above `limit`.
-
-    >>> numbers_of("0-2,5,4", 9), numbers_of("", 9), numbers_of("2-0", 9), numbers_of("0-10", 9)
-    ([0, 1, 2, 5, 4], [], None, None)
-    """
-    numbers: list[int] = []
-    for run in text.split(",") if text else ():
-        first, dash, last = run.partition("-")
-        low, high = whole(first, limit), whole(last if dash else first, limit)
-        if low is None or high is None or low > high or len(numbers) > limit:
-            return None
-        numbers += range(low, high + 1)
-    return numbers
-
-
 def whole(text: str, limit: int) -> int | None:
     """Return the number that decimal digits write, None where they write none up to `limit`.
 

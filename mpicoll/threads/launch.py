@@ -10,8 +10,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from mpicoll.backend import Arrays
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.machine.settings import check_deadline, default_deadline
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.memory.waiting import check_deadline, default_deadline
 from mpicoll.text import pictures
 from mpicoll.threads.transport import ThreadTransport
 from mpicoll.threads.world import Group, World

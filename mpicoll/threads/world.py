@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
-from time import sleep
 from typing import Any, TypeVar
 
 from mpicoll.backend import Array, Arrays, Stage, WaitContext, Words
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.machine.waited import Waited
-from mpicoll.tuning import LAST_NAP, YIELD_SECONDS
 
 Queued = TypeVar("Queued")
 _LOOK = 0.5
@@ -236,14 +234,6 @@ class ThreadWaits:
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
         self.tell: Callable[[int | None], None] = lambda peer: None
         self.check: Callable[[Sequence[int]], None] = lambda ranks: None
-
-    def wait(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
-        waited = Waited()
-        while not self.test(words, index, minimum, context):
-            seconds = waited.look()
-            if seconds > self.deadline:
-                raise self.lost(context, f"which did not come in {seconds:.3g} s")
-            sleep(0 if seconds < YIELD_SECONDS else LAST_NAP)
 
     def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
         if words[index] >= minimum:

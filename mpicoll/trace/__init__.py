@@ -1,1 +1,1 @@
-"""Tell where a program spends its communication, by the trace of ``MPICOLL_TRACE``."""
+"""Tell where a program spends its communication, by the flight files of its ranks."""

@@ -10,24 +10,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpicoll.algorithms.registry import find
+from mpicoll.algorithms.registry import Algorithm, find
 from mpicoll.costs.fitting import factors, fitted
 from mpicoll.costs.models import DEFAULT, AlphaBeta, Hockney
 from mpicoll.costs.ranking import Scenario, candidates, curve, rank
 from mpicoll.costs.topologies import Nodes, Switch
 from mpicoll.costs.topology import Topology
-from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
+from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.measurement.hockney import least_squares
-from mpicoll.notation.contract import Collective, collective
 from mpicoll.records.lines import CaseRecord, FitRecord, Record
 from mpicoll.records.reading import load, only
 from mpicoll.trace.reading import Kind
+from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE
 
 _MEASURE = "run python -m mpicoll.p2p -J FILE on these nodes, and use --from FILE"
 _MIN_SECONDS = 1e-12
 """Seconds of a call whose time says something."""
 _SECONDS, _ALL_SECONDS = 1.0, 20.0
 """Of the processor, to price one algorithm at one size, and to fit or to price all of a trace."""
+
+_OF_SLOTS = {
+    "barrier": "direct", "broadcast": "one_shot", "gather": "naive", "scatter": "naive",
+    "allgather": "direct", "alltoall": "pairwise", "reduce": "one_shot", "allreduce": "one_shot",
+    "scan": "one_shot", "exscan": "one_shot", "reduce_scatter": "direct",
+}  # fmt: skip
+"""The schedules of a channel, in which each rank reads the slots of all ranks that it needs."""
+_SHARED = ("reduce", "allreduce")
+"""Collectives of which each rank folds a share, if they are long."""
 
 
 class Priced(NamedTuple):
@@ -43,19 +52,18 @@ class Priced(NamedTuple):
     cheapest_us: float
 
 
-def of_call(kind: Kind) -> Collective | None:
-    """Return our collective of a kind of calls, None for calls of objects and others."""
-    if kind.call.islower():
+def schedule(kind: Kind) -> Algorithm | None:
+    """Return the schedule whose messages a kind of calls makes, None where MPI's own call ran."""
+    contract, name = kind.contract, kind.algorithm.partition("@")[0]
+    if contract is None or kind.ranks < 2 or name.startswith("native"):
         return None
+    if name == "slots":
+        has_shares = kind.ranks >= FIRST_SHARE_RANKS and kind.nbytes > SHARES_ABOVE
+        name = "two_shot" if has_shares and contract.name in _SHARED else _OF_SLOTS[contract.name]
     try:
-        return collective(kind.call)
-    except UnknownName:
+        return find(contract.name, name)
+    except CollectiveError:
         return None
-
-
-def total(contract: Collective, kind: Kind) -> int:
-    """Return the bytes by which the benchmark and prices count: those of all rows."""
-    return kind.bytes_per_rank * (kind.ranks if contract.unit == "rows" else 1)
 
 
 class Fit(NamedTuple):
@@ -154,13 +162,11 @@ def _fit_to_trace(kinds: Iterable[Kind]) -> Fit:
 
 def _row(kind: Kind) -> tuple[float, ...] | None:
     """Return how many alphas, betas and gammas the schedule of a kind of calls takes."""
-    contract = of_call(kind)
-    if contract is None or kind.ranks < 2 or kind.algorithm == "mpi":
+    algorithm = schedule(kind)
+    if algorithm is None:
         return None
     try:
-        return factors(
-            find(contract.name, kind.algorithm), kind.ranks, 0, total(contract, kind), None
-        )
+        return factors(algorithm, kind.ranks, 0, kind.nbytes, None)
     except CollectiveError:
         return None
 
@@ -178,22 +184,24 @@ def prices(kinds: Iterable[Kind], machine: Machine) -> Iterator[Priced | None]:
 
 def price(kind: Kind, machine: Machine) -> Priced | None:
     """Price a kind of calls on its nodes, None where it has no price."""
-    contract, place = of_call(kind), machine.place(kind)
-    if contract is None or kind.ranks < 2 or place is None:
+    contract, place = kind.contract, machine.place(kind)
+    is_sized = contract is not None and (kind.nbytes > 0 or contract.unit == "none")
+    if contract is None or kind.ranks < 2 or place is None or not is_sized:
         return None
     scenario = Scenario(contract.name, *place, time_limit=_SECONDS)
-    nbytes = total(contract, kind)
-    curves = rank(scenario, candidates(contract.name), [nbytes]).at(nbytes)
+    curves = rank(scenario, candidates(contract.name), [kind.nbytes]).at(kind.nbytes)
     if not curves:
         return None
     return Priced(
-        _ran(kind, scenario, nbytes), str(curves[0].algorithm), 1e6 * curves[0].seconds(nbytes)
+        _ran(kind, scenario), str(curves[0].algorithm), 1e6 * curves[0].seconds(kind.nbytes)
     )
 
 
-def _ran(kind: Kind, scenario: Scenario, nbytes: int) -> float | None:
+def _ran(kind: Kind, scenario: Scenario) -> float | None:
+    algorithm = schedule(kind)
+    if algorithm is None:
+        return None
     try:
-        algorithm = find(scenario.collective, kind.algorithm)
-        return 1e6 * curve(algorithm, scenario, [nbytes]).seconds(nbytes)
+        return 1e6 * curve(algorithm, scenario, [kind.nbytes]).seconds(kind.nbytes)
     except CollectiveError:
         return None

@@ -1,92 +1,75 @@
-"""The calls of a program that ran with ``MPICOLL_TRACE``, as one line per kind of call."""
+"""The calls of a job by its flight files, as one line per kind of call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
-
-from msgspec import Meta, Struct, convert
-from msgspec.json import decode
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path, PurePath
+from time import time_ns
+from typing import NamedTuple
 
 from mpicoll.backend import Nodes
-from mpicoll.engine.tally_file import lines_of, records_in
-from mpicoll.errors import ArgumentError
-from mpicoll.flight.directory import is_held
+from mpicoll.errors import UnknownName
+from mpicoll.flight.layout import State
+from mpicoll.flight.reader import CallTotal, Dump, Entry, read_all
+from mpicoll.flight.records import Call, Group, ranks_of
+from mpicoll.flight.totals import Total, combined
 from mpicoll.machine.nodes import MOST_RANKS, group_by_node
-from mpicoll.records.fields import Amount, Count, Name
-from mpicoll.text.files import content_of
-from mpicoll.text.numbers import count_text, numbers_of, ranges
-from mpicoll.text.traces import SCHEMA, paths_of_ranks
+from mpicoll.notation.contract import Collective, collective
+from mpicoll.notation.elements import DTYPES, OPS, itemsize
+from mpicoll.text.numbers import ranges
+from mpicoll.verdict.clocks import align
+from mpicoll.verdict.matching import counts_of, match
+from mpicoll.verdict.waits import waits
 
-_LONGEST = 8 * MOST_RANKS
-"""Characters of a list of all ranks."""
-T = TypeVar("T")
-
-
-class Line(Struct):
-    """A line of the file: one rank's calls of one kind, or, with a `schema`, its beginning.
-
-    Attributes:
-        seconds: of these calls, or of the whole program.
-        size: number of ranks of the program, in its beginning; 0 if the file does not tell.
-        node: of the rank, in its beginning.
-        members: the ranks of the communicator, as ranges; empty where they are not known.
-        timed: of the calls; the others are taken to be like these.
-        least_us, most_us: of the shortest and the longest of them.
-        histogram: of them: microseconds from which a bucket counts, and its calls.
-    """
-
-    rank: Count
-    seconds: Amount
-    schema: str = ""
-    size: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0
-    node: Name = ""
-    members: Annotated[str, Meta(max_length=_LONGEST)] = ""
-    communicator: Name = ""
-    ranks: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0
-    call: Name = ""
-    bytes_per_rank: Count = 0
-    dtype: Name = ""
-    op: Name = ""
-    algorithm: Name = ""
-    transport: Name = ""
-    calls: Count = 0
-    timed: Count = 0
-    least_us: Amount = 0
-    most_us: Amount = 0
-    histogram: list[tuple[Amount, Count]] = []
+_OBJECTS = "objects"
+_MOST_BYTES = 1 << 60
+_SHAPE = re.compile(r"(\w+) \(([\d, ]*)\)")
+Title = tuple[str, int, Nodes, str, str, int, str, str, str]
+"""The first fields of a `Kind`, which are the same on all ranks."""
 
 
 class Kind(NamedTuple):
     """Calls of one kind on all ranks.
 
     Attributes:
+        communicator, ranks: the name of the group, and its size.
+        nodes: the ranks of each node, numbered as in the group; () where the files do not tell.
+        line: of the program, as ``train.py:40``; empty where it is not known.
+        call: the name of the collective; with ``of objects`` for those.
+        nbytes: the bytes by which the benchmark and prices count, or the next power of two; 0
+            where they are not known.
         dtype, op: empty where they are not known.
-        nodes: the ranks of each node, numbered as in the communicator; () where the file does not
-            tell, as for one node.
+        algorithm: that ran, with its transport.
         calls: on the rank that has made most.
         seconds: a rank's time in them, the mean of all ranks.
         least_us: microseconds of the shortest call, on the rank where it took longest.
         histogram: of all ranks' timed calls: microseconds from which a bucket counts, and its
             calls, ascending.
+        waiting: the share of the time of the last calls for which ranks wait for later ones; None
+            where no call is known on all ranks.
     """
 
     communicator: str
     ranks: int
+    nodes: Nodes
+    line: str
     call: str
-    bytes_per_rank: int
+    nbytes: int
     dtype: str
     op: str
     algorithm: str
-    transport: str
-    nodes: Nodes
     calls: int
     seconds: float
     least_us: float
     histogram: tuple[tuple[float, int], ...] = ()
+    waiting: float | None = None
+
+    @property
+    def contract(self) -> Collective | None:
+        """Our collective of arrays, None for calls of objects and others."""
+        return contract_of(self.call)
 
     @property
     def is_local(self) -> bool:
@@ -104,17 +87,17 @@ class Kind(NamedTuple):
         for low, calls in self.histogram:
             wanted -= calls
             if wanted <= 0:
-                return max(1.125 * low, self.least_us)
+                return max(low if calls == 1 else 1.125 * low, self.least_us)
         return self.least_us
 
 
 class Trace(NamedTuple):
-    """The calls of a program.
+    """The calls of a job.
 
     Attributes:
-        seconds: of the program, the mean of all ranks.
+        seconds: from the first group to the end, the mean of all ranks.
         kinds: of calls, those that took longest first.
-        remarks: sentences on damaged lines, on missing ranks, and on ranks that have not ended.
+        remarks: sentences on damaged files, on missing ranks, and on ranks that have not ended.
     """
 
     seconds: float
@@ -122,89 +105,37 @@ class Trace(NamedTuple):
     remarks: list[str]
 
 
-def load(path: Path) -> Trace:
-    """Return the calls of a program that has ended, that was killed, or that still runs.
+def load(directory: Path) -> Trace:
+    """Return the calls of a job that has ended, that was killed, or that still runs.
 
     Raises:
-        ArgumentError: there is no trace.
+        ArgumentError: there is no flight file.
     """
-    remarks: list[str] = []
-    files = paths_of_ranks(path)
-    lines = _lines(path, remarks) if path.exists() or not files else []
-    unfinished = {
-        rank: lines_of_rank
-        for rank, file in files.items()
-        if (lines_of_rank := _lines_of_rank(file, rank, remarks))
-    }
-    # A rank that was killed while it appended its lines has left both. Its file has all of them.
-    lines = [line for line in lines if line.rank not in unfinished]
-    lines += chain.from_iterable(unfinished.values())
-    heads = [line for line in lines if line.schema]
-    seconds = _seconds(path, heads, remarks)
-    remarks += [*_missing(heads), *_states({rank: files[rank] for rank in unfinished})]
-    nodes = {head.rank: head.node for head in heads}
-    kinds = _kinds([line for line in lines if line.calls > 0], nodes, len(heads))
-    return Trace(seconds, kinds, remarks)
+    dumps, remarks = read_all(directory)
+    remarks += [f"rank {dump.rank}: {fault}" for dump in dumps for fault in dump.faults]
+    return Trace(sum(map(_seconds, dumps)) / len(dumps), _kinds(dumps), [*remarks, *_states(dumps)])
 
 
-def _seconds(path: Path, heads: Sequence[Line], remarks: Sequence[str]) -> float:
-    """Return the time of the program, the mean of its ranks."""
-    other = next((head.schema for head in heads if head.schema != SCHEMA), "")
-    if other or not heads:
-        reason = f"its schema is {other}, not {SCHEMA}" if other else f"no line has {SCHEMA}"
-        raise ArgumentError("; ".join([f"{path} is no trace: {reason}", *remarks]))
-    seconds = sum(head.seconds for head in heads) / len(heads)
-    if not seconds:
-        raise ArgumentError(f"{path} is no trace: its program has taken no time")
-    return seconds
+def _seconds(dump: Dump) -> float:
+    """Return the time of a rank from its first group to its end, as far as that is known."""
+    moments = [dump.ended, *(max(entry.start, entry.end) for entry in dump.entries)]
+    end = time_ns() if dump.is_alive and not dump.ended else max(moments)
+    return max(end - dump.process.realtime, 1) / 1e9
 
 
-def _lines(path: Path, remarks: list[str]) -> list[Line]:
-    """Return the lines of a trace that are whole."""
-    return _decoded(path, content_of(path).splitlines(), partial(decode, type=Line), remarks)
-
-
-def _lines_of_rank(path: Path, rank: int, remarks: list[str]) -> list[Line]:
-    """Return the lines that a rank has not appended; none if its file is damaged."""
-    try:
-        head, *records = records_in(content_of(path, is_of_user=False))
-        texts = lines_of(head, records)
-    except (ValueError, ArgumentError) as error:
-        remarks.append(f"{path} is damaged, and left out: {error}")
-        return []
-    lines = _decoded(path, texts, partial(convert, type=Line), remarks)
-    return lines if lines and lines[0].schema and lines[0].rank == rank else []
-
-
-def _decoded(
-    path: Path, texts: Iterable[T], decode: Callable[[T], Line], remarks: list[str]
-) -> list[Line]:
-    lines, errors = [], []
-    for text in texts:
-        try:
-            lines.append(decode(text))
-        except (ValueError, RecursionError) as error:
-            errors.append(error)
-    if errors:
-        count = count_text(len(errors), "line")
-        remarks.append(f"{path}: {count} left out, damaged or cut: {errors[0]}")
-    return lines
-
-
-def _missing(heads: Sequence[Line]) -> Iterator[str]:
-    """Yield a sentence on the ranks that have left nothing."""
-    size = max(head.size for head in heads)
-    if missing := sorted({*range(size)} - {head.rank for head in heads}):
+def _states(dumps: Sequence[Dump]) -> Iterator[str]:
+    """Yield sentences on the ranks without files, and on those that have not ended."""
+    size = max(dump.process.size for dump in dumps)
+    missing = sorted({*range(min(size, MOST_RANKS))} - {dump.rank for dump in dumps})
+    running = [dump.rank for dump in dumps if dump.is_alive]
+    killed = [
+        dump.rank for dump in dumps if dump.state is State.RUNNING and not dump.is_alive
+    ]  # fmt: skip
+    if missing:
         yield (
             f"Nothing is here of {_named(missing)} of {size}. If these ran on other hosts, copy "
             "the files from there."
         )
-
-
-def _states(files: Mapping[int, Path]) -> Iterator[str]:
-    """Yield a sentence on the ranks that run, and one on those that were killed."""
-    running = [rank for rank, file in files.items() if is_held(file)]
-    killed = sorted({*files} - {*running})
     if running:
         yield f"Still running: {_named(running)}. The calls up to now are shown."
     if killed:
@@ -215,45 +146,98 @@ def _named(ranks: Sequence[int]) -> str:
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(ranks)}"
 
 
-def _kinds(lines: Iterable[Line], nodes: Mapping[int, str], processes: int) -> list[Kind]:
-    layouts: dict[tuple[str, int], Nodes] = {}
-    distinct: dict[Nodes, Nodes] = {}
-    groups: dict[tuple[Any, ...], list[Line]] = {}
-    for line in lines:
-        members = line.members, line.ranks
-        if members not in layouts:
-            layout = _layout(*members, nodes)
-            layouts[members] = distinct.setdefault(layout, layout)
-        # A layout of many ranks is compared once, not for each of their lines.
-        key = (line.communicator, line.ranks, line.call, line.bytes_per_rank, line.dtype, line.op,
-               line.algorithm, line.transport, id(layouts[members]))  # fmt: skip
-        groups.setdefault(key, []).append(line)
-    kinds = [
-        _kind(group, layouts[group[0].members, group[0].ranks], processes)
-        for group in groups.values()
-    ]
+def _kinds(dumps: Sequence[Dump]) -> list[Kind]:
+    titles = Titles({dump.rank: dump.process.node or dump.process.host for dump in dumps})
+    totals: dict[Title, list[Total]] = {}
+    for dump in dumps:
+        of_rank: dict[Title, list[Total]] = {}
+        for part in dump.totals:
+            if part.group is not None and not part.group.messages:
+                of_rank.setdefault(titles.of(part), []).append(part.total)
+        for title, parts in of_rank.items():
+            totals.setdefault(title, []).append(combined(parts))
+    shares = _waiting(dumps, titles)
+    kinds = (
+        _kind(title, parts, len(dumps), shares.get(title)) for title, parts in totals.items()
+    )  # fmt: skip
     return sorted(kinds, key=lambda kind: -kind.seconds)
 
 
-def _kind(lines: Sequence[Line], nodes: Nodes, processes: int) -> Kind:
-    """Return the calls of these lines, which differ in their ranks only."""
-    line = lines[0]
+def _kind(title: Title, totals: Sequence[Total], processes: int, waiting: float | None) -> Kind:
+    """Return the calls that ranks have made, given those of each rank."""
+    seconds = sum(total.calls * total.ns / max(total.timed, 1) for total in totals) / 1e9
     return Kind(
-        line.communicator, line.ranks, line.call, line.bytes_per_rank, line.dtype, line.op,
-        line.algorithm, line.transport, nodes, max(line.calls for line in lines),
-        sum(line.seconds for line in lines) / processes, max(line.least_us for line in lines),
-        # The ranks' buckets begin at times that differ a little.
-        tuple(sorted(chain.from_iterable(line.histogram for line in lines))),
+        *title, max(total.calls for total in totals), seconds / processes,
+        max(total.shortest for total in totals) / 1e3,
+        tuple((ns / 1e3, calls) for ns, calls in combined(totals).histogram), waiting,
     )  # fmt: skip
 
 
-def _layout(members: str, size: int, nodes: Mapping[int, str]) -> Nodes:
-    """Return the ranks of each node of a communicator, () where the file does not tell.
+class Titles:
+    """The titles of calls.
 
     Args:
-        nodes: the node of each rank of the world.
+        nodes: the node of each rank of the launch.
     """
-    ranks = numbers_of(members, MOST_RANKS) or []
-    if len(ranks) != size or not all(nodes.get(rank) for rank in ranks):
-        return ()
-    return group_by_node([nodes[rank] for rank in ranks], [None] * size)[0]
+
+    def __init__(self, nodes: Mapping[int, str]) -> None:
+        self.nodes = nodes
+        self.layouts: dict[str, tuple[int, Nodes]] = {}
+
+    def of(self, call: CallTotal | Entry) -> Title:
+        """Return the title of a call."""
+        group, location = call.group, call.location
+        assert group is not None
+        if group.id not in self.layouts:
+            self.layouts[group.id] = self._layout(group)
+        line = f"{PurePath(location.file).name}:{location.line}" if location else ""
+        layout = self.layouts[group.id]
+        return group.name, *layout, line, *_described(call.call, layout[0])
+
+    def _layout(self, group: Group) -> tuple[int, Nodes]:
+        """Return the size of a group, and the ranks of each node."""
+        ranks = ranks_of(group.ranks)
+        if not all(rank in self.nodes for rank in ranks):
+            return len(ranks), ()
+        nodes, _ = group_by_node([self.nodes[rank] for rank in ranks], [None] * len(ranks))
+        return len(ranks), nodes
+
+
+def contract_of(name: str) -> Collective | None:
+    """Return our collective of a name, None where it is none."""
+    try:
+        return collective(name)
+    except UnknownName:
+        return None
+
+
+def _described(call: Call, ranks: int) -> tuple[str, int, str, str, str]:
+    """Return the fields of a `Kind` that describe a call."""
+    algorithm = f"{call.algorithm}@{call.transport}".strip("@")
+    if call.signature.startswith(_OBJECTS):  # their bytes and roots are those of one rank
+        return f"{call.collective} of {_OBJECTS}", 0, "", "", algorithm
+    words = re.findall(r"\w+", call.signature)
+    dtype, op = (next(filter(names.__contains__, words), "") for names in (DTYPES, OPS))
+    shape, contract, nbytes = (
+        _SHAPE.match(call.signature),
+        contract_of(call.collective),
+        call.nbytes,
+    )
+    if shape and contract and dtype:
+        row = prod(int(length[:18]) for length in re.findall(r"\d+", shape[2]))
+        has_rows = contract.unit in ("rows", "pairs")
+        rows = sum(counts_of(call.signature, ranks)) or (ranks if has_rows else 1)
+        nbytes = min(itemsize(dtype) * row * rows, _MOST_BYTES)
+    return call.collective, nbytes, dtype, op, algorithm
+
+
+def _waiting(dumps: Sequence[Dump], titles: Titles) -> dict[Title, float]:
+    """Return the share of their time in which ranks wait, of the calls that rows have."""
+    times: dict[Title, list[int]] = {}
+    for call in match(align(dumps).dumps):
+        for rank, wait in waits(call).items() if call.is_complete else ():
+            entry = call.rows[rank]
+            sums = times.setdefault(titles.of(entry), [0, 0])
+            sums[0] += wait
+            sums[1] += entry.end - entry.start
+    return {title: waited / whole for title, (waited, whole) in times.items() if whole}

@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.machine.children import run_launcher
-from mpicoll.machine.launchers import hosts_of, mpirun
+from mpicoll.machine.launches import hosts_of, mpirun
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
 from mpicoll.text.numbers import count_text
 from mpicoll.text.sizes import bytes_text
-from mpicoll.trace.pricing import of_call, total
 from mpicoll.trace.reading import Kind
 
 _MOST_ON_A_CORE = 32
@@ -36,7 +35,7 @@ class Replayed(NamedTuple):
 
     def __str__(self) -> str:
         kind = self.kind
-        title = f"{kind.call} of {bytes_text(kind.bytes_per_rank)} on {kind.ranks} ranks"
+        title = f"{kind.call} of {bytes_text(kind.nbytes)} on {kind.ranks} ranks"
         if self.ran is None:
             return f"{title}: {self.fastest} {self.fastest_us:.2f} us is the fastest"
         if self.fastest_us >= self.ran:
@@ -59,7 +58,7 @@ def replay(kind: Kind, seconds: float) -> Replayed:
         LaunchError: there is no mpirun.
         ArgumentError: the benchmark has failed, or measured nothing.
     """
-    contract = of_call(kind)
+    contract = kind.contract
     assert contract is not None, "calls of objects are not measured"
     if kind.ranks > (limit := _MOST_ON_A_CORE * (os.cpu_count() or 1)):
         raise ArgumentError(
@@ -75,7 +74,7 @@ def replay(kind: Kind, seconds: float) -> Replayed:
             launcher, "-n", str(kind.ranks), sys.executable, "-m", "mpicoll.bench", contract.name,
             "--backends", "mpi4py", "--algorithms", "all", "--calls", "plans", "--time",
             str(seconds), "-J", str(records),
-            *(("--sizes", str(total(contract, kind))) if kind.bytes_per_rank else ()),
+            *(("--sizes", str(kind.nbytes)) if kind.nbytes else ()),
             *(("--datatype", kind.dtype) if kind.dtype else ()),
             *(("--op", kind.op) if kind.op else ()),
         ]  # fmt: skip
@@ -103,7 +102,7 @@ def _best(kind: Kind, records: list[CaseRecord]) -> Replayed:
     }
     if not times:
         raise ArgumentError(f"{kind.call}: the benchmark has measured nothing")
-    ran = "native" if kind.algorithm == "mpi" else f"{kind.algorithm}@{kind.transport}"
+    ran = "native" if kind.algorithm.startswith("native@") else kind.algorithm
     ran_us = [us for name, us in times.items() if name == ran or name.partition("@")[0] == ran]
     fastest = min(times, key=times.__getitem__)
     return Replayed(kind, min(ran_us, default=None), fastest, times[fastest])

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mpicoll.bench import starting
-from mpicoll.machine.cores import Cores
+from mpicoll.machine.nodes import Cores
 
 FIRST = {
     "mpicoll.bench": [sys.executable, "-m", "mpicoll.bench"],

@@ -13,7 +13,7 @@ from run_collective import REDUCING, carried, device
 
 from mpicoll import Collectives, Unavailable, Unsupported
 from mpicoll.algorithms.registry import algorithms
-from mpicoll.calls.order import REPRODUCIBLE
+from mpicoll.machine.settings import REPRODUCIBLE
 from mpicoll.memory import segments
 
 pytestmark = pytest.mark.kept_group

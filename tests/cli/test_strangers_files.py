@@ -26,7 +26,6 @@ from mpicoll.study.__main__ import main as study
 from mpicoll.trace.__main__ import main as trace
 from mpicoll.tune.exports import command as exports
 
-TRACE = '{"schema": "mpicoll.trace/2", "rank": 0, "seconds": 2.0}\n'
 WRITING: dict[str, tuple[click.Command, str]] = {
     "report": (report, "RECORDS -o OUT.html"),
     "study": (study, "RECORDS --csv OUT.csv"),
@@ -54,7 +53,7 @@ READING: dict[str, tuple[click.Command, str]] = {
     "findings": (study, "--records IN -o OUT"),
     "study.toml": (study, "IN --dry-run"),
     "trace": (trace, "IN"),
-    "trace --from": (trace, "TRACE --from IN"),
+    "trace --from": (trace, "FLIGHT --from IN"),
     "export": (exports.main, "--to mpich IN -o OUT.json"),
     "doctor": (doctor, "--job IN"),
     "postmortem": (postmortem, "IN"),
@@ -68,11 +67,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     flight = tmp_path / "flight"
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(flight))
     Recorder("job", (0, 2), writers=_compiled).close()
-    traced = tmp_path / "trace.jsonl"
-    traced.write_text(TRACE)
-    return {
-        "RECORDS": write(tmp_path / "good.jsonl", [case()]), "FLIGHT": flight, "TRACE": traced,
-    }  # fmt: skip
+    return {"RECORDS": write(tmp_path / "good.jsonl", [case()]), "FLIGHT": flight}
 
 
 Refused = Callable[[click.Command, str, dict[str, Path]], str]

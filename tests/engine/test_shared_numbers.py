@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from mpicoll.c_extension import _compiled
-from mpicoll.engine import compiled, tallies
+from mpicoll.engine import compiled
 from mpicoll.memory import mailbox, slots
 from mpicoll.peers import calls
 
@@ -27,7 +27,6 @@ OTHER_NAMES = (
     (mailbox, "_DIGEST", "LINE_DIGEST"), (slots, "_WITHDRAWN", "WITHDRAWN"),
     (calls, "BEGUN", "CALLS_BEGUN"), (calls, "ENDED", "CALL_ENDED"),
     (calls, "RECENT", "RECENT_PLANS"), (calls, "_MOST_RECENT", "MOST_RECENT"),
-    (tallies, "LENGTH", "TALLY_LENGTH"),
 )  # fmt: skip
 SHARED = [*OTHER_NAMES, *((module, name, name) for module, names in SAME_NAMES for name in names)]
 UNRELATED = {
@@ -71,7 +70,7 @@ def test_python_reads_the_number_of_c(module: ModuleType, name: str, number: str
 @pytest.mark.parametrize("package", PACKAGES)
 def test_python_has_no_copy_of_a_number_of_c(package: str) -> None:
     names = enumerators()
-    assert {"COPY", "UNDER_WAY", "TALLY_LENGTH", "INPUT_ROWS"} <= names
+    assert {"COPY", "UNDER_WAY", "LINE_LENGTH", "INPUT_ROWS"} <= names
     copies = {
         (place, name)
         for path in (ROOT / package).rglob("*.py")

@@ -6,7 +6,6 @@ import os
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
 from synthetic_job import dump, lockstep
 
@@ -34,7 +33,7 @@ def reading(at: int, sent: int) -> Link:
 
 
 def with_address(dump: Dump) -> Dump:
-    process = msgspec.structs.replace(dump.process, addresses=(f"10.0.0.{dump.rank}",))
+    process = dump.process._replace(addresses=(f"10.0.0.{dump.rank}",))
     return dump._replace(process=process)
 
 
@@ -109,6 +108,6 @@ def test_the_parser_of_prometheus_reads_it() -> None:
 def test_only_ranks_of_this_host_are_up_or_down() -> None:
     here = os.uname().nodename
     dumps = [dump for dump in job() if dump.rank < 2]
-    process = msgspec.structs.replace(dumps[0].process, host=here)
+    process = dumps[0].process._replace(host=here)
     text = str(metrics([dumps[0]._replace(process=process), dumps[1]]))
     assert values(text)["mpicoll_up"] == {f'run="job",rank="0",host="{here}"': 0}

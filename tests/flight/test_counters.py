@@ -19,18 +19,8 @@ from flight_rank import Rank, descriptors, rank_of_file
 from launcher import LIMIT, SUPPORT, python
 from tcp_ends import connection, of_sender, send
 
-from mpicoll.flight.layout import (
-    LINK,
-    LINKS_AT,
-    ROWS,
-    SAMPLE,
-    SAMPLES,
-    SAMPLES_AT,
-    SUFFIX,
-    LinkRow,
-    SampleRow,
-    packed_words,
-)
+from mpicoll.flight.entries import LinkRow, SampleRow, packed_words
+from mpicoll.flight.layout import LINK, LINKS_AT, ROWS, SAMPLE, SAMPLES, SAMPLES_AT, SUFFIX
 from mpicoll.flight.reader import Dump, read, read_all
 from mpicoll.machine.background import background
 
@@ -276,7 +266,7 @@ import sys
 from pathlib import Path
 
 from flight_rank import rank_of_process
-from mpicoll.flight import asked
+from mpicoll.flight import signals
 
 calls = []
 if sys.argv[1] == "program":
@@ -294,7 +284,7 @@ if child == 0:
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 assert rank.sample().samples[-1].continued == 1
-asked.unwatch()
+signals.unwatch()
 os.kill(os.getpid(), signal.SIGCONT)
 assert rank.sample().samples[-1].continued == 1
 assert len(calls) == (2 if sys.argv[1] == "program" else 0)

@@ -18,10 +18,22 @@ def test_nothing_stays_of_a_run_that_ends_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
     mpicoll.threads(2)(lambda c: c.barrier())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("variable", ["", "stated"])
+@pytest.mark.parametrize(("switch", "files"), [("keep", 2), ("KEEP", 2), ("1", 0), ("", 0)])
+def test_files_stay_that_are_to_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, switch: str, files: int
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", variable and str(tmp_path / variable))
+    monkeypatch.setenv("MPICOLL_FLIGHT", switch)
+    mpicoll.threads(2)(lambda c: c.barrier())
+    assert len([*tmp_path.rglob(f"*{SUFFIX}")]) == files
 
 
 def test_a_directory_that_another_rank_removes_is_made_again(
@@ -47,7 +59,6 @@ def test_few_directories_of_ended_jobs_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
     for number in range(directory.MAX_JOBS + 5):
         directory.opened(f"job-{number}")
@@ -59,7 +70,7 @@ def test_few_directories_of_ended_jobs_stay(
 def test_somebody_elses_directory_is_not_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
     directory.home().mkdir(mode=0o777)
     directory.home().chmod(0o777)

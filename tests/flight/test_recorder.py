@@ -13,7 +13,7 @@ from recordings import recorded
 import mpicoll
 from mpicoll.engine import _compiled
 from mpicoll.errors import RankLost
-from mpicoll.flight import directory, groups, recorder, stacks
+from mpicoll.flight import directory, groups, recorder, signals
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import SUFFIX, Outcome
 from mpicoll.flight.reader import read_all
@@ -58,7 +58,7 @@ def test_threads_that_join_at_once_share_a_recorder(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "_of_process", [])
-    monkeypatch.setattr(stacks, "watch", lambda *_arguments, **named: False)
+    monkeypatch.setattr(signals, "_register", lambda _path: -1)
     monkeypatch.setattr(RankLost, "raised", RankLost.raised)
     flights: list[groups.GroupFlight | None] = []
 

@@ -11,7 +11,7 @@ HANDLED = """
 import ctypes, faulthandler, os, signal, sys
 from pathlib import Path
 from mpicoll.engine import _compiled
-from mpicoll.flight import asked
+from mpicoll.flight import signals
 
 folder, owner, moment = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 file, calls, ending = open(folder / "file", "w+"), [], memoryview(bytearray(64))
@@ -28,10 +28,10 @@ def install():
 
 if moment == "before":
     install()
-asked.watch(_compiled, ending, folder / "stacks")
+signals.watch(_compiled, ending, folder / "stacks")
 if moment == "after":
     install()
-    asked.unwatch()  # as a forked child does, and the end of the process
+    signals.unwatch()  # as a forked child does, and the end of the process
 os.kill(os.getpid(), signal.SIGUSR1)
 if owner == "faulthandler":
     assert "in <module>" in (folder / "file").read_text() and faulthandler.is_enabled()
@@ -40,8 +40,8 @@ else:
 assert (folder / "stacks").exists() == (owner == "library" or moment == "after")
 if moment == "before":
     signal.signal(signal.SIGTERM, lambda *given: None)
-    asked.unwatch()
-    asked.watch(_compiled, ending, folder / "again")
+    signals.unwatch()
+    signals.watch(_compiled, ending, folder / "again")
     os.kill(os.getpid(), signal.SIGTERM)
     assert ending.cast("I")[1] == signal.SIGTERM
 """
@@ -59,10 +59,10 @@ INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
 from mpicoll.engine import _compiled
-from mpicoll.flight import asked
+from mpicoll.flight import signals
 
 signal.signal(signal.SIGTERM, lambda *given: os.write(end, b"x"))
-asked.watch(_compiled, memoryview(bytearray(64)), Path(sys.argv[1]))
+signals.watch(_compiled, memoryview(bytearray(64)), Path(sys.argv[1]))
 start, end = os.pipe()
 if not os.fork():
     while Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[0] != "S":
@@ -81,10 +81,10 @@ def test_a_handler_of_python_interrupts_a_system_call_as_before(tmp_path: Path) 
 REQUESTED_STACKS = """
 import ctypes, os, pathlib, signal, sys, threading, time
 from mpicoll.engine import _compiled
-from mpicoll.flight import asked
+from mpicoll.flight import signals
 
 path = pathlib.Path(sys.argv[1])
-asked.watch(_compiled, memoryview(bytearray(64)), path)
+signals.watch(_compiled, memoryview(bytearray(64)), path)
 assert path.exists()
 
 def begin_and_end():

@@ -6,7 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from mpicoll.flight import stacks
+from mpicoll.flight import signals
+from mpicoll.machine.living import ask_for_stacks
 
 
 def test_a_users_own_handler_stays(tmp_path: Path) -> None:
@@ -14,7 +15,7 @@ def test_a_users_own_handler_stays(tmp_path: Path) -> None:
 
     original = signal.signal(signal.SIGUSR1, handle)
     try:
-        assert not stacks.watch(tmp_path / "stacks")
+        assert signals._register(tmp_path / "stacks") == -1
         assert signal.getsignal(signal.SIGUSR1) is handle
     finally:
         signal.signal(signal.SIGUSR1, original)
@@ -27,7 +28,7 @@ def test_only_a_process_that_catches_the_signal_gets_it() -> None:
         signal.pause()
         os._exit(0)
     try:
-        stacks.ask(child)
+        ask_for_stacks(child)
         assert os.waitpid(child, os.WNOHANG) == (0, 0)
     finally:
         os.kill(child, signal.SIGKILL)

@@ -6,15 +6,8 @@ import sys
 
 import pytest
 
-from mpicoll.machine.launchers import (
-    Launch,
-    find_launch,
-    is_first_process,
-    mismatch,
-    ranks_of_host,
-    single_rank,
-    singletons,
-)
+from mpicoll.machine.launchers import Launch, find_launch, is_first_process, ranks_of_host
+from mpicoll.machine.launches import mismatch, single_rank, singletons
 
 OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2"}
 HYDRA = {"PMI_SIZE": "3", "PMI_RANK": "0"}

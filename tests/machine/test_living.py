@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from mpicoll.flight.stacks import is_caught
-from mpicoll.machine.living import has_ended, how_ended, is_stopped
+from mpicoll.machine.living import has_ended, how_ended, is_caught, is_stopped
 
 
 @pytest.mark.parametrize(

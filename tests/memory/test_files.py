@@ -15,6 +15,7 @@ from launcher import ranks
 
 from mpicoll import Collectives, Unavailable
 from mpicoll.lowering import windows
+from mpicoll.machine import memory
 from mpicoll.memory import files, slots
 
 pytestmark = [pytest.mark.ranks(2, 3), pytest.mark.threads_only]
@@ -35,7 +36,7 @@ def full(c: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "_ROOM", 0)
     monkeypatch.setattr(slots, "_SHARE", 0)
     monkeypatch.setattr(
-        files, "available_memory",
+        memory, "available_memory",
         lambda: 4 << 20 if current_thread().name == "rank 1" else 1 << 40,
     )  # fmt: skip
 
@@ -97,7 +98,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     other, folder, path = tmp_path / "other", tmp_path / "shm", files._File.path
     other.write_bytes(bytes(64))
     folder.mkdir()
-    monkeypatch.setattr(files, "SHM", str(folder))
+    monkeypatch.setattr(memory, "SHM", str(folder))
     monkeypatch.setattr(
         files._File, "path",
         lambda self, *, named: path(self, named=True) if named else str(other),

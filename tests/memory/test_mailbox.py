@@ -26,14 +26,14 @@ def test_items_of_any_length(c: Collectives, length: int) -> None:
 def test_a_rank_that_runs_ahead_waits(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has read an item before the next but one takes its place."""
     box = mailbox(c)
-    wait = box.memory.wait_policy.wait
+    wait = box.wait
 
     def late(*given: object) -> None:
         if c.rank == c.size - 1:
             time.sleep(0.003)
         wait(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(box.memory.wait_policy, "wait", late)
+    monkeypatch.setattr(box, "wait", late)
     for turn in range(8):
         found = box.exchange((c.rank, turn), tuple[int, int])
         assert found == [(rank, turn) for rank in range(c.size)]

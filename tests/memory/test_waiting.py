@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from mpicoll import ArgumentError, RankLost
-from mpicoll.memory.waiting import Idle, SpinYieldSleep, WaitContext, check_deadline
+from mpicoll.machine.settings import check_deadline
+from mpicoll.memory.waiting import Idle, ProcessWaits, WaitContext, wait_advancing
 
 CONTEXT = WaitContext("allreduce ring", 2, 3, 1)
 
@@ -24,8 +25,8 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         yield started
 
 
-def policy(process: int, deadline: float = 100, oversubscribed: bool = False) -> SpinYieldSleep:
-    found = SpinYieldSleep(0, {1: process}, oversubscribed, lambda: None)
+def policy(process: int, deadline: float = 100, oversubscribed: bool = False) -> ProcessWaits:
+    found = ProcessWaits(0, {1: process}, oversubscribed, lambda: None)
     found.deadline = deadline
     return found
 
@@ -37,7 +38,7 @@ def words(value: int) -> memoryview:
 @pytest.mark.parametrize("oversubscribed", [False, True])
 @pytest.mark.parametrize("value", [3, 4])
 def test_a_word_that_is_there_is_not_waited_for(value: int, oversubscribed: bool) -> None:
-    policy(0, 0.01, oversubscribed).wait(words(value), 0, 3, CONTEXT)
+    wait_advancing(policy(0, 0.01, oversubscribed), [], words(value), 0, 3, CONTEXT)
 
 
 @pytest.mark.parametrize("after", [0.001, 0.1], ids=["awake", "asleep"])
@@ -45,7 +46,7 @@ def test_a_word_that_comes_ends_the_wait(process: subprocess.Popen[bytes], after
     word = words(2)
     timer = threading.Timer(after, lambda: word.__setitem__(0, 3))
     timer.start()
-    policy(process.pid).wait(word, 0, 3, CONTEXT)
+    wait_advancing(policy(process.pid), [], word, 0, 3, CONTEXT)
     assert word[0] == 3
 
 
@@ -54,7 +55,7 @@ def test_a_rank_that_has_ended_is_named(process: subprocess.Popen[bytes]) -> Non
     began = time.monotonic()
     text = rf"allreduce ring, round 2 of 3: rank 0 waits for rank 1 \(process {process.pid}\)"
     with pytest.raises(RankLost, match=rf"{text}, which has ended"):
-        policy(process.pid).wait(words(2), 0, 3, CONTEXT)
+        wait_advancing(policy(process.pid), [], words(2), 0, 3, CONTEXT)
     assert time.monotonic() - began < 50
 
 
@@ -62,7 +63,7 @@ def test_a_rank_that_lives_is_waited_for_until_the_deadline(
     process: subprocess.Popen[bytes],
 ) -> None:
     with pytest.raises(RankLost, match=r"which did not come in (0\.[2-9]|[1-9])"):
-        policy(process.pid, 0.2).wait(words(2), 0, 3, CONTEXT)
+        wait_advancing(policy(process.pid, 0.2), [], words(2), 0, 3, CONTEXT)
 
 
 def test_plans_that_do_not_advance_end_by_the_deadline() -> None:

@@ -13,7 +13,8 @@ import pytest
 from launcher import ROOT, python, ranks
 
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.launchers import Launch, LauncherProcess
+from mpicoll.machine.launchers import Launch
+from mpicoll.machine.launches import LauncherProcess
 from mpicoll.run import comparing
 from mpicoll.run.comparing import Command, compare, find_command
 from mpicoll.run.outcome import Kind, Outcome, RankTimes, Run

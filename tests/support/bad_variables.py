@@ -16,6 +16,7 @@ _BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "MPICOLL_IPC_TILE": ("no number of bytes", ("", "1K", "-1", "\u0663", _HUGE)),
     "MPICOLL_LOAD": ("cannot read", ("nowhere.py", "/proc/self/pagemap", _HUGE)),
     **dict.fromkeys(_SWITCHES, ("must be 1 or 0", ("maybe", "-1", "2", "٣", _HUGE))),
+    "MPICOLL_FLIGHT": ("must be 1, keep or 0", ("maybe", "keeps", "2", "٣", _HUGE)),
 }
 """For each variable what its error says, and values."""
 CASES = [

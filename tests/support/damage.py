@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mpicoll.flight.entries import LinkRow, Row, SampleRow, packed, packed_words
 from mpicoll.flight.layout import (
     CLOCK,
     CLOCK_AT,
@@ -27,11 +28,6 @@ from mpicoll.flight.layout import (
     STATE,
     STATE_AT,
     TABLE_AT,
-    LinkRow,
-    Row,
-    SampleRow,
-    packed,
-    packed_words,
     record,
 )
 

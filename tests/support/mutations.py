@@ -135,8 +135,6 @@ def _of_records(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
         "page": (mpicoll.report.__main__.main, [path, "-o", folder / "page.html"]),
         "pages": (mpicoll.report.__main__.main, [whole, path, "-o", folder / "page.html"]),
         "costs": (mpicoll.costs.__main__.main, [*COSTS, "--from", path]),
-        "trace --from": (mpicoll.trace.__main__.main,
-                         [HERE / "samples" / "trace.jsonl", "--from", path]),
         "self-check": (mpicoll.bench.self_check.main, [path, whole]),
         "gpubound": (mpicoll.selftest.gpubound.main, [path]),
         "export": (export, ["--to", "mpich", path, "--library", tree, "-o", folder / "a.json"]),
@@ -172,10 +170,6 @@ def _launched(path: Path) -> None:
     """Read what a study that goes on reads of a launch that is done."""
     running._read_ending(path)
     running.has_open_verdicts([path])
-
-
-def _of_traces(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
-    return _commands({"trace": (mpicoll.trace.__main__.main, [path])})
 
 
 def _of_tables(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
@@ -239,6 +233,7 @@ def _of_flights(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
         "postmortem": (main, [path.parent, "--stacks"]),
         "postmortem page": (main, [path.parent, "-o", folder / "page.html"]),
         "postmortem torch": (main, [path.parent, "--torch", folder / "torch"]),
+        "trace": (mpicoll.trace.__main__.main, [path.parent]),
     })  # fmt: skip
 
 
@@ -261,7 +256,7 @@ def _of_printed(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
 
 
 KINDS = {
-    "records": Kind(of_lines, _of_records), "trace": Kind(of_lines, _of_traces),
+    "records": Kind(of_lines, _of_records),
     "table": Kind(of_json, _of_tables), "description": Kind(of_toml, _of_descriptions),
     "study": Kind(of_json, _of_studies), "flight": Kind(of_flight, _of_flights),
     "stacks": Kind(of_text, _of_flights), "tree": Kind(of_json, _of_trees),
@@ -273,8 +268,7 @@ def kind_of(path: Path) -> str:
     """Return the kind of a file, by its name."""
     kinds = {SUFFIX: "flight", STACKS: "stacks", ".toml": "description", ".txt": "printed"}
     names = {"study.json": "study", "tree.json": "tree", "table.json": "table"}
-    is_trace = path.name.startswith("trace")
-    return kinds.get(path.suffix) or names.get(path.name) or ("trace" if is_trace else "records")
+    return kinds.get(path.suffix) or names.get(path.name) or "records"
 
 
 def samples(folder: Path) -> list[Path]:
@@ -296,11 +290,7 @@ def samples(folder: Path) -> list[Path]:
     with patch.dict(os.environ, MPICOLL_FLIGHT_DIR=str(flights)):
         for rank in range(2):
             _record(rank)
-    others = [
-        each
-        for each in (HERE / "samples").iterdir()
-        if each.suffix != ".jsonl" or "trace" in each.name
-    ]
+    others = [each for each in (HERE / "samples").iterdir() if each.suffix != ".jsonl"]
     return [*RECORDS, *others, study, table, *sorted(flights.iterdir())]
 
 

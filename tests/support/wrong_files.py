@@ -1,18 +1,24 @@
-"""Flight files and traces whose checksums are right, and whose contents are wrong."""
+"""Flight files whose checksums are right, and whose contents are wrong."""
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-from zlib import crc32
+from itertools import cycle
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from mpicoll.engine import tallies
-from mpicoll.engine.tally_file import MARK
+from mpicoll.flight.entries import (
+    LinkRow,
+    Row,
+    SampleRow,
+    TotalRow,
+    mark_of,
+    packed,
+    packed_words,
+)
 from mpicoll.flight.layout import (
+    BUCKETS,
     CLOCK,
     CLOCK_AT,
     ENDING,
@@ -30,18 +36,14 @@ from mpicoll.flight.layout import (
     STATE,
     STATE_AT,
     TABLE_AT,
+    TOTAL,
+    TOTALS_AT,
     UNIT,
-    LinkRow,
     Outcome,
-    Row,
-    SampleRow,
     head,
-    packed,
-    packed_words,
     record,
 )
 from mpicoll.flight.records import Call, Group, Location, Process, Record, Text, encode
-from mpicoll.text.traces import SCHEMA
 
 _LAST = (1 << 63) - 1
 TICKS = st.one_of(
@@ -83,8 +85,9 @@ class FlightFile(NamedTuple):
 
 
 def flight_file(
-    rank: int, ranks: str, rows: Sequence[tuple[int, int]], *, process: int = 0, began: int = 0
-) -> FlightFile:
+    rank: int, ranks: str, rows: Sequence[tuple[int, int]], *, process: int = 0, began: int = 0,
+    size: int = 3, node: str = "", calls: Sequence[Call] = (Call("allreduce", "int8 (8), sum"),),
+) -> FlightFile:  # fmt: skip
     """Return the file of a rank that has made calls of one group.
 
     Args:
@@ -92,19 +95,22 @@ def flight_file(
         rows: the begin and the end of each call; an end of 0 is a call under way.
         process: the number of the process, by default that of the rank and 1.
         began: when the process began, in nanoseconds.
+        size: of the launch.
+        node: of the rank.
+        calls: that the rows are, in turn.
     """
     process = process or rank + 1
     table, places = b"".ljust(UNIT, b"\0"), []
-    for item in (Process(process, rank, 3, "a", "x", 0, began), Group("1", "world", rank, ranks),
-                 Call("allreduce", "int8 (8), sum")):  # fmt: skip
+    for item in (Process(process, rank, size, "a", "x", 0, began, node=node),
+                 Group("1", "world", rank, ranks), *calls):  # fmt: skip
         places.append(len(table) // UNIT)
         table += record(*encode(item))
     content = bytearray(FILE_BYTES)
     content[: len(head())] = head()
     content[TABLE_AT : TABLE_AT + len(table)] = table
     CLOCK.pack_into(content, CLOCK_AT, 0, 0, 10**9, 10**9)
-    for number, (start, end) in enumerate(rows, 1):
-        row = Row(number, number, start, end, *places[1:], 0, 7, int(end > 0), 0)
+    for number, ((start, end), call) in enumerate(zip(rows, cycle(places[2:])), 1):
+        row = Row(number, number, start, end, places[1], call, 0, 7, int(end > 0), 0)
         content[ROWS_AT + (number - 1) * ROW.size : ROWS_AT + number * ROW.size] = packed(row)
     return FlightFile(f"rank-{rank:05}.job.{process}.flight", bytes(content))
 
@@ -208,50 +214,10 @@ def _fill_rings(draw: st.DrawFn, content: bytearray, job: Job, places: list[int]
         )  # fmt: skip
         at = LINKS_AT + (number - 1) % LINKS * LINK.size
         content[at : at + LINK.size] = packed_words(LINK, link)
-
-
-JSON: st.SearchStrategy[Any] = st.one_of(
-    st.sampled_from([0, 1, 2, -1, 1 << 60, 10**30, 0.0, 0.5, 1e-300, 1e300, None, True, [], {}]),
-    TEXTS, RANKS, st.lists(st.tuples(st.floats(0, 1e18), st.integers(0, 1 << 60)), max_size=3),
-)  # fmt: skip
-HEADS = st.fixed_dictionaries(
-    {"rank": st.integers(0, 3), "seconds": st.sampled_from([1.0, 0.0, 1e-300, 1e18]),
-     "schema": st.sampled_from([SCHEMA, SCHEMA, SCHEMA, "other"])},
-    optional={"size": st.sampled_from([3, 0, 1 << 16, 1 << 30]), "node": TEXTS},
-)  # fmt: skip
-KINDS = st.fixed_dictionaries(
-    {"rank": st.integers(0, 3), "seconds": st.sampled_from([1.0, 0.0, 1e-300, 1e18]),
-     "call": st.sampled_from(["Allreduce", "Bcast", "Barrier", "allreduce", "x"]),
-     "ranks": st.sampled_from([3, 1, 0, 1 << 16]), "calls": st.sampled_from([1, 5, 1 << 60, 0])},
-    optional={"members": RANKS, "communicator": TEXTS, "bytes_per_rank": TIMES,
-              "algorithm": st.one_of(TEXTS, st.sampled_from(["ring", "ring(radix=9)"])),
-              "dtype": st.sampled_from(["float32", "x", ""]), "op": st.sampled_from(["sum", "x"]),
-              "transport": TEXTS, "timed": TIMES, "least_us": TIMES, "most_us": TIMES,
-              "histogram": JSON},
-)  # fmt: skip
-DESCRIPTIONS = st.one_of(
-    HEADS, KINDS, st.dictionaries(st.sampled_from(["rank", "schema", "calls", "ranks"]), JSON)
-)
-
-
-@st.composite
-def tally_files(draw: st.DrawFn) -> bytes:
-    """Draw the file that a rank keeps beside a trace."""
-    descriptions = [draw(st.one_of(HEADS, DESCRIPTIONS)), *draw(st.lists(KINDS, max_size=3))]
-    content = b""
-    for place, description in enumerate(descriptions):
-        count = draw(st.sampled_from([tallies.LENGTH, 3])) if place else 3
-        some = [draw(SIGNED_TICKS) for _ in range(12)]
-        numbers = struct.pack(f"<{count}q", *(some * 22)[:count])
-        text = json.dumps(description).encode()
-        whole = struct.pack("<4sIII", MARK, count, len(text), crc32(text)) + numbers + text
-        content += whole.ljust(-(-len(whole) // 8) * 8, b"\0")
-    return content
-
-
-def trace_lines() -> st.SearchStrategy[bytes]:
-    """Return a strategy for the lines of a trace."""
-    lines = st.tuples(HEADS, st.lists(DESCRIPTIONS, max_size=6))
-    return lines.map(lambda pair: "".join(
-        json.dumps(line) + "\n" for line in [pair[0], *pair[1]]
-    ).encode())  # fmt: skip
+    for number in range(draw(st.sampled_from([0, 3, 10]))):
+        group, call, location = places[number % 2], places[2 + number % 2], draw(place)
+        total = TotalRow(group, call, location, 0, *(draw(LONG_WORDS) for _ in range(4)))
+        total = total._replace(mark=mark_of(total) if number else 0)
+        buckets = [draw(WORDS), *[0] * (BUCKETS - 1)]
+        at = TOTALS_AT + number * TOTAL.size
+        content[at : at + TOTAL.size] = TOTAL.pack(*total, *buckets)

@@ -16,8 +16,9 @@ from launcher import LIMIT
 
 from mpicoll.errors import ArgumentError
 from mpicoll.text import files
-from mpicoll.text.files import content_of, locked, open_by_name, writable, write_whole
+from mpicoll.text.files import content_of, locked, writable, write_whole
 from mpicoll.text.lines import Lines
+from mpicoll.text.opening import open_by_name
 
 ADD = """
 import json, sys

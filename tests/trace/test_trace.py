@@ -1,9 +1,8 @@
-"""Traces: what the file says, and what cannot be one."""
+"""Traces: what flight files tell of all calls of a job."""
 
 from __future__ import annotations
 
-import gc
-import json
+import fcntl
 import os
 import signal
 import subprocess
@@ -16,91 +15,180 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from launcher import LIMIT, QUIRKS, check_mark, mpirun, python
+from launcher import LIMIT, QUIRKS, check_mark, mpirun, python, ranks
+from wrong_files import flight_file
 
 from mpicoll.algorithms.registry import find
 from mpicoll.costs.fitting import factors
 from mpicoll.costs.models import Hockney
-from mpicoll.engine import tallies
-from mpicoll.engine.tally_file import TallyFile, records_in
+from mpicoll.engine.channels import COLLECTIVES
 from mpicoll.errors import ArgumentError
-from mpicoll.text.traces import SCHEMA, path_of_rank
+from mpicoll.flight.records import Call
 from mpicoll.trace import pricing
 from mpicoll.trace.__main__ import main
-from mpicoll.trace.pricing import Fit, Machine, machine_of, price
-from mpicoll.trace.reading import load
+from mpicoll.trace.pricing import Fit, Machine, machine_of, price, schedule
+from mpicoll.trace.reading import Kind, load
 from mpicoll.trace.replay import replay
 
-
-def head(rank: int) -> dict[str, Any]:
-    return {"schema": "mpicoll.trace/2", "rank": rank, "seconds": 2.0}
-
-
-def line(rank: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "rank": rank, "communicator": "MPI_COMM_WORLD", "ranks": 2, "call": "Allreduce",
-        "bytes_per_rank": 8, "calls": 100, "timed": 20, "seconds": 0.5, "least_us": 1.0,
-        "most_us": 40.0, "histogram": [[1.0, 15], [32.0, 5]], "dtype": "float64", "op": "sum",
-        "algorithm": "ring", "transport": "symmetric",
-    } | changes  # fmt: skip
+US = 1000
+RING = Call("allreduce", "float64 (8), sum", "ring", "symmetric")
 
 
-def written(path: Path, *lines: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in lines))
-    return path
+def kind(**changes: Any) -> Kind:
+    fields = {
+        "communicator": "world", "ranks": 2, "nodes": ((0, 1),), "line": "train.py:40",
+        "call": "allreduce", "nbytes": 8, "dtype": "float64", "op": "sum",
+        "algorithm": "ring@symmetric", "calls": 100, "seconds": 0.5, "least_us": 1.0,
+        "histogram": ((1.0, 15), (32.0, 5)),
+    }  # fmt: skip
+    return Kind(**(fields | changes))
+
+
+def times(*lengths: int, begin: int = 10**9) -> list[tuple[int, int]]:
+    """Return when calls begin and end that last so many microseconds, one every millisecond."""
+    starts = range(begin, begin + 10**6 * len(lengths), 10**6)
+    return [(start, start + length * US) for start, length in zip(starts, lengths, strict=True)]
+
+
+def written(folder: Path, *lengths: list[int], **fields: Any) -> Path:
+    """Write the file of part rank, whose calls last so many microseconds."""
+    ranks_text = f"0-{len(lengths) - 1}"
+    for rank, of_rank in enumerate(lengths):
+        rows = fields.get("rows") or times(*of_rank)
+        others = {"size": len(lengths)} | {
+            name: value for name, value in fields.items() if name != "rows"
+        }
+        file = flight_file(rank, ranks_text, rows, **others)
+        (folder / file.name).write_bytes(file.content)
+    return folder
 
 
 def test_ranks_are_put_together(tmp_path: Path) -> None:
-    path = written(
-        tmp_path / "t.jsonl", head(0), line(0), line(0, call="Bcast", seconds=0.9), head(1),
-        line(1, seconds=0.7, least_us=2.0), line(1, call="Bcast", seconds=0.9),
-    )  # fmt: skip
-    whole, kinds, _ = load(path)
-    assert whole == 2.0
-    assert [kind.call for kind in kinds] == ["Bcast", "Allreduce"]
-    assert (kinds[1].calls, kinds[1].seconds, kinds[1].least_us) == (100, pytest.approx(0.6), 2.0)
-    assert [kinds[1].quantile_us(share) for share in (0.5, 0.75, 0.8, 0.99)] == [2, 2, 36, 36]
-    shown = CliRunner().invoke(main, [str(path)]).output
-    assert "30.0%" in shown
-    assert "1.500 s of 2.000 s in collectives" in shown
+    (calls,) = load(written(tmp_path, [10, 20, 30], [12, 20, 88], calls=[RING])).kinds
+    assert (calls.calls, calls.seconds) == (3, pytest.approx(90e-6))
+    assert calls.least_us == pytest.approx(12)
+    assert calls.mean_us == pytest.approx(30)
+    assert [calls.quantile_us(share) for share in (0.5, 0.99)] == pytest.approx([20, 88])
+    assert (calls.call, calls.nbytes, calls.dtype, calls.op) == ("allreduce", 64, "float64", "sum")
+    assert (calls.algorithm, calls.ranks, calls.nodes) == ("ring@symmetric", 2, ((0, 1),))
 
 
-def test_calls_are_priced_by_their_own_times(tmp_path: Path) -> None:
+def test_the_longest_kind_comes_first_and_the_table_has_all(tmp_path: Path) -> None:
+    calls = [Call("barrier"), Call("broadcast", "float32 (4), root 1", "native", "MPI")]
+    rows = [(10**9, 10**9 + 500 * US), (2 * 10**9, 2 * 10**9 + 700 * US)]
+    folder = written(tmp_path, [1], rows=rows, calls=calls)
+    printed = CliRunner().invoke(main, [str(folder)]).output
+    assert printed.index("broadcast") < printed.index("barrier")
+    assert "native@MPI" in printed
+
+
+@pytest.mark.parametrize(
+    ("call", "named", "nbytes", "dtype", "op"),
+    [
+        (Call("allgather", "int32 (4, 2), x"), "allgather", 4 * 8 * 2, "int32", ""),
+        (Call("alltoall", "int8 (5)"), "alltoall", 10, "int8", ""),
+        (Call("gather", "int16 (), counts (3, 4), root 1"), "gather", 14, "int16", ""),
+        (Call("reduce", "float64, up to 64 B, max, root 1", nbytes=64), "reduce", 64, "float64",
+         "max"),
+        (Call("gather", "objects, up to 64 B, root 1", nbytes=64), "gather of objects", 0, "", ""),
+        (Call("broadcast", "", "native", "MPI", 256), "broadcast", 256, "", ""),
+        (Call("split"), "split", 0, "", ""),
+        (Call("allreduce", f"int8 ({', '.join(['9' * 18] * 40)}), sum"), "allreduce", 1 << 60,
+         "int8", "sum"),
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_calls_are_described(
+    tmp_path: Path, call: Call, named: str, nbytes: int, dtype: str, op: str
+) -> None:
+    (calls,) = load(written(tmp_path, [5], [5], calls=[call])).kinds
+    assert calls[4:8] == (named, nbytes, dtype, op)
+    assert CliRunner().invoke(main, [str(tmp_path)]).exit_code == 0
+
+
+def test_ranks_that_wait_are_told(tmp_path: Path) -> None:
+    """Rank 0 comes 90 us before rank 1 into calls that move data for 10 us."""
+    for rank, start in enumerate((0, 90 * US)):
+        rows = [(begin + start, begin + 100 * US) for begin in (10**9, 2 * 10**9)]
+        file = flight_file(rank, "0-1", rows, size=2, calls=[RING])
+        (tmp_path / file.name).write_bytes(file.content)
+    (calls,) = load(tmp_path).kinds
+    assert calls.waiting == pytest.approx(180 / 220)
+    assert " 82%" in CliRunner().invoke(main, [str(tmp_path)]).output
+
+
+def test_calls_are_priced_by_their_own_times() -> None:
     """Times of one alpha, beta and gamma: their fit finds them, and the price of what ran."""
     true = Hockney(1e-6, 1e-10, 2e-10, ports=None)
-    lines = [
-        line(0, ranks=4, bytes_per_rank=nbytes, algorithm=name, least_us=us,
-             histogram=[[us / 1.125, 20]])
+    kinds = [
+        kind(ranks=4, nbytes=nbytes, algorithm=name, least_us=us, histogram=((us / 1.125, 20),))
         for name in ("ring", "recursive_doubling", "rabenseifner")
         for nbytes in (8, 1 << 12, 1 << 20)
         for us in [1e6 * sum(a * b for a, b in zip(factors(find("allreduce", name), 4, 0, nbytes,
                    None), (true.alpha, true.beta, true.gamma), strict=True))]
     ]  # fmt: skip
-    _, kinds, _ = load(written(tmp_path / "t.jsonl", head(0), *lines))
     machine = machine_of(kinds, None)
     model, origin = machine.local
     assert model is not None
     assert (model.latency, model.beta, model.gamma) == pytest.approx((1e-6, 1e-10, 2e-10), rel=1e-3)
     assert "9 kinds of calls" in origin
-    for kind in kinds:
-        priced = price(kind, machine)
+    for part in kinds:
+        priced = price(part, machine)
         assert priced is not None
-        assert priced.ran == pytest.approx(kind.least_us, rel=0.01)
+        assert priced.ran == pytest.approx(part.least_us, rel=0.01)
         assert priced.cheapest_us <= priced.ran * 1.001
 
 
+KNOWN = Fit(Hockney(1e-6, 1e-9, 1e-9), "")
+
+
+@pytest.mark.parametrize("nbytes", [8, 1 << 20])
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+@pytest.mark.parametrize("collective", COLLECTIVES[:-1])
+def test_calls_over_slots_have_a_price(collective: str, size: int, nbytes: int) -> None:
+    calls = kind(call=collective, ranks=size, nodes=(), nbytes=nbytes, algorithm="slots@symmetric")
+    priced = price(calls, Machine(KNOWN, KNOWN))
+    assert priced is not None and priced.ran is not None
+    assert 1 <= priced.cheapest_us <= priced.ran * 1.001
+
+
 @pytest.mark.parametrize(
-    "changes", [{"call": "allreduce"}, {"ranks": 1}, {"call": "Alltoallw", "algorithm": "mpi"}]
-)
-def test_what_has_no_price(tmp_path: Path, changes: dict[str, Any]) -> None:
-    _, kinds, _ = load(written(tmp_path / "t.jsonl", head(0), line(0, **changes)))
-    known = Fit(Hockney(1e-6, 1e-9), "")
-    assert price(kinds[0], Machine(known, known)) is None
-    assert machine_of(kinds, None).local.model is None
+    ("collective", "size", "nbytes", "name"),
+    [
+        ("allreduce", 2, 1 << 20, "one_shot"), ("allreduce", 3, 1 << 20, "two_shot"),
+        ("allreduce", 3, 1 << 14, "one_shot"), ("reduce", 4, 1 << 20, "two_shot"),
+        ("scan", 4, 1 << 20, "one_shot"),
+    ],
+)  # fmt: skip
+def test_the_schedule_of_slots_is_that_of_the_channel(
+    collective: str, size: int, nbytes: int, name: str
+) -> None:
+    algorithm = schedule(kind(call=collective, ranks=size, nbytes=nbytes, algorithm="slots@x"))
+    assert algorithm is not None and algorithm.name == name
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"call": "allreduce of objects"}, {"ranks": 1}, {"nbytes": 0}, {"call": "split"},
+        {"call": "iallreduce", "algorithm": "native@MPI"}, {"call": "other calls"},
+    ],
+)  # fmt: skip
+def test_what_has_no_price(changes: dict[str, Any]) -> None:
+    assert price(kind(**changes), Machine(KNOWN, KNOWN)) is None
+
+
+@pytest.mark.parametrize("algorithm", ["native@MPI", "native_persistent@MPI", "chain(x)", ""])
+def test_calls_of_the_library_have_the_price_of_the_cheapest(algorithm: str) -> None:
+    priced = price(kind(algorithm=algorithm), Machine(KNOWN, KNOWN))
+    assert priced is not None and priced.ran is None and priced.cheapest
+    assert machine_of([kind(algorithm=algorithm)], None).local.model is None
 
 
 def fit_of(link: str, alpha_us: float) -> str:
-    """Return a record of `mpicoll.p2p`: 1 ns for each byte."""
+    """Return a record of `mpicoll.p2p`: 1 ns for part byte."""
+    import json
+
     return json.dumps({
         "schema": 1, "kind": "fit", "run": {"id": "r", "hosts": ["a", "a", "b", "b"]},
         "backend": "mpi4py", "library": "MPICH", "transport": "point-to-point", "link": link,
@@ -109,210 +197,147 @@ def fit_of(link: str, alpha_us: float) -> str:
 
 
 def traced_on_hosts(folder: Path, members: str = "0-3") -> Path:
-    """Write a trace of two nodes of two ranks, in which MPI served every call."""
-    heads = [head(rank) | {"node": "ab"[rank // 2]} for rank in range(4)]
-    mpi = line(0, algorithm="mpi", transport="", ranks=4, members=members)
-    return written(folder / "t.jsonl", *heads, mpi)
+    """Write the files of two nodes of two ranks, in which MPI served every call."""
+    mpi = Call("allreduce", "", "native", "MPI", 8)
+    for rank in range(4):
+        file = flight_file(
+            rank, members, times(5, 5), size=4, node="ab"[rank // 2], calls=[mpi]
+        )  # fmt: skip
+        (folder / file.name).write_bytes(file.content)
+    return folder
 
 
 @pytest.mark.parametrize(
-    ("members", "nodes"), [("0-3", ((0, 1), (2, 3))), ("0,2,1,3", ((0, 2), (1, 3))), ("", ())]
+    ("members", "nodes"),
+    [("0-3", ((0, 1), (2, 3))), ("0,2,1,3", ((0, 2), (1, 3))), ("0-4", ()), ("", ())],
 )
-def test_a_trace_tells_the_nodes_of_its_calls(
+def test_the_nodes_of_calls_are_told(
     tmp_path: Path, members: str, nodes: tuple[tuple[int, ...], ...]
 ) -> None:
-    _, (kind,), _ = load(traced_on_hosts(tmp_path, members))
-    assert kind.nodes == nodes
+    (calls,) = load(traced_on_hosts(tmp_path, members)).kinds
+    assert calls.nodes == nodes
 
 
 def test_calls_between_nodes_have_the_price_of_the_measured_network(tmp_path: Path) -> None:
     """Without a measurement they have none: memory and a nominal network are others."""
-    path, pairs = traced_on_hosts(tmp_path), tmp_path / "pairs.jsonl"
-    shown = CliRunner().invoke(main, [str(path)]).output
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    shown = CliRunner().invoke(main, [str(traced_on_hosts(folder))]).output
     assert "4 on 2 nodes" in shown
     assert "between nodes: none: run python -m mpicoll.p2p" in shown
-    _, (kind,), _ = load(path)
-    assert price(kind, machine_of([kind], None)) is None
+    (calls,) = load(folder).kinds
+    assert price(calls, machine_of([calls], None)) is None
+    pairs = tmp_path / "pairs.jsonl"
     pairs.write_text(fit_of("memory", 1.0) + "\n")
-    assert price(kind, machine_of([kind], pairs)) is None
+    assert price(calls, machine_of([calls], pairs)) is None
     pairs.write_text("\n".join((fit_of("memory", 1.0), fit_of("network", 100.0))))
-    priced = price(kind, machine_of([kind], pairs))
+    priced = price(calls, machine_of([calls], pairs))
     assert priced is not None
     assert 100 < priced.cheapest_us < 110
 
 
 def test_calls_are_not_measured_again_on_other_nodes(tmp_path: Path) -> None:
-    _, (kind,), _ = load(traced_on_hosts(tmp_path))
+    (calls,) = load(traced_on_hosts(tmp_path)).kinds
     with pytest.raises(ArgumentError, match="4 ranks of 2 nodes is not measured again here"):
-        replay(kind, 1.0)
+        replay(calls, 1.0)
 
 
 @pytest.mark.launches
 def test_calls_are_measured_again(tmp_path: Path) -> None:
-    path = written(tmp_path / "t.jsonl", head(0), line(0, algorithm="mpi", transport=""))
-    process = python("-m", "mpicoll.trace", str(path), "--replay", "1", "--time", "6")
+    calls = [Call("allreduce", "", "native", "MPI", 8)]
+    folder = written(tmp_path, [5, 5, 5], [5, 5, 5], calls=calls)
+    process = python("-m", "mpicoll.trace", str(folder), "--replay", "1", "--time", "6")
     assert process.returncode == 0, process.stdout
-    assert "Allreduce of 8 B on 2 ranks: mpi " in process.stdout
+    assert "allreduce of 8 B on 2 ranks: native@MPI " in process.stdout
     assert "one_shot" in process.stdout
 
 
-def test_hostile_numbers_and_names_are_printed(tmp_path: Path) -> None:
-    lines = [
-        line(0, call="\x1b[2J"), line(0, seconds=1e18, calls=1 << 60), line(0, histogram=[]),
-        line(0, least_us=0.0, histogram=[[0.0, 1]]), line(0, algorithm="chain(segments=10000000)"),
-    ]  # fmt: skip
-    path = written(tmp_path / "t\x1b[2J.jsonl", head(0), *lines)
-    result = CliRunner().invoke(main, [str(path), "--from", str(path)])
-    assert result.exit_code == 2 and "\x1b" not in result.output
-    result = CliRunner().invoke(main, [str(path)])
+@pytest.mark.parametrize("ranks_of_group", [1 << 20, 1 << 12])
+def test_many_ranks_are_not_launched_again(ranks_of_group: int) -> None:
+    with pytest.raises(ArgumentError, match=f"on {ranks_of_group} ranks is not measured again"):
+        replay(kind(ranks=ranks_of_group), 1.0)
+
+
+def test_hostile_names_are_printed(tmp_path: Path) -> None:
+    calls = [Call("\x1b[2J", "\x1b[2J", "chain(segments=10000000)", "\x1b")]
+    result = CliRunner().invoke(main, [str(written(tmp_path, [5], [5], calls=calls))])
     assert result.exit_code == 0 and "\x1b" not in result.output
 
 
 def test_pricing_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pricing, "_ALL_SECONDS", 0.0)
-    path = written(tmp_path / "t.jsonl", head(0), line(0, ranks=1 << 20))
-    result = CliRunner().invoke(main, [str(path)])
-    assert result.exit_code == 0 and "1048576" in result.output
+    result = CliRunner().invoke(main, [str(written(tmp_path, [5], [5], calls=[RING]))])
+    assert result.exit_code == 0 and "ring@symmetric" in result.output
 
 
-@pytest.mark.launches
-def test_a_million_ranks_are_not_launched_again(tmp_path: Path) -> None:
-    _, (kind,), _ = load(written(tmp_path / "t.jsonl", head(0), line(0, ranks=1 << 20)))
-    with pytest.raises(ArgumentError, match="on 1048576 ranks is not measured again here"):
-        replay(kind, 1.0)
-
-
-WHOLE = json.dumps(head(0)) + "\n"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "{}\n", "nothing\n", '{"rank": 0, "seconds": 1, "schema": "other/1"}\n',
-        WHOLE.replace("2.0", "0"), WHOLE.replace("2.0", "1e999"), WHOLE.replace("2.0", "-1"),
-        WHOLE.replace("2.0", "9" * 5000), WHOLE[:-5],
-    ],
-    ids=range(9),
-)  # fmt: skip
-def test_what_is_no_trace(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "t.jsonl"
-    path.write_text(text)
-    with pytest.raises(ArgumentError, match="is no trace"):
-        load(path)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 200_000 + "\n", json.dumps(line(0))[:-20],
-        *(json.dumps(line(0, **{name: value})) + "\n" for name, value in (
-            ("ranks", 1 << 40), ("ranks", -1), ("calls", 1 << 80), ("seconds", -1.0),
-            ("histogram", [[-1.0, 5]]), ("call", "A" * 5000), ("dtype", None),
-        )),
-    ],
-    ids=range(9),
-)  # fmt: skip
-def test_damaged_lines_are_left_out(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "t.jsonl"
-    path.write_text(WHOLE + json.dumps(line(0, call="Bcast")) + "\n" + text)
-    seconds, (kind,), (remark,) = load(path)
-    assert (seconds, kind.call) == (2.0, "Bcast")
-    assert remark.startswith(f"{path}: 1 line left out, damaged or cut")
-    assert remark in CliRunner().invoke(main, [str(path)], terminal_width=200).output
+def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="has no flight files"):
+        load(tmp_path)
 
 
 def test_missing_ranks_are_named(tmp_path: Path) -> None:
-    heads = [head(rank) | {"size": 5} for rank in (0, 3)]
-    *_, (remark,) = load(written(tmp_path / "t.jsonl", *heads))
-    assert remark.startswith("Nothing is here of ranks 1-2,4 of 5.")
+    for rank in (0, 3):
+        file = flight_file(rank, "0-4", times(5), size=5)
+        (tmp_path / file.name).write_bytes(file.content)
+    remarks = load(tmp_path).remarks
+    assert remarks[0].startswith("Nothing is here of ranks 1-2,4 of 5.")
+    assert remarks[1] == "Killed: ranks 0,3. The calls up to then are shown."
 
 
-RANK_HEAD = {"schema": SCHEMA, "size": 2, "node": "a"}
+def test_running_and_killed_ranks_are_named(tmp_path: Path) -> None:
+    folder = written(tmp_path, [5], [5])
+    with (folder / "rank-00001.job.2.flight").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        trace = load(folder)
+        printed = CliRunner().invoke(main, [str(folder)]).output
+    assert trace.remarks == [
+        "Still running: rank 1. The calls up to now are shown.",
+        "Killed: rank 0. The calls up to then are shown.",
+    ]
+    assert trace.remarks[0] in printed
 
 
-def file_of_rank(trace: Path, rank: int, calls: int, **head: Any) -> TallyFile:
-    """Make the file of a rank whose program still runs."""
-    file = TallyFile(path_of_rank(trace, rank), RANK_HEAD | {"rank": rank} | head)
-    kind = {"communicator": "world", "ranks": 2, "call": "Allreduce", "bytes_per_rank": 8}
-    tally = file.add(kind).numbers
-    for _ in range(calls):
-        tallies.count(tally, tallies.ticks())
-    file.synchronise()
-    return file
+def test_messages_are_no_collectives(tmp_path: Path) -> None:
+    import mpicoll
+
+    def run(c: mpicoll.Collectives) -> None:
+        import numpy as np
+
+        for _ in range(3):
+            c.allreduce(np.ones(4), algorithm="ring")
+            c.sendrecv(np.ones(2), (c.rank + 1) % 2, np.empty(2), (c.rank + 1) % 2)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
+        patch.setenv("MPICOLL_FLIGHT", "keep")
+        mpicoll.threads(2)(run)
+    kinds = load(tmp_path).kinds
+    assert {part[3:8] for part in kinds} == {
+        (f"test_trace.py:{run.__code__.co_firstlineno + 4}", "allreduce", 32, "float64", "sum")
+    }
+    assert sum(part.calls for part in kinds) == 3
 
 
-def test_the_files_of_ranks_are_read_while_the_program_runs(tmp_path: Path) -> None:
-    """A rank may have appended its lines already, or a part of them."""
-    trace = written(tmp_path / "t[1].jsonl", head(0) | {"size": 2}, line(0), head(1), line(1))
-    file = file_of_rank(trace, 1, 7)
-    _, kinds, (remark,) = load(trace)
-    assert sorted(kind.calls for kind in kinds) == [7, 100]
-    assert remark.startswith("Still running: rank 1.")
-    os.close(file.file)
-    del file
-    gc.collect()  # the lock goes with the last map
-    *_, (remark,) = load(trace)
-    assert remark.startswith("Killed: rank 1.")
-
-
-def test_a_trace_may_have_files_of_ranks_alone(tmp_path: Path) -> None:
-    """As on a host where rank 0 does not run."""
-    trace = tmp_path / "t.jsonl"
-    assert file_of_rank(trace, 1, 3)
-    _, (kind,), (missing, _) = load(trace)
-    assert (kind.calls, kind.call) == (3, "Allreduce")
-    assert missing.startswith("Nothing is here of rank 0 of 2.")
-
-
-@pytest.mark.parametrize("length", [0, 10, 100, 300, 1000])
-def test_cut_files_of_ranks_are_left_out(tmp_path: Path, length: int) -> None:
-    trace = written(tmp_path / "t.jsonl", head(0), line(0))
-    file = file_of_rank(trace, 1, 3)
-    file.path.write_bytes(file.path.read_bytes()[:length])
-    _, (kind,), remarks = load(trace)
-    assert kind.calls == 100
-    assert any(str(file.path) in remark for remark in remarks) == (length < 200)
-
-
-def test_many_kinds_of_calls_enlarge_the_file(tmp_path: Path) -> None:
-    trace = tmp_path / "t.jsonl"
-    file = file_of_rank(trace, 0, 1)
-    for number in range(500):
-        kind = {"communicator": "é" * 200, "ranks": 2, "call": "Bcast", "bytes_per_rank": number}
-        tallies.count(file.add(kind).numbers, tallies.ticks())
-    data = file.path.read_bytes()
-    assert len(list(records_in(data))) == 502
-    assert len(load(trace).kinds) == 501
-    for at in range(40, 4000, 97):
-        damaged = bytearray(data)
-        damaged[at] ^= 0xFF
-        assert len(list(records_in(bytes(damaged)))) in (501, 502)
-
-
-def test_a_file_of_another_kind_stays(tmp_path: Path) -> None:
-    trace = tmp_path / "t.jsonl"
-    path_of_rank(trace, 0).write_text("a letter")
-    with pytest.raises(ArgumentError, match="is no file of tallies"):
-        file_of_rank(trace, 0, 1)
-    assert path_of_rank(trace, 0).read_text() == "a letter"
-
-
-KILLED = """
+LIVED = """
 import os, signal, sys, time
 import numpy as np
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
 x, out = np.zeros(3), np.zeros(3)
-for number in range(200):
+for number in range(3000):
     comm.Allreduce(x, out)
     if number % 10 == 9:
         comm.Bcast(x)
-        comm.allgather(number), comm.allreduce(number)
+        comm.allgather(number)
+wrong = MPI.Op.Create(lambda a, b, datatype: None)
+comm.Allreduce(x, out, op=wrong)
 with open(f"{sys.argv[1]}-new-{comm.rank}", "w") as file:
     file.write(str(os.getpid()))
 os.rename(file.name, f"{sys.argv[1]}-{comm.rank}")
-time.sleep(600)
+if len(sys.argv) == 2:
+    time.sleep(600)
 """
+CALLS = {"allreduce": 3001, "broadcast": 300, "allgather of objects": 300}
 
 
 def wait_until_running(folder: Path) -> list[int]:
@@ -324,33 +349,58 @@ def wait_until_running(folder: Path) -> list[int]:
     return [int(file.read_text()) for file in files]
 
 
+def counted(folder: Path) -> Counter[str]:
+    calls = Counter[str]()
+    for part in load(folder).kinds:
+        calls[part.call] += part.calls
+    return calls
+
+
 @pytest.mark.launches
 def test_killed_ranks_leave_their_calls(tmp_path: Path) -> None:
     """Rank 1 is killed first. The launcher then kills rank 0, or the test does."""
     check_mark()
-    program, trace = tmp_path / "killed.py", tmp_path / "t.jsonl"
-    program.write_text(KILLED)
-    file_of_rank(trace, 7, 1)  # of an earlier program on more ranks
+    program, place = tmp_path / "killed.py", tmp_path / "trace"
+    program.write_text(LIVED)
     launcher = mpirun()
     assert launcher is not None
     job = subprocess.Popen(
-        [launcher, "-n", "2", sys.executable, "-m", "mpicoll.run", program, tmp_path / "pid"],
-        env={**os.environ, **QUIRKS, "MPICOLL_TRACE": str(trace)}, start_new_session=True,
+        [launcher, "-n", "2", sys.executable, "-m", "mpicoll.run", "--trace", place, program,
+         tmp_path / "pid"],
+        env={**os.environ, **QUIRKS}, start_new_session=True,
     )  # fmt: skip
     try:
         processes = wait_until_running(tmp_path)
-        assert load(trace).remarks == ["Still running: ranks 0-1. The calls up to now are shown."]
+        assert load(place).remarks == ["Still running: ranks 0-1. The calls up to now are shown."]
         for process in reversed(processes):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
     finally:
         job.wait(LIMIT)
-    seconds, kinds, remarks = load(trace)
-    calls = Counter[str]()
-    for kind in kinds:
-        calls[kind.call] += kind.calls
-    assert calls == {"Allreduce": 200, "Bcast": 20, "allgather": 20, "allreduce": 20}
-    assert {(kind.algorithm, kind.transport) for kind in kinds} == {("slots", "symmetric")}
-    assert 0 < sum(kind.seconds for kind in kinds) <= seconds
-    assert remarks == ["Killed: ranks 0-1. The calls up to then are shown."]
-    assert remarks[0] in CliRunner().invoke(main, [str(trace)]).output
+    assert counted(place) == CALLS
+    assert load(place).remarks == ["Killed: ranks 0-1. The calls up to then are shown."]
+
+
+@pytest.mark.launches
+@pytest.mark.parametrize("nodes", ["", "1"], ids=["one node", "two nodes"])
+def test_programs_that_end_leave_their_calls(tmp_path: Path, nodes: str) -> None:
+    program, place = tmp_path / "lived.py", tmp_path / "trace"
+    program.write_text(LIVED)
+    process = ranks(
+        2, "-m", "mpicoll.run", f"--trace={place}", str(program), str(tmp_path / "pid"), "end",
+        environment={"MPICOLL_RANKS_PER_NODE": nodes} if nodes else {},
+    )  # fmt: skip
+    assert process.returncode == 0, process.stdout
+    assert counted(place) == CALLS
+    trace = load(place)
+    assert trace.remarks == [] and 0 < sum(part.seconds for part in trace.kinds) < trace.seconds
+    by_mpi = [part for part in trace.kinds if part.algorithm == "native@MPI"]
+    assert {part.nodes for part in trace.kinds} == {((0,), (1,)) if nodes else ((0, 1),)}
+    folded = [part for part in by_mpi if part.call == "allreduce"]
+    assert sum(part.calls for part in folded) == (3001 if nodes else 1)
+    assert {part.nbytes for part in folded} == {32}
+    lines = LIVED.splitlines()
+    for part in trace.kinds:
+        method = part.call.partition(" ")[0]
+        method = {"broadcast": "Bcast", "allreduce": "Allreduce"}.get(method, method)
+        assert method in lines[int(part.line.partition(":")[2]) - 1]

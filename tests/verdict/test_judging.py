@@ -240,9 +240,8 @@ def with_links(dumps: list[Dump], rates: dict[int, float]) -> list[Dump]:
                     busy=int(time * 100_000 / rate), rate=0, retransmitted=0, rtt=100, rtt_min=50,
                 ))  # fmt: skip
         process = dump_of_rank.process
-        fields = {name: getattr(process, name) for name in process.__struct_fields__}
-        fields |= {"addresses": (f"10.0.0.{host}",), "host": f"host{host}"}
-        linked.append(dump_of_rank._replace(process=type(process)(**fields), links=links))
+        process = process._replace(addresses=(f"10.0.0.{host}",), host=f"host{host}")
+        linked.append(dump_of_rank._replace(process=process, links=links))
     return linked
 
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from wrong_files import FlightFile, flight_file, flight_files, tally_files, trace_lines
+from wrong_files import FlightFile, flight_file, flight_files
 
 from mpicoll.doctor.running import tell
 from mpicoll.errors import ArgumentError
@@ -109,17 +109,11 @@ def test_the_list_of_jobs_with_wrong_contents(tmp_path: Path, files: list[Flight
 
 
 @_SETTINGS
-@given(lines=st.one_of(st.none(), trace_lines()), ranks=st.lists(tally_files(), max_size=3))
-def test_a_trace_of_wrong_contents(tmp_path: Path, lines: bytes | None, ranks: list[bytes]) -> None:
-    path = tmp_path / "trace.jsonl"
-    for old in tmp_path.iterdir():
-        old.unlink()
-    if lines is not None:
-        path.write_bytes(lines)
-    for rank, content in enumerate(ranks):
-        path.with_name(f"{path.name}.rank-{rank}").write_bytes(content)
+@given(files=flight_files())
+def test_a_trace_of_wrong_contents(tmp_path: Path, files: list[FlightFile]) -> None:
+    folder = folder_of(tmp_path, files)
     with bounded():
-        result = CliRunner().invoke(trace, [str(path)])
+        result = CliRunner().invoke(trace, [str(folder)])
     assert is_answer(result), result.output
 
 

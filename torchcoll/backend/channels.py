@@ -15,8 +15,7 @@ from mpicoll.calls.recording import Recording
 from mpicoll.engine.channels import ALLGATHER, GroupChannel
 from mpicoll.errors import ArgumentError, Unavailable
 from mpicoll.flight.groups import join
-from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
-from mpicoll.machine.network import host_identity
+from mpicoll.machine.nodes import Cores, host_identity, is_oversubscribed, own_cores
 from mpicoll.memory.files import Files, is_switched_off
 from mpicoll.notation.elements import DTYPES, OPS, kind_of
 from torchcoll.arrays import HOST, TorchArrays

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mpicoll.machine.launchers import TORCHRUN
-from mpicoll.machine.network import host_identity
+from mpicoll.machine.nodes import host_identity
 from torchcoll.launch import use_interface
 from torchcoll.place import find_place
 from torchcoll.rendezvous.mpi import is_equal, mpi_world, open_over_mpi

@@ -15,10 +15,9 @@ from torch.distributed import distributed_c10d
 
 from mpicoll.backend import Nodes
 from mpicoll.calls.arguments import Arguments
-from mpicoll.calls.order import is_asked_for
 from mpicoll.calls.plan_cache import MOST_PLANS
-from mpicoll.machine.network import host_identity
-from mpicoll.machine.nodes import group_by_node, stated_node
+from mpicoll.machine.nodes import group_by_node, host_identity, stated_node
+from mpicoll.machine.settings import is_reproducible
 from mpicoll.notation.contract import collective
 from mpicoll.notation.elements import OPS
 from mpicoll.text.encoding import decode, encode
@@ -73,7 +72,7 @@ def find_nodes(
     rank, size, ranks = place
     if size == 1:
         return ()
-    needs_schedules = is_asked_for() or {*algorithms.values()} != {"auto"}
+    needs_schedules = is_reproducible() or {*algorithms.values()} != {"auto"}
     node = stated_node(ranks[rank] if ranks else rank)
     members_store = c10d.PrefixStore(_PREFIX, store)
     members_store.set(str(rank), encode(_Member(host_identity(), node, needs_schedules)))

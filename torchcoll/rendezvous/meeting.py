@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from mpicoll.errors import LaunchError
-from mpicoll.machine.network import host_identity
+from mpicoll.machine.nodes import host_identity
 from torchcoll.place import Place
 from torchcoll.rendezvous.secret import VARIABLE, derive, seal, unseal
 from torchcoll.rendezvous.store import Store

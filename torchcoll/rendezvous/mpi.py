@@ -12,7 +12,8 @@ import numpy as np
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.launchers import SRUN
-from mpicoll.machine.network import LOOPBACK, host_address, host_identity, interfaces
+from mpicoll.machine.network import LOOPBACK, host_address, interfaces
+from mpicoll.machine.nodes import host_identity
 from mpicoll.machine.waited import Waited
 from torchcoll.place import Place
 from torchcoll.rendezvous.store import Rendezvous, client, server

@@ -12,7 +12,7 @@ from secrets import token_hex
 from platformdirs import user_state_path
 
 from mpicoll.errors import LaunchError
-from mpicoll.text.files import open_by_name
+from mpicoll.text.opening import open_by_name
 
 VARIABLE = "TORCHCOLL_SECRET"
 _MIN_CHARACTERS = 16

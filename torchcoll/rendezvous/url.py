@@ -6,8 +6,9 @@ import os
 from urllib.parse import urlsplit
 
 from mpicoll.errors import ArgumentError, LaunchError, brief
-from mpicoll.text.files import lock, open_by_name
+from mpicoll.text.files import lock
 from mpicoll.text.numbers import whole
+from mpicoll.text.opening import open_by_name
 from torchcoll.place import Place
 from torchcoll.rendezvous.secret import own_secret
 from torchcoll.rendezvous.store import Rendezvous, Store, client, distributed, tcp_store

@@ -12,6 +12,9 @@ algorithms of your own.
 --compare N runs the program N times as it is and N times with mpicoll, in random order, and says
 whether it became faster, and at which calls. Only the first of these runs prints.
 
+--trace DIR leaves the flight files of all ranks in a directory: python -m mpicoll.trace DIR tells
+the times of all calls.
+
 A group whose backend is absent or "gloo" is ours, also where another backend serves GPUs; others
 are as they were. What the program starts by torch.multiprocessing inherits this.
 """
@@ -24,7 +27,6 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from mpicoll.cli import programs
-from mpicoll.machine.launchers import is_first_process
 from mpicoll.run.imports import call_after_import
 from mpicoll.selection.forced import check_variables, forced
 from torchcoll.backend.registration import AS_GLOO, register
@@ -52,13 +54,6 @@ def _refuse() -> None:
 
 
 def _replace_gloo() -> None:
-    if os.environ.get("MPICOLL_TRACE") and is_first_process():
-        from mpicoll.cli import ending
-
-        ending.say(
-            "warning: MPICOLL_TRACE: mpicoll.run writes it, torchcoll.run does not; "
-            "torch.profiler tells the times of these calls"
-        )
     os.environ[AS_GLOO] = "1"
     # Only then: the program may set variables before, such as OMP_NUM_THREADS, which torch reads.
     if (torch := sys.modules.get("torch")) is not None:

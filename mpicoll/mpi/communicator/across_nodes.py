@@ -23,16 +23,15 @@ from mpicoll.calls.planner import Planner
 from mpicoll.calls.recording import Recording, call_of, signature_text
 from mpicoll.calls.routes import Routes
 from mpicoll.calls.tags import MOST_TAGS, TAGS
-from mpicoll.engine import extension, tallies
+from mpicoll.engine import extension
 from mpicoll.engine.plan import Plan
 from mpicoll.errors import ArgumentError, CollectiveError, RankLost
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.notes import GROUP
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.communicator.buffers import Refused, WrongLength
-from mpicoll.mpi.communicator.forms import read
-from mpicoll.mpi.communicator.reading import OPS, Call, Reading, lies_in
-from mpicoll.mpi.communicator.tracing import TRACING, kind_of
+from mpicoll.mpi.communicator.method_arguments import Call, lies_in, read
+from mpicoll.mpi.communicator.reading import OPS, Reading
 from mpicoll.mpi.exchange import exchange_items, mpi_deadline
 from mpicoll.mpi.transport import LIBRARY, MpiTransport
 from mpicoll.peers.calls import BEGUN, Calls, different_calls
@@ -241,38 +240,31 @@ class NodesDispatcher(PlanCache[Signature]):
         table_keys = [] if at.is_packed else [table_key]
         if arguments.in_place != signature.in_place:
             arguments, table_keys = _reshaped(arguments), []
-        self._run_plan(signature.plan, table_key[0], arguments, call, table_keys, digest)
+        self._run_plan(signature.plan, arguments, call, table_keys, digest)
         self.calls.end()
         return None
 
     def _run_plan(
-        self, plan: Plan, name: str, arguments: Arguments, call: Call,
-        table_keys: list[tuple[Any, ...]], digest: int,
+        self, plan: Plan, arguments: Arguments, call: Call, table_keys: list[tuple[Any, ...]],
+        digest: int,
     ) -> None:  # fmt: skip
         """Run a plan for the arrays of a call, and enter it into the plan table.
 
         Args:
-            name: of mpi4py's method, in small letters.
             table_keys: the arguments by which the table finds it.
         """
         program, arrays = plan.program, (arguments.x, arguments.out)
         assert program is not None
         x, out = (0 if array is None else self.arrays.span(array)[0] for array in arrays)
-        tally, began = None, 0
-        if TRACING is not None:
-            tally = TRACING.tally(kind_of(self.comm, name, call, arguments, plan))
-            began = tallies.ticks()
         try:
             program.run_on(x, out, *arrays)
         except BaseException as error:
             self._give_up(program, error)
             raise
-        if tally is not None:
-            tallies.count(tally, began)
         for table_key in table_keys:
             placement = lies_in(call, table_key[1], table_key[2])
             if placement is not None:
-                self.table.add_program(table_key, program, digest, False, None, *placement, tally)
+                self.table.add_program(table_key, program, digest, False, None, *placement)
 
     # -- plans ------------------------------------------------------------------------------
 

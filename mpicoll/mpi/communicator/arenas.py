@@ -7,7 +7,6 @@ its channel have left it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from ctypes import addressof, c_char
 from typing import Any
@@ -36,8 +35,8 @@ class Arena:
         closing: units that this rank has left, each with the number of ranks of its channel.
     """
 
-    def __init__(self, segment: Segment, number: int, place: int) -> None:
-        self.segment, self.number, self.place = segment, number, place
+    def __init__(self, segment: Segment, place: int) -> None:
+        self.segment, self.number, self.place = segment, segment.number, place
         self._start = addressof(c_char.from_buffer(segment.mapped))
         self.free = list(range(UNITS))
         self.closing: list[tuple[int, int]] = []
@@ -121,6 +120,5 @@ def make(exchange: Callable[..., list[Any]], rank: int, size: int) -> None:
         Unavailable: on all ranks, where one cannot map it.
     """
     segment = Files(exchange, rank, range(size)).map(UNITS * _UNIT_BYTES)
-    number = int.from_bytes(os.urandom(7), "little") + 1
-    _arenas.append(Arena(segment, exchange(number, int)[0], rank))
+    _arenas.append(Arena(segment, rank))
     del _arenas[:-MOST_ARENAS]

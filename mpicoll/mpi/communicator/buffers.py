@@ -2,9 +2,6 @@
 
 mpi4py's rules (its ``msgbuffer.pxi``): a buffer, or a list or tuple of a buffer with count,
 displacement and datatype, any of which it infers where they are left out.
-
-A buffer of a derived datatype, with gaps, or on a GPU is packed into bytes, and its result is
-unpacked: MPI does both, by a message of this rank to itself.
 """
 
 from __future__ import annotations
@@ -106,10 +103,10 @@ def vector(spec: Any, blocks: int, *, written: bool) -> tuple[Flat, list[int]]:
         Unreadable: as in `block`, and where blocks do not follow each other.
     """
     flat, counts, displacements = _read(spec, tuple, written=written)
-    counts = _shares(flat.size, blocks) if counts is None else numbers(counts, blocks)
+    counts = shares(flat.size, blocks) if counts is None else numbers(counts, blocks)
     starts = list(accumulate(counts, initial=0))
     if displacements is not None:
-        begins = _strided(displacements, blocks)
+        begins = strided(displacements, blocks)
         first = begins[0] if blocks else 0
         # The displacement of a block without elements has no meaning.
         if any(count and start + first != begin for count, start, begin in
@@ -121,122 +118,15 @@ def vector(spec: Any, blocks: int, *, written: bool) -> tuple[Flat, list[int]]:
     return flat[starts[0] : starts[-1]], counts
 
 
-class Packing:
-    """The bytes of a buffer that NumPy cannot view.
-
-    Attributes:
-        flat: the bytes of the type signature.
-        spec: the buffer, as a method of mpi4py that moves one message takes it.
-        indexed: the datatype that was made for it, if any.
-    """
-
-    def __init__(self, spec: Any, nbytes: int, indexed: MPI.Datatype | None = None) -> None:
-        self.spec, self.flat, self.indexed = spec, np.empty(nbytes, "u1"), indexed
-
-    def pack(self) -> Flat:
-        """Copy the buffer to the bytes, and return them."""
-        _self_comm().Sendrecv(self.spec, 0, 0, [self.flat, MPI.PACKED], 0, 0)
-        return self.flat
-
-    def unpack(self) -> None:
-        """Copy the bytes to the buffer."""
-        _self_comm().Sendrecv([self.flat, MPI.PACKED], 0, 0, self.spec, 0, 0)
-
-    def free(self) -> None:
-        """Free the datatype."""
-        if self.indexed is not None:
-            self.indexed.Free()
-
-
-def packing(spec: Any, blocks: int, *, written: bool) -> Packing:
-    """Return the packing of a buffer that `block` cannot view.
-
-    Raises:
-        Refused: mpi4py refuses the buffer.
-    """
-    check_block(spec, blocks, written=written)
-    memory, count, displacement, _ = _parts(spec, list | tuple)
-    kind = datatype(spec)
-    total = _entries(memory, kind, displacement) if count is None else operator.index(count)
-    if count is not None:
-        total *= max(blocks, 1)
-    return Packing([memory, (total, displacement or 0), kind], total * kind.Get_size())
-
-
-def vector_packing(spec: Any, blocks: int, *, written: bool) -> tuple[Packing, list[int]]:
-    """Return the packing of a buffer that `vector` cannot view, and the bytes of its blocks.
-
-    Raises:
-        Refused: mpi4py refuses the buffer.
-    """
-    check_vector(spec, blocks, written=written)
-    memory, counts, displacements, _ = _parts(spec, tuple)
-    kind = datatype(spec)
-    if counts is None:
-        lengths = _shares(_entries(memory, kind, 0), blocks)
-    else:
-        lengths = numbers(counts, blocks)
-    starts = list(accumulate(lengths, initial=0))[:-1]
-    if displacements is not None:
-        starts = _strided(displacements, blocks)
-    indexed = kind.Create_indexed(lengths, starts).Commit()
-    nbytes = [length * kind.Get_size() for length in lengths]
-    return Packing([memory, int(any(lengths)), indexed], sum(nbytes), indexed), nbytes
-
-
-def _entries(memory: Any, kind: MPI.Datatype, displacement: Any) -> int:
-    """Return how many entries of a datatype lie in memory behind a displacement."""
-    nbytes = 0 if memory is None else MPI.buffer(memory).nbytes
-    return nbytes // kind.extent - operator.index(displacement or 0) if nbytes else 0
-
-
-def _shares(total: int, blocks: int) -> list[int]:
+def shares(total: int, blocks: int) -> list[int]:
     """Return the lengths of blocks without counts, as mpi4py divides a buffer."""
     quotient, remainder = divmod(total, blocks)
     return [quotient + (index < remainder) for index in range(blocks)]
 
 
-@cache
-def _self_comm() -> MPI.Intracomm:
-    """Return a communicator of this rank alone, whose messages never meet the user's."""
-    return MPI.Intracomm(MPI.COMM_SELF).Dup()
-
-
-def check_block(spec: Any, blocks: int, *, written: bool) -> None:
-    """Raise `Refused` where mpi4py refuses a buffer: it reads those of messages by the same rules.
-
-    Args:
-        blocks, written: as in `block`.
-    """
-    bind = MPI.COMM_SELF.Recv_init if written else MPI.COMM_SELF.Send_init
-    try:
-        bind(spec, 0).Free()
-    except MPI.Exception:
-        return
-    except Exception as error:
-        raise Refused(str(error)) from error
-    memory, count, displacement, _ = _parts(spec, list | tuple)
-    if blocks and memory is not None and count is None and not displacement:
-        length, size = MPI.buffer(memory).nbytes, datatype(spec).Get_size()
-        if size and length // size % blocks:
-            raise Refused(f"{length // size} elements are no {blocks} blocks")
-
-
-def check_vector(spec: Any, blocks: int, *, written: bool) -> None:
-    """Raise `Refused` where mpi4py refuses a buffer with a count for each block."""
-    if not isinstance(spec, list | tuple) or not 2 <= len(spec) <= 4:
-        check_block(spec, 0, written=written)
-        return
-    memory, counts, displacements, kind = _parts(spec, tuple)
-    check_block([memory, 0, kind], 0, written=written)
-    for values in (counts, displacements):
-        if values is not None and not hasattr(values, "__index__"):
-            _indices(values, blocks)
-
-
 def datatype(spec: Any) -> MPI.Datatype:
     """Return the datatype of a buffer that mpi4py accepts."""
-    memory, _, _, kind = _parts(spec, list | tuple)
+    memory, _, _, kind = parts(spec, list | tuple)
     if isinstance(kind, MPI.Datatype):
         return kind
     if kind is None:
@@ -269,13 +159,13 @@ def numbers(counts: Any, blocks: int) -> list[int]:
     try:
         rows = [operator.index(counts)] * blocks
     except TypeError:
-        rows = _indices(counts, blocks)
+        rows = indices(counts, blocks)
     if min(rows) < 0:
         raise Unreadable(f"{rows} are no counts")
     return rows
 
 
-def _indices(values: Any, blocks: int) -> list[int]:
+def indices(values: Any, blocks: int) -> list[int]:
     """Return one integer per rank; mpi4py takes no other number of them."""
     try:
         integers = list(map(operator.index, values))
@@ -293,11 +183,11 @@ def _read(spec: Any, sequences: Any, *, written: bool) -> tuple[Flat, Any, Any]:
         sequences: the types of a pair of count and displacement.
         written: it is received into.
     """
-    memory, count, displacement, kind = _parts(spec, sequences=sequences)
+    memory, count, displacement, kind = parts(spec, sequences=sequences)
     return _memory(memory, kind, written=written), count, displacement
 
 
-def _parts(spec: Any, sequences: Any) -> tuple[Any, Any, Any, Any]:
+def parts(spec: Any, sequences: Any) -> tuple[Any, Any, Any, Any]:
     """Return memory, count, displacement and datatype of a buffer.
 
     Args:
@@ -359,8 +249,9 @@ def _array(memory: Any) -> Flat:
     return memory if type(memory) is np.ndarray else np.asarray(memoryview(memory))
 
 
-def _strided(displacements: Any, blocks: int) -> list[int]:
+def strided(displacements: Any, blocks: int) -> list[int]:
+    """Return the displacement of each block, given all of them or the distance between two."""
     try:
         return [operator.index(displacements) * index for index in range(blocks)]
     except TypeError:
-        return _indices(displacements, blocks)
+        return indices(displacements, blocks)

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.c_extension import _compiled
+from mpicoll.c_extension import _compiled, numpy_layout
 from mpicoll.engine.channels import ALLGATHER, GroupChannel
-from mpicoll.flight.groups import GroupFlight
-from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.communicator.buffers import is_on_gpu, known_datatypes
-from mpicoll.mpi.communicator.forms import flat
-from mpicoll.mpi.communicator.reading import OPS, Reading
+from mpicoll.mpi.communicator.reading import OPS, Reading, flat
+
+if TYPE_CHECKING:
+    from mpicoll.flight.groups import GroupFlight
 
 _FLAT = "flat"
 """The algorithm of a call whose arrays have been read."""
-_LAYOUT: Any = NumpyArrays().layout()
+_LAYOUT = numpy_layout()
 _DTYPES = tuple(
     (dtype.name, dtype.kind, np.zeros(1, dtype))
     for dtype, *_ in _LAYOUT[1] if dtype.char != "e"  # MPI has no half floats

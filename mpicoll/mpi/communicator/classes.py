@@ -6,7 +6,6 @@ says so. What is not here is mpi4py's.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType
@@ -17,22 +16,10 @@ from mpi4py import MPI
 from mpicoll.c_extension import _compiled
 from mpicoll.mpi.communicator.recording import LOG, NAMES, mpi_methods, recorded
 
-_IS_TRACED = bool(os.environ.get("MPICOLL_TRACE"))
-
-
-def _plain_class() -> type[MPI.Intracomm]:
-    """Return MPI's class, or one of its kind whose blocking collectives are counted."""
-    if not _IS_TRACED:
-        return MPI.Intracomm
-    from mpicoll.mpi.communicator.tracing import base
-
-    return base()
-
-
 if TYPE_CHECKING:
     _Base = MPI.Intracomm
 else:
-    _Base = recorded(_plain_class())
+    _Base = recorded(MPI.Intracomm)
 
 
 def _documented(kind: type[MPI.Intracomm]) -> Any:
@@ -61,7 +48,7 @@ class Comm(_Base):
             freeing the one frees the other.
 
     Attributes:
-        mpi: the class with MPI's own methods, as they are traced and recorded.
+        mpi: the class with MPI's own methods, as they are recorded.
         calls: serves the calls of a method of objects, where the communicator is that method's:
             its collectives are parts of the method's call.
     """
@@ -77,8 +64,7 @@ class Comm(_Base):
 
     def _begin(self, *arguments: Any) -> Any:
         _compiled.postpone_handlers()
-        from mpicoll.mpi.communicator.forms import is_refused
-        from mpicoll.mpi.communicator.reading import Reading, is_extreme
+        from mpicoll.mpi.communicator.reading import Reading, is_extreme, is_refused
 
         if is_refused(Reading(self.rank, self.size), *arguments[:5]):
             return True  # the ranks count the calls in which they meet
@@ -99,7 +85,7 @@ class Comm(_Base):
             setattr(self, LOG, flight and flight.log)
             if table is not None:
                 self._call = table  # type: ignore[method-assign]
-            if table is mpi_call and not _IS_TRACED:
+            if table is mpi_call:
                 self._bind_mpi_methods()
         return table
 
@@ -140,18 +126,14 @@ class Comm(_Base):
             from mpicoll.mpi.communicator.objects import METHODS
 
             run = partial(METHODS[name], channel.exchange)
-            if _IS_TRACED:
-                from mpicoll.mpi.communicator.tracing import traced_method
-
-                run = traced_method(name, run)
         setattr(self, f"_ours_{name}", run)
         return run  # type: ignore[no-any-return]
 
     def _forget(self) -> None:
         """Drop what has served this object: another communicator of the same ranks gets it."""
-        bound = [name for name in vars(self) if name == "_call" or name.startswith("_ours_")]
-        for name in [*bound, *(NAMES.keys() & vars(self).keys())]:
-            delattr(self, name)
+        for name in list(vars(self)):
+            if name == "_call" or name in NAMES or name.startswith("_ours_"):
+                delattr(self, name)
 
     # -- collectives, with mpi4py's own arguments -----------------------------------------
 

@@ -16,12 +16,11 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.mpi.communicator.buffers import Flat, block, datatype
-from mpicoll.mpi.communicator.forms import read
-from mpicoll.mpi.communicator.reading import Call, Reading, is_in_place
+from mpicoll.mpi.communicator.method_arguments import Call, read
+from mpicoll.mpi.communicator.objects import PREFIXES, folded_by_first, folded_of
+from mpicoll.mpi.communicator.reading import Reading, is_in_place
 
 Method = Callable[..., Any]
-_PREFIXES = {"scan": 1, "exscan": 0}
-"""Of how many ranks beyond those before it a rank gets the fold, where not of all."""
 
 
 def in_order(name: str, method: Method) -> Method:
@@ -32,39 +31,6 @@ def in_order(name: str, method: Method) -> Method:
     """
     make = _METHODS.get(name)
     return method if make is None else wraps(method)(make(name.lower(), method))
-
-
-def folded_of(name: str, rank: int, size: int) -> int:
-    """Return of how many ranks, the first ones, a rank gets the fold."""
-    return rank + _PREFIXES[name] if name in _PREFIXES else size
-
-
-def folded_by_first(
-    rank: int, op: Callable[[Any, Any], Any], items: list[Any], tell: Callable[[Any], Any]
-) -> Any:
-    """Return on all ranks what the first one gets as it folds all ranks' items.
-
-    A function may give another result elsewhere: a set's texts have another order in each process.
-
-    Args:
-        items: emptied; only the first rank's matter.
-        tell: returns the first rank's object.
-
-    Raises:
-        RuntimeError: the fold has raised on the first rank, where its own error is raised.
-    """
-    outcome: Any = None
-    if not rank:
-        try:
-            outcome = True, reduce(op, items)
-        except Exception as error:
-            tell((False, repr(error)))
-            raise
-        items.clear()  # what nobody else holds is told without pickle
-    is_there, value = tell(outcome)
-    if not is_there:
-        raise RuntimeError(f"the reduction has failed on rank 0: {value}")
-    return value
 
 
 def _of_objects(name: str, method: Method) -> Method:
@@ -163,7 +129,7 @@ def _fold(comm: MPI.Intracomm, call: Call, op: MPI.Op, kind: MPI.Datatype) -> No
         target = [result, counts, kind] if comm.rank == call.root else None
         plain.Gatherv(comm, total, target, call.root)
     else:
-        without = 1 - _PREFIXES[call.name]  # so many ranks get nothing
+        without = 1 - PREFIXES[call.name]  # so many ranks get nothing
         sent = [0] * without + [mine] * (size - without)
         got = counts if comm.rank >= without else [0] * size
         plain.Alltoallv(comm, [rows[: size - without], sent, kind], [result, got, kind])

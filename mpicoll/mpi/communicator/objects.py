@@ -15,12 +15,46 @@ from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
 from mpicoll.engine.channels import ALLGATHER, ALLTOALL, BROADCAST, GATHER, SCATTER
-from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
 from mpicoll.mpi.communicator.reading import is_extreme
 
 Method = Callable[..., Any]
 _pickle = MPI.pickle
 """mpi4py's serializer, which a program may change."""
+PREFIXES = {"scan": 1, "exscan": 0}
+"""Of how many ranks beyond those before it a rank gets the fold, where not of all."""
+
+
+def folded_of(name: str, rank: int, size: int) -> int:
+    """Return of how many ranks, the first ones, a rank gets the fold."""
+    return rank + PREFIXES[name] if name in PREFIXES else size
+
+
+def folded_by_first(
+    rank: int, op: Callable[[Any, Any], Any], items: list[Any], tell: Callable[[Any], Any]
+) -> Any:
+    """Return on all ranks what the first one gets as it folds all ranks' items.
+
+    A function may give another result elsewhere: a set's texts have another order in each process.
+
+    Args:
+        items: emptied; only the first rank's matter.
+        tell: returns the first rank's object.
+
+    Raises:
+        RuntimeError: the fold has raised on the first rank, where its own error is raised.
+    """
+    outcome: Any = None
+    if not rank:
+        try:
+            outcome = True, reduce(op, items)
+        except Exception as error:
+            tell((False, repr(error)))
+            raise
+        items.clear()  # what nobody else holds is told without pickle
+    is_there, value = tell(outcome)
+    if not is_there:
+        raise RuntimeError(f"the reduction has failed on rank 0: {value}")
+    return value
 
 
 def _valid_root(comm: Any, root: Any) -> int:

@@ -1,31 +1,30 @@
-"""From the buffers of a call to arrays and arguments of ours, the same on all ranks.
+"""Read the buffers of a call as flat arrays, and say what mpi4py refuses.
 
-What the ranks compare is what MPI wants to be the same on all: the type signature. So what is only
-moved is bytes, whatever the datatypes of one rank, and what is folded has a dtype.
+What is only moved is bytes, whatever the datatypes of one rank, and what is folded has a dtype. A
+buffer of a derived datatype, with gaps, or on a GPU is packed into bytes, and its result unpacked.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from mpi4py import MPI
 
 from mpicoll.mpi.communicator.buffers import (
     Flat,
-    Packing,
     Refused,
     Unreadable,
-    WrongLength,
     block,
     datatype,
     dtype_of,
-    packing,
+    numbers,
     vector,
-    vector_packing,
 )
+
+if TYPE_CHECKING:
+    from mpicoll.mpi.communicator.packing import Packing
 
 OPS = {
     MPI.SUM.handle: ("sum", "iufc"), MPI.PROD.handle: ("prod", "iufc"),
@@ -36,8 +35,24 @@ OPS = {
 }  # fmt: skip
 """Our name of MPI's operators, by handle, and the kinds of dtype on which MPI defines them."""
 
-
 _EXTREMES = {MPI.MIN.handle, MPI.MAX.handle}
+_SENDS = {"gather", "gatherv", "reduce"}
+"""Methods of which ranks other than the root read no output."""
+_RECEIVES = {"scatter", "scatterv"}
+"""Methods of which ranks other than the root read no input."""
+_BLOCKS = {
+    "gather": (0, 1), "scatter": (1, 0), "allgather": (0, 1), "alltoall": (1, 1),
+    "reduce_scatter_block": (1, 0),
+}  # fmt: skip
+"""Methods whose input or output is a row of blocks."""
+VECTORS = {"gatherv": (0, 1), "scatterv": (1, 0), "allgatherv": (0, 1), "alltoallv": (1, 1)}
+"""Methods whose input or output has a count for each block."""
+_OWN_COUNT = "reduce_scatter_own"
+"""A reduce_scatter of which each rank knows its own count alone."""
+FOLDS = {
+    "reduce", "allreduce", "scan", "exscan", "reduce_scatter", "reduce_scatter_block", _OWN_COUNT
+}  # fmt: skip
+"""Methods that fold."""
 
 
 def is_extreme(op: Any) -> bool:
@@ -47,26 +62,6 @@ def is_extreme(op: Any) -> bool:
     these operators from the first call, lest a result depends on the number of the call.
     """
     return isinstance(op, MPI.Op) and op.handle in _EXTREMES
-
-
-class Call(NamedTuple):
-    """The arguments of a method of `mpicoll.Collectives`; ranks without an array have None."""
-
-    name: str
-    x: Flat | None
-    out: Flat | None
-    op: str = "sum"
-    root: int = 0
-    counts: tuple[int, ...] | None = None
-
-
-class Arrays(Protocol):
-    """Anything with the arrays of a call."""
-
-    @property
-    def x(self) -> Flat | None: ...
-    @property
-    def out(self) -> Flat | None: ...
 
 
 class Reading:
@@ -103,6 +98,8 @@ class Reading:
         except Refused:
             raise
         except Exception:  # whatever is wrong, mpi4py says it of a message
+            from mpicoll.mpi.communicator.packing import packing  # a program starts without
+
             flat = self._packed(packing(spec, blocks, written=written), written=written)
             dtype = dtype_of(datatype(spec)) if folded else flat.dtype
             if dtype is None:
@@ -120,6 +117,8 @@ class Reading:
         except Refused:
             raise
         except Exception:  # as in `block`
+            from mpicoll.mpi.communicator.packing import vector_packing
+
             local, nbytes = vector_packing(spec, self.size, written=written)
             return self._packed(local, written=written), nbytes
 
@@ -143,9 +142,6 @@ class Reading:
             local.free()
 
 
-_WORD: dict[int, np.dtype[Any]] = {1: np.dtype("uint8"), 8: np.dtype("int64")}
-
-
 def is_in_place(buffer: Any) -> bool:
     """Whether a rank's own block lies in its other buffer."""
     return buffer is None or buffer is MPI.IN_PLACE
@@ -158,75 +154,120 @@ def of_type(at: Reading, x: Any, out: Any, blocks: int = 0) -> Flat:
     return at.block(x, blocks, written=False, folded=True)
 
 
-def folding(
-    name: str, data: Flat, result: Flat | None, op: Any, *, root: int = 0,
-    counts: tuple[int, ...] | None = None,
-) -> Call:  # fmt: skip
-    """Return a call that folds. A user's operator has no name.
+def flat(
+    at: Reading, name: str, x: Any, out: Any, op: Any, root: int,
+    exchange_counts: Callable[[int], list[int]] | None,
+) -> tuple[str, Any, Any]:  # fmt: skip
+    """Return the method, and its buffers as arrays without gaps; with counts if it has some.
+
+    What is moved is bytes, and what is folded has a dtype.
+
+    Args:
+        exchange_counts: takes this rank's count, and returns those of all ranks; None where the
+            ranks do not meet.
 
     Raises:
-        Unreadable: MPI does not define its operator on the dtype.
-        Refused: input and output have different lengths.
+        Refused: mpi4py's own method raises before it calls MPI, or the root is no rank.
+        Exception: only MPI can read the arguments.
     """
-    if result is not None and name != "reduce_scatter" and data.size != result.size:
-        raise Refused(f"{data.size} elements of input, {result.size} of output")
-    text, kinds = OPS.get(op.handle, ("", "" if op.is_predefined else data.dtype.kind))
-    if data.dtype.kind not in kinds:
-        raise Unreadable(f"the operator is not defined on {data.dtype}")
-    return Call(name, data, result, text, root, counts)
+    _check_names(at, op, root)
+    counts = None
+    if name == "reduce_scatter":
+        out, counts = out
+        counts = numbers(counts, at.size)
+    reads_x, reads_out = _sides(at, name, x, out, root)
+    arrays: list[Any] = [MPI.IN_PLACE, None]
+    error: Exception | None = None
+    for index, (spec, is_read) in enumerate(((x, reads_x), (out, reads_out))):
+        try:
+            if is_read:
+                arrays[index] = _array(at, name, spec, index, x, out, root)
+        except Refused:
+            raise
+        except Exception as unread:  # mpi4py may refuse the other buffer
+            error = error or unread
+    if error is not None:
+        raise error
+    if not reads_x and name in _RECEIVES and at.rank != root:
+        arrays[0] = None
+    if name in _RECEIVES and not reads_out:
+        arrays[1] = MPI.IN_PLACE
+    if name not in FOLDS:
+        return name, arrays[0], arrays[1]
+    data, result = arrays
+    if name == _OWN_COUNT and exchange_counts is not None:
+        name, counts = "reduce_scatter", exchange_counts(result.size)
+        if not reads_x:
+            result = arrays[1]
+    if reads_x and reads_out:
+        check_sizes(at, name, data.size, result.size, counts)
+    return name, data, result if counts is None else [result, counts]
 
 
-def words(flat: Flat, blocks: int) -> Flat:
-    """Return an array as words, the same on all ranks as their blocks have the same bytes.
-
-    Of more than one block it has the shape ``(blocks, words)``.
-    """
-    whole: Flat = flat.view(word((flat.nbytes // blocks,)))
-    return whole if blocks == 1 else whole.reshape(blocks, whole.size // blocks)
-
-
-def word(lengths: Iterable[int]) -> np.dtype[Any]:
-    """Return the longest dtype of which all blocks, of so many bytes, are whole numbers."""
-    return _WORD[1 if any(length % 8 for length in lengths) else 8]
+def _check_names(at: Reading, op: Any, root: Any) -> None:
+    """Raise `Refused` where a root is no rank, or an operator none of MPI's."""
+    try:
+        is_rank = 0 <= operator.index(root) < at.size
+    except TypeError:
+        is_rank = False
+    if not is_rank:
+        raise Refused(f"the root is {root!r} of {at.size} ranks")
+    if not (op is None or isinstance(op, MPI.Op)):
+        raise Refused(f"the operator is {op!r}")
 
 
-def like_row(flat: Flat, rows: Flat) -> Flat:
-    """Return an array as words; it must be as long as a row."""
-    if flat.nbytes != rows[0].nbytes:
-        raise WrongLength(f"{flat.nbytes} bytes, where a row has {rows[0].nbytes}")
-    return flat.view(rows.dtype)
+def _sides(at: Reading, name: str, x: Any, out: Any, root: int) -> tuple[bool, bool]:
+    """Return whether this rank reads its input, and its output."""
+    is_root = at.rank == root
+    if name == "barrier":
+        return False, False
+    if name == "bcast":
+        return True, False
+    if name in _RECEIVES:
+        return is_root, not (is_root and is_in_place(out))
+    if name in _SENDS:
+        return not (is_root and is_in_place(x)), is_root
+    return not is_in_place(x), True
 
 
-def writable(flat: Flat) -> Flat:
-    """Return the same memory, which is not written: a program wants its input and output alike."""
-    memory = (ctypes.c_char * flat.nbytes).from_address(flat.__array_interface__["data"][0])
-    alike: Flat = np.frombuffer(memoryview(memory), flat.dtype)
-    return alike
+def _array(
+    at: Reading, name: str, spec: Any, index: int, x: Any, out: Any, root: int
+) -> Any:  # fmt: skip
+    """Return one buffer as an array, or as a list of an array and the bytes of its blocks."""
+    is_written = index == 1 or (name == "bcast" and at.rank != root)
+    if VECTORS.get(name, (0, 0))[index]:
+        array, counts = at.vector(spec, written=is_written)
+        return [array.view("u1"), [count * array.itemsize for count in counts]]
+    blocks = at.size * _BLOCKS.get(name, (0, 0))[index]
+    if name == "reduce_scatter_block" and index == 1 and is_in_place(x):
+        blocks = at.size
+    if name not in FOLDS:
+        return at.block(spec, blocks, written=is_written).view("u1")
+    if index == 0 and not (name == "reduce" and at.rank != root):
+        return of_type(at, x, out, blocks)
+    return at.block(spec, blocks, written=is_written, folded=True)
 
 
-def lies_in(call: Arrays, x: Any, out: Any) -> tuple[bool, int, int] | None:
-    """Return where a call's arrays lie in those that were given, None where they lie elsewhere.
-
-    Whether the input lies in the array that is given as output, and the bytes from the beginning of
-    an array to that of the input and of the output.
-    """
-    source, target = _array_of(x), _array_of(out)
-    shift, inner = _distance(call.x, source), False
-    if shift is None and x is MPI.IN_PLACE:
-        shift, inner = _distance(call.x, target), True
-    out_shift = _distance(call.out, target)
-    return None if shift is None or out_shift is None else (inner, shift, out_shift)
+def check_sizes(at: Reading, name: str, given: int, wanted: int, counts: Any) -> None:
+    """Raise `Refused` where the input and the output of a fold have different lengths."""
+    if counts is not None:
+        is_fit = given == sum(counts) and wanted == counts[at.rank]
+    elif name == "reduce_scatter_block":
+        is_fit = given == wanted * at.size
+    else:
+        is_fit = given == wanted or name == _OWN_COUNT
+    if not is_fit:
+        raise Refused(f"{given} elements of input, {wanted} of output")
 
 
-def _array_of(spec: Any) -> Any:
-    return spec[0] if type(spec) in (list, tuple) and spec else spec
-
-
-def _distance(part: Flat | None, whole: Any) -> int | None:
-    """Return the bytes from where an array begins to a part of it, None for a part of another."""
-    if part is None or not part.size:
-        return 0
-    if type(whole) is not np.ndarray:
-        return None
-    start, first = (int(array.__array_interface__["data"][0]) for array in (whole, part))
-    return first - start if start <= first <= start + whole.nbytes else None
+def is_refused(at: Reading, name: str, x: Any, out: Any, op: Any, root: Any) -> bool:
+    """Whether mpi4py refuses the arguments of a method on this rank alone."""
+    try:
+        flat(at, name, x, out, op, root, None)
+    except Refused:
+        return True
+    except Exception:  # MPI's own method says it
+        return False
+    finally:
+        at.close()
+    return False

@@ -22,6 +22,10 @@ NAMES = {
     "allreduce": "allreduce", "scan": "scan", "exscan": "exscan",
 }  # fmt: skip
 """mpi4py's methods that are recorded, each with our name of its collective."""
+_ROWS = frozenset(("gather", "scatter", "allgather", "reduce_scatter"))
+"""Those of an array with a row for each rank, of which the sized argument is one row."""
+_SIZED_BY_OUTPUT = frozenset(("scatter", "allreduce", "reduce_scatter", "scan", "exscan"))
+"""Those whose second argument is the sized one."""
 _FOLDS = frozenset(("reduce", "allreduce", "scan", "exscan"))
 """Those that fold objects."""
 LOG = "_log"
@@ -107,4 +111,12 @@ def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., 
     flight = find_flight(comm)
     if flight is None:
         return method
-    return flight.log.recorded(flight.call(NAMES[name], "", "native", "MPI"), method)
+    collective, is_sized = NAMES[name], name[0].isupper()
+    kind = collective, "" if is_sized else "objects", "native", "MPI"
+    if not is_sized:
+        return flight.log.recorded(flight.call(*kind), method)
+    rows = comm.size if collective in _ROWS else 1
+    return flight.log.recorded(
+        flight.call(*kind), method, False, lambda nbytes: flight.call(*kind, nbytes * rows),
+        2 if collective in _SIZED_BY_OUTPUT else 1,
+    )  # fmt: skip

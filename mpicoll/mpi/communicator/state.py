@@ -7,11 +7,10 @@ same one. The ranks make it in their first call, by one allgather of MPI.
 from __future__ import annotations
 
 import os
+from _blake2 import blake2b  # hashlib loads OpenSSL, which takes milliseconds
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from hashlib import blake2b
+from functools import lru_cache
 from math import inf
-from random import Random
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,18 +18,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.calls.order import REPRODUCIBLE, is_asked_for
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
-from mpicoll.flight.groups import GroupFlight, join, join_known, standing
-from mpicoll.machine.cores import CORES, Cores, own_cores
-from mpicoll.machine.network import host_identity
-from mpicoll.machine.nodes import RANKS_PER_NODE, group_by_node, stated_node
+from mpicoll.flight.groups import GroupFlight, join_known, standing
+from mpicoll.machine.nodes import (
+    CORES,
+    RANKS_PER_NODE,
+    Cores,
+    group_by_node,
+    host_identity,
+    own_cores,
+    stated_node,
+)
+from mpicoll.machine.settings import DEADLINE, REPRODUCIBLE, default_deadline, is_reproducible
 from mpicoll.memory.files import SWITCH, is_switched_off
-from mpicoll.memory.waiting import DEADLINE, default_deadline
 from mpicoll.mpi.communicator import arenas
 from mpicoll.mpi.communicator.channels import OneNode
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
-from mpicoll.mpi.exchange import exchange_items, exchange_numbers, mpi_deadline
+from mpicoll.mpi.exchange import (
+    exchange_bytes,
+    exchange_items,
+    exchange_numbers,
+    mpi_deadline,
+)
 from mpicoll.selection.forced import WARMUP as WARMUP
 from mpicoll.selection.forced import forced, stated_first_calls
 
@@ -94,7 +103,6 @@ class Member(NamedTuple):
         node: as the user states it, -1 where he does not.
         cores: a digest of those that it may use.
         quota: thousandths of a core that its container may use, 0 without a limit.
-        job, rank: of the flight recorder: `mpicoll.flight.groups.standing`.
         closed: the token of a recorder of a freed communicator of these ranks, 0 for none.
         token: names the group, where this is its first rank.
     """
@@ -106,8 +114,6 @@ class Member(NamedTuple):
     cores: int
     core_count: int
     quota: int
-    job: int
-    rank: int
     closed: int
     token: int
 
@@ -192,7 +198,7 @@ def _make_state(comm: MPI.Intracomm) -> State:
     local = _local(tuple(map(os.environ.get, _VARIABLES)), os.getpid())
     state = State(local.wishes, members_of_world)
     closed = _closed_flights.pop(members_of_world, None)
-    members, offers = _announce(comm, local, closed.token if closed else 0)
+    members, standings, offers = _announce(comm, local, closed.token if closed else 0)
     nodes = [None if member.node < 0 else member.node for member in members]
     state.nodes, _ = group_by_node([member.host for member in members], nodes)
     differs = any(member.wishes != members[0].wishes for member in members)
@@ -203,7 +209,7 @@ def _make_state(comm: MPI.Intracomm) -> State:
     if local.wishes.error or differs:
         _agree(comm.rank, exchange_items(comm, local.wishes, Wishes))
     is_reused = closed and all(member.closed == members[0].closed for member in members)
-    state.flight = closed if is_reused else _join(comm, members)
+    state.flight = closed if is_reused else _join(comm, members, standings)
     if may_share:
         _take_units(comm, state, members, offers, local.deadline)
     return state
@@ -211,26 +217,24 @@ def _make_state(comm: MPI.Intracomm) -> State:
 
 def _announce(
     comm: MPI.Intracomm, local: Local, closed: int
-) -> tuple[list[Member], list[list[int]]]:  # fmt: skip
-    """Return what all ranks say of themselves, and their offers of memory."""
+) -> tuple[list[Member], list[list[int]], list[list[int]]]:  # fmt: skip
+    """Return what all ranks say of themselves, of their recorders, and their offers of memory."""
     token = int.from_bytes(os.urandom(7), "little") + 1
-    numbers = *local.numbers, *standing(), closed, token, *arenas.offer()
-    rows, count = exchange_numbers(comm, numbers), len(Member._fields)
-    return [Member(*row[:count]) for row in rows], [row[count:] for row in rows]
+    numbers = *local.numbers, closed, token, *standing(comm.rank, comm.size), *arenas.offer()
+    rows, first, last = exchange_numbers(comm, numbers), len(Member._fields), -arenas.OFFER
+    return (
+        [Member(*row[:first]) for row in rows], [row[first:last] for row in rows],
+        [row[last:] for row in rows],
+    )  # fmt: skip
 
 
-def _join(comm: MPI.Intracomm, members: Sequence[Member]) -> GroupFlight | None:
-    """Return a new recorder of a group's calls, None where nothing is recorded; collective."""
-    first = members[0]
-    if first.job and all(
-        (member.job, member.host) == (first.job, first.host) for member in members
-    ):
-        return join_known(
-            comm.rank, [member.rank for member in members],
-            [member.process for member in members], first.token, writers=_compiled, name=comm.name,
-        )  # fmt: skip
-    return join(
-        partial(exchange_items, comm), comm.rank, comm.size, writers=_compiled, name=comm.name
+def _join(
+    comm: MPI.Intracomm, members: Sequence[Member], standings: list[list[int]]
+) -> GroupFlight | None:
+    """Return a new recorder of a group's calls, None where nothing is recorded."""
+    processes = [(str(member.host), member.process) for member in members]
+    return join_known(
+        comm.rank, standings, processes, members[0].token, writers=_compiled, name=comm.name
     )
 
 
@@ -241,12 +245,11 @@ def _take_units(
     """Make a channel, where each rank has memory for it; collective."""
     arena, unit, addresses = arenas.choose(offers, comm.rank)
     if arena is None:
-        exchange = partial(exchange_items, comm)
         try:
-            arenas.make(exchange, comm.rank, comm.size)
+            arenas.make(lambda data, _: exchange_bytes(comm, data), comm.rank, comm.size)
         except Unavailable:
             return
-        offers = exchange(arenas.offer(), list[int])
+        offers = exchange_numbers(comm, arenas.offer())
         arena, unit, addresses = arenas.choose(offers, comm.rank)
     if arena is None or not addresses:
         return
@@ -272,11 +275,7 @@ def _digest(text: str) -> int:
 def _make_run(comm: MPI.Intracomm, state: State) -> Callable[..., Any]:
     """Return what runs the calls of a communicator; collective."""
     if isinstance(state.server, OneNode):
-        if not os.environ.get("MPICOLL_TRACE"):
-            return state.server.channel  # type: ignore[no-any-return]
-        from mpicoll.mpi.communicator.tracing import traced
-
-        return traced(comm, state.server.channel)  # type: ignore[no-any-return]
+        return state.server.channel  # type: ignore[no-any-return]
     wishes = state.wishes
     if len(state.nodes) > 1 or wishes.algorithms:
         from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
@@ -294,8 +293,7 @@ def _make_run(comm: MPI.Intracomm, state: State) -> Callable[..., Any]:
 
 def _admit(dispatcher: NodesDispatcher) -> bool:
     """Whether all ranks can make the transport of a dispatcher; collective."""
-    most_live: int = max(exchange_items(dispatcher.comm, len(_live), int))
-    has_room = most_live < _MOST_SERVED
+    has_room = max(exchange_numbers(dispatcher.comm, [len(_live)])) < [_MOST_SERVED]
     if has_room:
         _live.add(dispatcher)
     return has_room
@@ -324,18 +322,17 @@ def prepare_folds(comm: MPI.Comm) -> None:
     state: Any = plain.Get_attr(_key())
     if state is None or state.folds:
         return
-    naps = Random()  # the user's own numbers stay as they are
     while not state.folds:
         is_alone = _duplicating.acquire(blocking=False)
         try:
-            if all(exchange_items(plain, is_alone, bool)):
+            if [0] not in exchange_numbers(plain, [is_alone]):
                 plain.allreduce(0)
                 state.folds = True
         finally:
             if is_alone:
                 _duplicating.release()
         if not state.folds:
-            sleep(naps.uniform(0, _NAP))
+            sleep(os.urandom(1)[0] / 255 * _NAP)  # the user's own random numbers stay as they are
 
 
 def is_fixed(comm: MPI.Comm) -> bool:
@@ -362,7 +359,7 @@ def _local(texts: tuple[str | None, ...], process: int) -> Local:
         unshared = f"{SWITCH} turns it off" if is_switched_off() else ""
     except CollectiveError as refusal:
         error = str(refusal)
-    wishes = Wishes(first_calls, algorithms, is_asked_for(), unshared, error)
+    wishes = Wishes(first_calls, algorithms, is_reproducible(), unshared, error)
     numbers = (
         _digest(repr(wishes)), _digest(host_identity()), -1 if node is None else node, process,
         _digest(repr(cores.allowed)), len(cores.allowed), int((cores.quota or 0) * 1000),

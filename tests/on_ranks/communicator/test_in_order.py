@@ -11,8 +11,8 @@ import pytest
 from communicator_calls import MPI_CALLS, PACKED_CALLS, SERVED_CALLS
 
 MPI = pytest.importorskip("mpi4py.MPI")
-from mpicoll.calls.order import REPRODUCIBLE  # noqa: E402
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
+from mpicoll.machine.settings import REPRODUCIBLE  # noqa: E402
 from mpicoll.mpi.communicator.state import WARMUP  # noqa: E402
 
 

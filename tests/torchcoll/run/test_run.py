@@ -9,6 +9,8 @@ import pytest
 from bad_variables import FEW
 from launcher import ROOT, SUPPORT, python
 
+from mpicoll.trace.reading import load
+
 pytest.importorskip("torch")
 
 
@@ -19,10 +21,13 @@ TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node")
 def test_an_unmodified_program_runs_over_ours(installed: dict[str, str], tmp_path: Path) -> None:
     """Its backend is gloo, its ranks are processes that it starts itself."""
     program = str(SUPPORT / "spawning.py"), str(tmp_path / "store")
-    environment = {**installed, "MPICOLL_TRACE": str(tmp_path / "trace.jsonl")}
-    done = python("-m", "torchcoll.run", *program, environment=environment)
+    trace = tmp_path / "trace"
+    done = python(
+        "-m", "torchcoll.run", "--trace", str(trace), *program, environment=installed
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    assert done.stdout.count("MPICOLL_TRACE: mpicoll.run writes it, torchcoll.run does not") == 1
+    assert {kind.algorithm for kind in load(trace).kinds} == {"slots@symmetric"}
+    assert load(trace).remarks == []
     assert sorted(re.findall(r"rank .*", done.stdout)) == [
         "rank 0: gloo torchcoll.backend.group", "rank 1: gloo torchcoll.backend.group",
     ]  # fmt: skip

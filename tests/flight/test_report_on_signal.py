@@ -12,7 +12,7 @@ import pytest
 from launcher import LIMIT
 
 from mpicoll.errors import ArgumentError
-from mpicoll.flight import asked
+from mpicoll.flight import signals
 
 
 def test_a_signal_does_not_end_the_thread_that_prints(
@@ -25,7 +25,7 @@ def test_a_signal_does_not_end_the_thread_that_prints(
         raise ArgumentError(f"{directory} has no flight files")
 
     monkeypatch.setattr("mpicoll.flight.job.look", look)
-    thread = threading.Thread(target=asked._print, args=(descriptor, tmp_path), daemon=True)
+    thread = threading.Thread(target=signals._print, args=(descriptor, tmp_path), daemon=True)
     original = signal.signal(signal.SIGUSR2, lambda *_arguments: None)
     try:
         thread.start()

@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.cores import CORES, Cores, container_quota, own_cores, usable_cores
-from mpicoll.machine.nodes import RANKS_PER_NODE, stated_node
+from mpicoll.machine.nodes import (
+    CORES,
+    RANKS_PER_NODE,
+    Cores,
+    container_quota,
+    own_cores,
+    stated_node,
+    usable_cores,
+)
 from mpicoll.machine.processes import Machine, Process, other_load, oversubscription, own_process
 
 

@@ -1,0 +1,151 @@
+"""The entries of a flight file's rings, and their checksums, as a reader needs them."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mpicoll.flight.layout import ROW
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_WORD = (1 << 64) - 1
+_FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5,
+            0x85EBCA77C2B2AE63)  # fmt: skip
+
+
+class Row(NamedTuple):
+    """One call.
+
+    Attributes:
+        number: counts the rows of this file, from 1.
+        sequence: counts the calls on the group, from 1, the same on all its ranks.
+        start, end: ticks of a clock that `CLOCK` relates to the host's monotonic one.
+        group, call, location, text: places in the table; 0 for none. `text` is that of an error.
+        thread: the system's number of it.
+    """
+
+    number: int
+    sequence: int
+    start: int
+    end: int
+    group: int
+    call: int
+    location: int
+    thread: int
+    outcome: int
+    text: int
+
+
+def check_of(row: Row) -> int:
+    """Return the checksum of a row as its call begins; as in ``flight.c``."""
+    words = (row.number, row.sequence, row.start, row.group | row.call << 32,
+             row.location | row.thread << 32)  # fmt: skip
+    total = sum(word * factor for word, factor in zip(words, _FACTORS, strict=True)) & _WORD
+    return total ^ total >> 29
+
+
+class SampleRow(NamedTuple):
+    """The counters of one thread at one moment; all but `number`, `at` and `probe` are cumulative.
+
+    Attributes:
+        number: counts the samples of this file, from 1.
+        at: ticks, as `Row.start`.
+        running, queued: nanoseconds that the thread has run, and that it had no core.
+        thread: the system's number of it.
+        preempted, faults: involuntary context switches and major page faults of the thread.
+        continued: SIGCONT that the process has received.
+        probe: nanoseconds that a fixed loop took; 0 in samples without it.
+    """
+
+    number: int
+    at: int
+    running: int
+    queued: int
+    thread: int
+    preempted: int
+    faults: int
+    continued: int
+    probe: int
+    unused: int = 0
+
+
+class LinkRow(NamedTuple):
+    """One reading of one TCP connection; `sent`, `busy` and `retransmitted` are cumulative.
+
+    Attributes:
+        number: counts the readings of this file, from 1.
+        at: ticks, as `Row.start`.
+        local, peer: the addresses of both ends, as 16 bytes of IPv6.
+        sent: bytes that the peer has acknowledged.
+        busy: microseconds with data to send for which the receiver had room.
+        rate: bytes a second at which the peer has lately acknowledged data.
+        retransmitted: segments.
+        rtt, rtt_min: the round trip in microseconds, smoothed and the least.
+    """
+
+    number: int
+    at: int
+    local: bytes
+    peer: bytes
+    sent: int
+    busy: int
+    rate: int
+    retransmitted: int
+    rtt: int
+    rtt_min: int
+    local_port: int
+    peer_port: int
+
+
+class TotalRow(NamedTuple):
+    """The calls of one group, kind and line whose rows may be overwritten.
+
+    Attributes:
+        group, call, location: as of `Row`.
+        mark: as `mark_of` says; 0 in the first total.
+        timed: of the calls; the ends of the others are not recorded.
+        ticks: of the timed calls.
+        shortest: ticks of the shortest one.
+    """
+
+    group: int
+    call: int
+    location: int
+    mark: int
+    calls: int
+    timed: int
+    ticks: int
+    shortest: int
+
+
+def mark_of(row: TotalRow) -> int:
+    """Return the mark of a total; as in ``flight.c``."""
+    key = row.group * 0x9E3779B1 + row.call * 0x85EBCA77 + row.location * 0xC2B2AE3D
+    return key % (1 << 32) | 1
+
+
+def checks_of(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the checksums of samples or links; as in ``counters.c``.
+
+    Args:
+        words: those of an entry in each row, without its checksum.
+    """
+    powers = [pow(_FACTORS[0], power, 1 << 64) for power in reversed(range(words.shape[1]))]
+    total: NDArray[np.uint64] = (words * np.array(powers, np.uint64)).sum(axis=1, dtype=np.uint64)
+    checks: NDArray[np.uint64] = total ^ total >> np.uint64(29)
+    return checks
+
+
+def packed(row: Row) -> bytes:
+    """Return a row's bytes."""
+    return ROW.pack(*row, check_of(row))
+
+
+def packed_words(kind: struct.Struct, entry: SampleRow | LinkRow) -> bytes:
+    """Return the bytes of a sample or a link, with their check."""
+    words = np.frombuffer(kind.pack(*entry, 0), "<u8")[:-1]
+    return words.tobytes() + checks_of(words[None]).tobytes()

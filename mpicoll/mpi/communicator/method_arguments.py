@@ -1,0 +1,173 @@
+"""From the buffers of a call to arrays and arguments of ours, the same on all ranks.
+
+What the ranks compare is what MPI wants to be the same on all: the type signature.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+from mpicoll.mpi.communicator.buffers import Flat, Refused, Unreadable, WrongLength
+from mpicoll.mpi.communicator.reading import FOLDS, OPS, VECTORS, Reading, check_sizes, flat
+
+_WORD: dict[int, np.dtype[Any]] = {1: np.dtype("uint8"), 8: np.dtype("int64")}
+
+
+class Call(NamedTuple):
+    """The arguments of a method of `mpicoll.Collectives`; ranks without an array have None."""
+
+    name: str
+    x: Flat | None
+    out: Flat | None
+    op: str = "sum"
+    root: int = 0
+    counts: tuple[int, ...] | None = None
+
+
+class Arrays(Protocol):
+    """Anything with the arrays of a call."""
+
+    @property
+    def x(self) -> Flat | None: ...
+    @property
+    def out(self) -> Flat | None: ...
+
+
+def read(at: Reading, name: str, x: Any, out: Any, op: Any, root: int) -> Call:
+    """Return what the arguments of a method of mpi4py describe, whose blocks have equal lengths.
+
+    Those of a reduce_scatter may differ. The arguments, and what is raised, are those of `flat`.
+    """
+    name, x, out = flat(at, name, x, out, op, root, None)
+    in_place = x is MPI.IN_PLACE
+    if in_place:
+        at.pack()
+    if name in FOLDS:
+        return _read_fold(at, name, None if in_place else x, out, op, root)
+    if name in VECTORS:
+        if name != "allgatherv" or len({*out[1]}) > 1:
+            raise Unreadable("the blocks have lengths of their own")
+        name, out = "allgather", out[0]
+    if name == "barrier":
+        return Call(name, None, None)
+    is_root = at.rank == root
+    if name == "bcast":
+        data = words(x, 1)
+        data = data if data.flags.writeable else writable(data)
+        return Call("broadcast", data if is_root else None, data, root=root)
+    if name == "alltoall":
+        rows = words(out, at.size)
+        return Call(name, rows.copy() if in_place else words(x, at.size), rows)
+    if name == "scatter":
+        if not is_root:
+            return Call(name, None, words(out, 1), root=root)
+        rows = words(x, at.size)
+        if out is MPI.IN_PLACE:
+            return Call(name, rows, np.empty_like(rows[0]), root=root)
+        return Call(
+            name, rows, like_row(out[: rows[0].nbytes], rows), root=root
+        )  # it may be longer
+    if name == "gather" and not is_root:
+        return Call(name, words(x, 1), None, root=root)
+    rows = words(out, at.size)
+    row = rows[at.rank] if in_place else like_row(x, rows)
+    if name == "allgather":
+        return Call(name, row, rows)
+    return Call(name, row.copy() if in_place else row, rows, root=root)
+
+
+def _read_fold(at: Reading, name: str, x: Any, out: Any, op: Any, root: int) -> Call:
+    """Return what a method that folds describes; `x` is None where it does so in place."""
+    counts = None
+    if name == "reduce_scatter":
+        out, counts = out
+    if name in ("reduce_scatter", "reduce_scatter_block"):
+        if x is None:
+            stop = out.size // at.size if counts is None else counts[at.rank]
+            x, out = out.copy(), out[:stop]
+            check_sizes(at, name, x.size, out.size, counts)
+        if counts is None or len({*counts}) == 1:
+            x, counts = x.reshape(at.size, -1), None
+        name = "reduce_scatter"
+    elif x is None:
+        x = out.copy() if name == "reduce" else out
+    return folding(name, x, out, op, root=root, counts=counts and tuple(counts))
+
+
+def folding(
+    name: str, data: Flat, result: Flat | None, op: Any, *, root: int = 0,
+    counts: tuple[int, ...] | None = None,
+) -> Call:  # fmt: skip
+    """Return a call that folds. A user's operator has no name.
+
+    Raises:
+        Unreadable: MPI does not define its operator on the dtype.
+        Refused: input and output have different lengths.
+    """
+    if result is not None and name != "reduce_scatter" and data.size != result.size:
+        raise Refused(f"{data.size} elements of input, {result.size} of output")
+    text, kinds = OPS.get(op.handle, ("", "" if op.is_predefined else data.dtype.kind))
+    if data.dtype.kind not in kinds:
+        raise Unreadable(f"the operator is not defined on {data.dtype}")
+    return Call(name, data, result, text, root, counts)
+
+
+def words(flat: Flat, blocks: int) -> Flat:
+    """Return an array as words, the same on all ranks as their blocks have the same bytes.
+
+    Of more than one block it has the shape ``(blocks, words)``.
+    """
+    whole: Flat = flat.view(word((flat.nbytes // blocks,)))
+    return whole if blocks == 1 else whole.reshape(blocks, whole.size // blocks)
+
+
+def word(lengths: Iterable[int]) -> np.dtype[Any]:
+    """Return the longest dtype of which all blocks, of so many bytes, are whole numbers."""
+    return _WORD[1 if any(length % 8 for length in lengths) else 8]
+
+
+def like_row(flat: Flat, rows: Flat) -> Flat:
+    """Return an array as words; it must be as long as a row."""
+    if flat.nbytes != rows[0].nbytes:
+        raise WrongLength(f"{flat.nbytes} bytes, where a row has {rows[0].nbytes}")
+    return flat.view(rows.dtype)
+
+
+def writable(flat: Flat) -> Flat:
+    """Return the same memory, which is not written: a program wants its input and output alike."""
+    memory = (ctypes.c_char * flat.nbytes).from_address(flat.__array_interface__["data"][0])
+    alike: Flat = np.frombuffer(memoryview(memory), flat.dtype)
+    return alike
+
+
+def lies_in(call: Arrays, x: Any, out: Any) -> tuple[bool, int, int] | None:
+    """Return where a call's arrays lie in those that were given, None where they lie elsewhere.
+
+    Whether the input lies in the array that is given as output, and the bytes from the beginning of
+    an array to that of the input and of the output.
+    """
+    source, target = _array_of(x), _array_of(out)
+    shift, inner = _distance(call.x, source), False
+    if shift is None and x is MPI.IN_PLACE:
+        shift, inner = _distance(call.x, target), True
+    out_shift = _distance(call.out, target)
+    return None if shift is None or out_shift is None else (inner, shift, out_shift)
+
+
+def _array_of(spec: Any) -> Any:
+    return spec[0] if type(spec) in (list, tuple) and spec else spec
+
+
+def _distance(part: Flat | None, whole: Any) -> int | None:
+    """Return the bytes from where an array begins to a part of it, None for a part of another."""
+    if part is None or not part.size:
+        return 0
+    if type(whole) is not np.ndarray:
+        return None
+    start, first = (int(array.__array_interface__["data"][0]) for array in (whole, part))
+    return first - start if start <= first <= start + whole.nbytes else None

@@ -1,0 +1,132 @@
+"""Pack buffers that NumPy cannot view: of a derived datatype, with gaps, or on a GPU.
+
+MPI packs and unpacks them, by a message of this rank to itself. It also says what mpi4py refuses.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from mpicoll.mpi.communicator.buffers import (
+    Flat,
+    Refused,
+    datatype,
+    indices,
+    numbers,
+    parts,
+    shares,
+    strided,
+)
+
+
+class Packing:
+    """The bytes of a buffer that NumPy cannot view.
+
+    Attributes:
+        flat: the bytes of the type signature.
+        spec: the buffer, as a method of mpi4py that moves one message takes it.
+        indexed: the datatype that was made for it, if any.
+    """
+
+    def __init__(self, spec: Any, nbytes: int, indexed: MPI.Datatype | None = None) -> None:
+        self.spec, self.flat, self.indexed = spec, np.empty(nbytes, "u1"), indexed
+
+    def pack(self) -> Flat:
+        """Copy the buffer to the bytes, and return them."""
+        _self_comm().Sendrecv(self.spec, 0, 0, [self.flat, MPI.PACKED], 0, 0)
+        return self.flat
+
+    def unpack(self) -> None:
+        """Copy the bytes to the buffer."""
+        _self_comm().Sendrecv([self.flat, MPI.PACKED], 0, 0, self.spec, 0, 0)
+
+    def free(self) -> None:
+        """Free the datatype."""
+        if self.indexed is not None:
+            self.indexed.Free()
+
+
+def packing(spec: Any, blocks: int, *, written: bool) -> Packing:
+    """Return the packing of a buffer that `block` cannot view.
+
+    Raises:
+        Refused: mpi4py refuses the buffer.
+    """
+    check_block(spec, blocks, written=written)
+    memory, count, displacement, _ = parts(spec, list | tuple)
+    kind = datatype(spec)
+    total = _entries(memory, kind, displacement) if count is None else operator.index(count)
+    if count is not None:
+        total *= max(blocks, 1)
+    return Packing([memory, (total, displacement or 0), kind], total * kind.Get_size())
+
+
+def vector_packing(spec: Any, blocks: int, *, written: bool) -> tuple[Packing, list[int]]:
+    """Return the packing of a buffer that `vector` cannot view, and the bytes of its blocks.
+
+    Raises:
+        Refused: mpi4py refuses the buffer.
+    """
+    check_vector(spec, blocks, written=written)
+    memory, counts, displacements, _ = parts(spec, tuple)
+    kind = datatype(spec)
+    if counts is None:
+        lengths = shares(_entries(memory, kind, 0), blocks)
+    else:
+        lengths = numbers(counts, blocks)
+    starts = list(accumulate(lengths, initial=0))[:-1]
+    if displacements is not None:
+        starts = strided(displacements, blocks)
+    indexed = kind.Create_indexed(lengths, starts).Commit()
+    nbytes = [length * kind.Get_size() for length in lengths]
+    return Packing([memory, int(any(lengths)), indexed], sum(nbytes), indexed), nbytes
+
+
+def _entries(memory: Any, kind: MPI.Datatype, displacement: Any) -> int:
+    """Return how many entries of a datatype lie in memory behind a displacement."""
+    nbytes = 0 if memory is None else MPI.buffer(memory).nbytes
+    return nbytes // kind.extent - operator.index(displacement or 0) if nbytes else 0
+
+
+@cache
+def _self_comm() -> MPI.Intracomm:
+    """Return a communicator of this rank alone, whose messages never meet the user's."""
+    return MPI.Intracomm(MPI.COMM_SELF).Dup()
+
+
+def check_block(spec: Any, blocks: int, *, written: bool) -> None:
+    """Raise `Refused` where mpi4py refuses a buffer: it reads those of messages by the same rules.
+
+    Args:
+        blocks, written: as in `block`.
+    """
+    bind = MPI.COMM_SELF.Recv_init if written else MPI.COMM_SELF.Send_init
+    try:
+        bind(spec, 0).Free()
+    except MPI.Exception:
+        return
+    except Exception as error:
+        raise Refused(str(error)) from error
+    memory, count, displacement, _ = parts(spec, list | tuple)
+    if blocks and memory is not None and count is None and not displacement:
+        length, size = MPI.buffer(memory).nbytes, datatype(spec).Get_size()
+        if size and length // size % blocks:
+            raise Refused(f"{length // size} elements are no {blocks} blocks")
+
+
+def check_vector(spec: Any, blocks: int, *, written: bool) -> None:
+    """Raise `Refused` where mpi4py refuses a buffer with a count for each block."""
+    if not isinstance(spec, list | tuple) or not 2 <= len(spec) <= 4:
+        check_block(spec, 0, written=written)
+        return
+    memory, counts, displacements, kind = parts(spec, tuple)
+    check_block([memory, 0, kind], 0, written=written)
+    for values in (counts, displacements):
+        if values is not None and not hasattr(values, "__index__"):
+            indices(values, blocks)
