@@ -12,6 +12,7 @@ import click
 
 from mpicoll.bench.layouts import LAYOUTS
 from mpicoll.bench.session import Options, run
+from mpicoll.bench.starting import start_ranks
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import (
@@ -44,7 +45,9 @@ _TIMINGS = {"together": "together", "loop": "loop", "0": "loop", "1": "together"
 _HELP = """Measure collectives: backends, algorithms and sizes side by side, and checked.
 
 Without arguments: all collectives and backends, a few algorithms and sizes, in under a
-minute. COLLECTIVES are names in any spelling of the field: allreduce, all_reduce, bcast.
+minute. Without a launcher: a rank for each core, at least two.
+
+COLLECTIVES are names in any spelling of the field: allreduce, all_reduce, bcast.
 
 Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 """
@@ -140,6 +143,7 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @click.pass_obj
 def main(makers: Worlds, /, **flags: Any) -> int:
     """Run the benchmark over these backends; return the exit status."""
+    start_ranks()
     return run(parse(flags, makers), makers)
 
 

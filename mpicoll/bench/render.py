@@ -15,10 +15,10 @@ from rich.text import Text
 from mpicoll.cli.tables import least_width, print_on
 from mpicoll.measurement.cases import METHOD, PLAN
 from mpicoll.measurement.judgement import (
+    SIGNS,
     contest,
     contradictions,
     decide_speedup,
-    has_enough,
     is_disturbed,
     lead,
 )
@@ -57,10 +57,10 @@ time: median over samples of the slowest rank, with its 95 % interval, or with (
 extremes of too few samples for one
 vs native: how many times as fast as this backend's own call, within the same blocks; vs other
 backend: as its algorithm of the same name, or (n) its native call; "+" and "-" are significant
-differences, "=" is none, "?" too few samples to tell, "~" disturbed
-last column: {best} is the fastest of a size, "=" shares the lead: the difference is not
-significant; "~" no winner: samples were late or preempted, or native's plan and method
-contradict each other
+differences
+last column: {best} is the fastest of a size; several "=" or "?" share the lead
+signs: "=" a tie, surely within 5 %; "?" undecided; "~" disturbed: samples were late or preempted,
+or native's plan and method contradict each other
 {methods}\
 algbw = size / time, busbw = algbw x the factor of nccl-tests (for large, symmetric traffic)"""
 _METHODS = """\
@@ -168,7 +168,7 @@ def _marks(group: Sequence[CaseRecord], star: str) -> dict[int, str]:
         leading = lead(contest(group, call))
         is_void = leading.decision == "disturbed"
         ids = {id(row) for row in (alike if is_void else leading.leaders)}
-        mark = "~" if is_void else star if leading.decision == "faster" else "="
+        mark = star if leading.decision == "faster" else SIGNS[leading.decision]
         marks |= {id(row): mark for row in alike if id(row) in ids and row.correct is not False}
     return marks
 
@@ -213,7 +213,7 @@ def _algorithm(row: CaseRecord) -> str:
 def _ratio(
     row: CaseRecord, speedup: Speedup | None, reference: str, group: Sequence[CaseRecord]
 ) -> str:
-    """Return a ratio with the sign of its verdict.
+    """Return a ratio with the sign of its decision; the sign alone if nothing is decided.
 
     Args:
         reference: the backend and the algorithm that the row is compared with.
@@ -222,8 +222,8 @@ def _ratio(
     if not speedup:
         return "-"
     decision = decide_speedup(row, speedup, reference, group)
-    signs = {"faster": "+", "slower": "-", "disturbed": "~"}
-    return f"{number(speedup.ratio)}x {signs.get(decision, '=' if has_enough(row) else '?')}"
+    is_open = decision in ("undecided", "disturbed")
+    return SIGNS[decision] if is_open else f"{number(speedup.ratio)}x {SIGNS[decision]}"
 
 
 def _versus_other(row: CaseRecord, group: Sequence[CaseRecord]) -> str:

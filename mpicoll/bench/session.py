@@ -12,6 +12,7 @@ from pathlib import Path
 from mpicoll.bench import layouts, render
 from mpicoll.bench.record import case_records
 from mpicoll.bench.resume import Ledger
+from mpicoll.bench.summary import first_lines
 from mpicoll.cli import ending
 from mpicoll.cli.progress import ProgressBar
 from mpicoll.errors import ArgumentError
@@ -217,6 +218,9 @@ class _Session:
             return
         layout = self.options.layout
         if layout == "table":
+            for line in first_lines(rows):
+                print(printable(line))
+            print()
             render.print_tables(rows, sys.stdout)
         elif layout != "jsonl":
             layouts.LAYOUTS[layout](rows, sys.stdout)

@@ -2,9 +2,10 @@
 
 A / B is how many times as fast B is as A: the median of all ratios of a sample of A to a sample of
 B, with the interval of the Mann-Whitney test. B is faster or slower if the difference exceeds the
-margin and is significant. The chance of one false verdict among all cases is 5 % (Holm). If native
-calls of the same libraries on the same machine differ by more than their intervals, the margin and
-all intervals are widened by that factor.
+margin and is significant. A tie is surely within 5 %, or within a larger margin. The chance of one
+false verdict among all cases is 5 % (Holm). If native calls of the same libraries on the same
+machine differ by more than their intervals, the margin and all intervals are widened by that
+factor.
 
 Exit status: 0 nothing is slower in B, 1 something is, 2 bad usage or files, 5 no case has a
 verdict.

@@ -24,8 +24,9 @@ from typing import Literal
 
 from mpicoll.compare.two_sample import Shift, can_differ, holm, scatter, shift
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.judgement import contradictions, is_disturbed
+from mpicoll.measurement.judgement import MARGIN, contradictions, is_disturbed, is_tie
 from mpicoll.measurement.launches import summed_up
+from mpicoll.measurement.statistics import is_enough
 from mpicoll.records import reading
 from mpicoll.records.conditions import differences
 from mpicoll.records.identity import Key, grouped, key, place
@@ -132,19 +133,27 @@ def compare(
     shifts = [_shift(row, sure, confidence) for row in comparable]
     shifts = [ratio._replace(low=ratio.low / factor, high=ratio.high * factor) for ratio in shifts]
     significant = holm([ratio.p for ratio in shifts], confidence)
-    verdicts = {
-        row.case: replace(row, shift=ratio, verdict=_verdict(ratio, is_real))
+    judged = {
+        row.case: _judge(row, ratio, is_real, max(margin, MARGIN))
         for row, ratio, is_real in zip(comparable, shifts, significant, strict=True)
     }
-    rows = [verdicts.get(row.case, row) for row in paired]
+    rows = [judged.get(row.case, row) for row in paired]
     remarks = dict.fromkeys(text for texts in changed.values() for text in texts)
     return Comparison(rows, factor, len(equal), list(remarks))
 
 
-def _verdict(ratio: Shift, is_real: bool) -> Verdict:
-    if not is_real:
-        return "tie"
-    return "faster" if ratio.ratio > 1 else "slower"
+def _judge(row: ComparedCase, ratio: Shift, is_real: bool, margin: float) -> ComparedCase:
+    """Return a case with its verdict.
+
+    Args:
+        is_real: the difference is significant and exceeds the margin.
+        margin: the largest difference of a tie.
+    """
+    if is_real:
+        return replace(row, shift=ratio, verdict="faster" if ratio.ratio > 1 else "slower")
+    if is_tie(ratio.low, ratio.high, margin):
+        return replace(row, shift=ratio, verdict="tie")
+    return replace(row, shift=ratio, reason="undecided")
 
 
 def _shift(row: ComparedCase, margin: float, confidence: float) -> Shift:
@@ -177,7 +186,8 @@ def _pair(
     if not reason and first.timing != second.timing:
         reason = f"timed {first.timing} in A, {second.timing} in B"
     first_count, second_count = len(first.samples_us), len(second.samples_us)
-    if not reason and not can_differ(first_count, second_count, confidence):
+    has_enough = is_enough(first_count) and is_enough(second_count)
+    if not reason and not (has_enough and can_differ(first_count, second_count, confidence)):
         reason = f"too few samples: {first_count} and {second_count}"
     return replace(row, reason=reason)
 

@@ -6,29 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpicoll.docs.study_findings import (
-    ALGORITHMS,
-    AVERAGE,
-    LIBRARIES,
-    SHAPES,
-    Published,
-    shape_times,
-    strongest_pairs,
-)
+from mpicoll.docs.study_evidence import ALGORITHMS, LIBRARIES, Published, pick
+from mpicoll.docs.study_findings import SHAPES, shape_times, strongest_pairs
 from mpicoll.notation.contract import COLLECTIVES, collective
 from mpicoll.report.figures import save
 from mpicoll.report.style import RC, TWO_COLUMNS
-from mpicoll.study.cells import Cell, Contestant, Name
+from mpicoll.study.cells import Cell, Contestant
 from mpicoll.text.sizes import bytes_text, size_text
 
 _COLOURS = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"
 _MARKERS = "os^Dv"
-_FACES = {
-    "native of MPICH": Name("mpich", "mpi4py", "native"),
-    "mpicoll on MPICH": Name("mpich", "mpi4py", "auto"),
-    "native of gloo": Name("mpich-torch", "torch", "native"),
-    "torchcoll on gloo": Name("mpich-torch", "torch", "auto"),
+_LINES: dict[str, Callable[[Cell], Contestant | None]] = {
+    "fastest library call": lambda cell: cell.rivals()[1],
+    "mpicoll, in the same launches": lambda cell: cell.rivals()[0],
+    "MPICH's call": lambda cell: pick(cell, "mpich", "mpi4py", "native"),
+    "gloo's call": lambda cell: pick(cell, "mpich-torch", "torch", "native"),
 }
+"""The lines of an allreduce, and the contestant of a line in a cell."""
 
 
 def write_charts(studies: Mapping[str, Published], folder: Path) -> None:
@@ -39,7 +33,7 @@ def write_charts(studies: Mapping[str, Published], folder: Path) -> None:
     charts: dict[str, tuple[float, Callable[[Any], None]]] = {
         "fastest": (3.0, lambda figure: _fastest(figure, studies[LIBRARIES])),
         "shapes": (2.9, lambda figure: _shapes(figure, studies[ALGORITHMS])),
-        "allreduce": (2.9, lambda figure: _allreduce(figure, studies[AVERAGE])),
+        "allreduce": (2.9, lambda figure: _allreduce(figure, studies[LIBRARIES])),
     }
     with matplotlib.rc_context(RC):
         for name, (height, draw) in charts.items():
@@ -100,33 +94,29 @@ def _allreduce(figure: Any, published: Published) -> None:
     (panel,) = (panel for panel in published.panels("allreduce") if panel.ranks == 2)
     cells = published.study.of(panel)
     times, rates = figure.subplots(1, 2)
-    for index, (text, name) in enumerate(_FACES.items()):
-        points = _points(cells, name)
+    factor = collective("allreduce").busbw(panel.ranks) / 1e3
+    for index, (text, of) in enumerate(_LINES.items()):
+        points = {cell.size: side for cell in cells if (side := of(cell)) is not None}
         _line(times, points, index, text)
-        factor = collective("allreduce").busbw(panel.ranks) / 1e3
-        rates.plot(
-            list(points), [size * factor / point.us for size, point in points.items()],
-            color=_COLOURS[index], marker=_MARKERS[index],
-        )  # fmt: skip
-    rates.set_xscale("log", base=2)
-    _name_sizes(rates, [cell.size for cell in cells])
+        _line(rates, points, index, text, lambda size, us: size * factor / us)
+    rates.set_yscale("linear")
     for axes, text in ((times, "time, us"), (rates, "bus bandwidth, GB/s")):
         axes.set_xlabel("bytes")
         axes.set_ylabel(text)
     times.legend()
 
 
-def _points(cells: Sequence[Cell], name: Name) -> dict[int, Contestant]:
-    return {cell.size: cell.contestants[name] for cell in cells if name in cell.contestants}
-
-
-def _line(axes: Any, points: Mapping[int, Contestant], index: int, text: str) -> None:
-    """Draw the medians of a line with the band of their intervals."""
-    sizes, medians = list(points), [point.us for point in points.values()]
-    bounds = [point.interval for point in points.values()]
-    axes.plot(sizes, medians, color=_COLOURS[index], marker=_MARKERS[index], label=text)
+def _line(
+    axes: Any, points: Mapping[int, Contestant], index: int, text: str,
+    value: Callable[[int, float], float] = lambda size, us: us,
+) -> None:  # fmt: skip
+    """Draw a value of the medians of a line, with the band of their intervals."""
+    sizes = list(points)
+    ends = [sorted(value(size, us) for us in point.interval) for size, point in points.items()]
+    middle = [value(size, point.us) for size, point in points.items()]
+    axes.plot(sizes, middle, color=_COLOURS[index], marker=_MARKERS[index], label=text)
     axes.fill_between(
-        sizes, [low for low, _ in bounds], [high for _, high in bounds],
+        sizes, [low for low, _ in ends], [high for _, high in ends],
         color=_COLOURS[index], alpha=0.18, linewidth=0,
     )  # fmt: skip
     axes.set_xscale("log", base=2)

@@ -13,16 +13,15 @@ import click
 
 from mpicoll.cli.command import Command
 from mpicoll.docs.study_charts import write_charts
-from mpicoll.docs.study_findings import (
+from mpicoll.docs.study_evidence import (
     LIBRARIES,
     STUDIES,
     Finding,
     Published,
-    all_times,
     command,
     read_studies,
-    ten_findings,
 )
+from mpicoll.docs.study_findings import all_findings, table_of_fastest
 from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import COLLECTIVES, Collective, Place
 from mpicoll.records.columns import save
@@ -37,21 +36,16 @@ _ALTERNATIVES = {
     "shapes": "Time of naive, tree, pipeline and ring broadcasts over their size",
 }
 _RANKS = 3
-_INTRODUCTION = """\
-# The study
-
-Which MPI or algorithm is fastest for a collective, is its result right, and why? Ten findings from
-real runs, with the commands that repeat each.
-
-"""
-_TIMES = """\
-## All times of the first finding
-
-Microseconds, medians over launches. Beside the fastest library call stands its library, beside
-`auto` the algorithm that it chose. Their quotient can differ from the ratio of finding 1, which is
-a median over launches or pairs of launches. Finding 1 has the signs.
-
-"""
+_SIGNS = (
+    "The tables have the fastest algorithm and the fastest library call of each case. Brackets "
+    "have the 95 % interval of the ratio of both. `?` marks an undecided ratio, and "
+    "`=` a tie, surely within 5 %."
+)
+_DECIDED = (
+    "Times are medians over launches, in microseconds. A ratio is the median over the launches "
+    "that have both sides. A ratio without a sign is decided: six launches or more, and the whole "
+    "interval lies beyond 1 %."
+)
 _BEFORE_AND_AFTER = """\
 ## What each collective does
 
@@ -94,29 +88,22 @@ def _take(folder: Path) -> None:
 
 def page(studies: Mapping[str, Published]) -> str:
     """Return the page of the study in Markdown."""
-    findings = ten_findings(studies)
-    return _INTRODUCTION + "\n\n".join(
+    findings = all_findings(studies)
+    return "\n\n".join(
         [
-            _summary(findings), _machine(studies),
+            "# The study", f"{findings[0].sentence} {_SIGNS}",
+            "## The fastest on 2 ranks", table_of_fastest(studies[LIBRARIES], 2),
+            "## The fastest on 4 ranks", table_of_fastest(studies[LIBRARIES], 4),
+            _DECIDED, _machine(studies),
             *(_finding(number, finding) for number, finding in enumerate(findings, 1)),
-            _TIMES + all_times(studies[LIBRARIES]),
             _BEFORE_AND_AFTER + "\n".join(_contents_lines()),
             _RECORDS + "\n".join(_files()),
         ]
     ) + "\n"  # fmt: skip
 
 
-def _summary(findings: Sequence[Finding]) -> str:
-    fastest, right = findings[:2]
-    lines = [
-        f"- **Fastest:** {fastest.sentence}", f"- **Right:** {right.sentence}",
-        f"- **Why:** {fastest.reason}", "", _picture(fastest),
-    ]  # fmt: skip
-    return "\n".join(lines)
-
-
 def _machine(studies: Mapping[str, Published]) -> str:
-    run = next(iter(studies.values())).study.runs[0]
+    run = studies[LIBRARIES].study.runs[0]
     processor = run.machines[0].processor if run.machines else "unknown processor"
     libraries = dict.fromkeys(
         short_name(library)
@@ -126,21 +113,27 @@ def _machine(studies: Mapping[str, Published]) -> str:
     return (
         f"**Machine:** {processor}, {run.cores_of_load} cores, {run.started[:10]}. "
         f"**Libraries:** {'; '.join(libraries)}. A case is a collective at one size on one number "
-        "of ranks. A ratio is the median over launches. `=` marks a tie, surely within 5 %. `~` "
-        "marks what the launches do not decide. Without a sign, a ratio is decided: six launches "
-        "or more, and the whole interval of 95 % lies beyond 1 %."
+        "of ranks. Each finding states its strength, its limits, and the command that repeats it. "
+        "A cause is stated only if an experiment switched it off."
     )
 
 
 def _finding(number: int, finding: Finding) -> str:
-    picture = [_picture(finding), ""] if finding.picture and number > 1 else []
-    return "\n".join([
-        f"## {number}. {finding.sentence}", "", *picture, finding.table, "",
-        f"- **Why:** {finding.reason}", f"- **Strength:** {finding.strength}",
-        f"- **Limits:** {finding.limits}", "",
-        "<!-- not run: takes minutes -->", "```console",
-        *(f"$ {command(study)}" for study in finding.studies), "```",
-    ])  # fmt: skip
+    lines = [f"## {number}. {finding.sentence}", ""]
+    if finding.picture:
+        lines += [_picture(finding), ""]
+    lines += [finding.table, ""]
+    if finding.choice:
+        lines.append(f"- **Choice:** {finding.choice}")
+    if finding.cause:
+        lines.append(f"- **Cause:** {finding.cause}")
+    lines += [f"- **Strength:** {finding.strength}", f"- **Limits:** {finding.limits}", ""]
+    if finding.evidence:
+        strength = f"**Strength:** {finding.evidence_strength}"
+        lines += ["The experiment on the cause:", "", finding.evidence, "", strength, ""]
+    names = dict.fromkeys((*finding.studies, *finding.experiments))
+    commands = [f"$ {command(name)}" for name in names]
+    return "\n".join([*lines, "<!-- not run: takes minutes -->", "```console", *commands, "```"])
 
 
 def _picture(finding: Finding) -> str:

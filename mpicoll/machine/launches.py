@@ -121,6 +121,12 @@ def singletons(size: int, library: str, variables: Mapping[str, str] = os.enviro
     )
 
 
+def find_foreign(variables: Mapping[str, str] = os.environ) -> str | None:
+    """Return the variable of a launcher that is not in `LAUNCHERS`, None where none is set."""
+    names = [name for name in _OTHER_RANKS if name in variables]
+    return names[0] if names and find_launch(variables) is None else None
+
+
 def single_rank(library: str, variables: Mapping[str, str] = os.environ) -> str:
     """Return that a single rank measures no messages, and how to start several.
 
@@ -132,10 +138,10 @@ def single_rank(library: str, variables: Mapping[str, str] = os.environ) -> str:
         start = f"torchrun --nproc-per-node 2 -m {module}"
     else:
         start = f"{mpirun() or 'mpirun'} -n 2 {sys.executable} -m {module}"
-    names = [name for name in _OTHER_RANKS if name in variables]
+    name = find_foreign(variables)
     foreign = (
-        f". {names[0]} is set: a launcher started this process, which {library} does not understand"
-        if names and find_launch(variables) is None
+        f". {name} is set: a launcher started this process, which {library} does not understand"
+        if name
         else ""
     )
     return (

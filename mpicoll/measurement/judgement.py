@@ -26,12 +26,16 @@ from typing import Literal, NamedTuple
 from msgspec import UNSET
 
 from mpicoll.measurement.statistics import FLOOR, is_enough, speedup
-from mpicoll.records.identity import is_native
+from mpicoll.records.identity import is_native, is_schedule
 from mpicoll.records.lines import CaseRecord, Speedup, Times
 from mpicoll.text.numbers import number
 
 Decision = Literal["faster", "slower", "tie", "undecided", "disturbed"]
 
+SIGNS: dict[Decision, str] = {
+    "faster": "+", "slower": "-", "tie": "=", "undecided": "?", "disturbed": "~",
+}  # fmt: skip
+"""The sign of a decision in every table."""
 MARGIN = 0.05
 """A tie is one where the ratio is known to be no more than this from 1."""
 MOST_DISTURBED = 0.5
@@ -41,6 +45,11 @@ CONTRADICTION = 1.5
 _METHOD_US = 5.0
 """Microseconds that a method may take for its arguments in Python, beside the call itself."""
 _WAYS = ("plan", "method")
+
+
+def is_tie(low: float, high: float, margin: float = MARGIN) -> bool:
+    """Whether a ratio with these bounds is surely no more than a margin from 1."""
+    return low >= 1 / (1 + margin) and high <= 1 + margin
 
 
 def decide(
@@ -61,8 +70,7 @@ def decide(
         return "faster"
     if high < 1 / (1 + FLOOR):
         return "slower"
-    is_close = low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN
-    return "tie" if is_close else "undecided"
+    return "tie" if is_tie(low, high) else "undecided"
 
 
 def decision_of(ratio: Speedup, *, has_enough: bool = True, is_disturbed: bool = False) -> Decision:
@@ -235,13 +243,34 @@ def decide_speedup(
     return decision_of(speedup, has_enough=has_enough(record), is_disturbed=is_void)
 
 
+class Match(NamedTuple):
+    """The fastest schedule of a group, the strongest native call, and how they compare."""
+
+    schedule: CaseRecord
+    native: CaseRecord
+    judgement: Judgement
+
+
+def match(group: Sequence[CaseRecord]) -> Match | None:
+    """Return the fastest schedule and the strongest native call, None without one of them."""
+    schedules = [record for record in group if is_schedule(record.algorithm) and _is_sound(record)]
+    able = [*filter(can_lead, schedules)] or [*filter(has_enough, schedules)] or schedules
+    native = strongest_native(group)
+    if not able or native is None:
+        return None
+    schedule = min(able, key=_median)
+    judgement = judge(native, schedule, group)
+    return Match(schedule, native, judgement) if judgement else None
+
+
 class Lead(NamedTuple):
     """The cases of a group that nobody beats.
 
     Attributes:
-        leaders: the shortest median first; empty unless the decision is ``faster`` or ``tie``.
-        decision: ``faster`` if all leaders ran the same way, ``tie`` if several ways lead,
-            ``undecided`` if no case has samples enough, or ``disturbed``.
+        leaders: the shortest median first; empty if no case can lead.
+        decision: ``faster`` if all leaders ran the same way, ``tie`` if several ways lead that are
+            surely within 5 % of the first, ``undecided`` if several ways lead or no case has
+            samples enough, or ``disturbed``.
     """
 
     leaders: list[CaseRecord]
@@ -257,7 +286,15 @@ def lead(group: Sequence[CaseRecord]) -> Lead:
     native = strongest_native(group)
     if not leaders or (native and is_disturbed(native)) or _is_open(leaders[0], group):
         return Lead([], "disturbed")
-    return Lead(leaders, "faster" if len({*map(way, leaders)}) == 1 else "tie")
+    rivals = [record for record in leaders if way(record) != way(leaders[0])]
+    if not rivals:
+        # A second record of the winning way may be no faster than native.
+        return Lead(
+            [record for record in leaders if native not in able or native in leaders
+             or _beats(record, native)], "faster",
+        )  # fmt: skip
+    decisions = {judgement.decision for rival in rivals if (judgement := judge(rival, leaders[0]))}
+    return Lead(leaders, "tie" if decisions == {"tie"} else "undecided")
 
 
 def fastest(group: Sequence[CaseRecord]) -> list[CaseRecord]:

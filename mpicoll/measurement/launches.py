@@ -25,8 +25,8 @@ _AnySpeedup = TypeVar("_AnySpeedup", bound=Speedup)
 def summed_up(records: Iterable[CaseRecord]) -> list[CaseRecord]:
     """Return one record for each case that several launches measured, and the others unchanged.
 
-    A case that was wrong in a launch is wrong. Launches whose samples were disturbed are left out,
-    unless they are the majority.
+    A case that was wrong in a launch is wrong. Disturbed launches count, too: leaving them out case
+    by case would compare the calm launches of one case with the disturbed ones of another.
     """
     groups: dict[tuple[Key, str], list[CaseRecord]] = {}
     for record in records:
@@ -44,37 +44,30 @@ def _summed_up(records: Sequence[CaseRecord]) -> CaseRecord:
     timed = [record for record in group if record.time_us is not None]
     if bad or not timed:
         return (bad or group)[-1]
-    calm = undisturbed(timed)
-    if len(calm) == 1:
-        return calm[0]
-    medians = [record.time_us.median for record in calm if record.time_us]
+    if len(timed) == 1:
+        return timed[0]
+    medians = [record.time_us.median for record in timed if record.time_us]
     middle = median(medians)
-    bandwidth = calm[0].bytes_total / middle / 1000 if calm[0].bytes_total else None
-    factors = [record.busbw_GBps / record.algbw_GBps for record in calm
+    bandwidth = timed[0].bytes_total / middle / 1000 if timed[0].bytes_total else None
+    factors = [record.busbw_GBps / record.algbw_GBps for record in timed
                if record.busbw_GBps and record.algbw_GBps]  # fmt: skip
     return replace(
-        calm[0],
+        timed[0],
         launch=None,
-        launches=len(calm),
-        samples=len(calm),
+        launches=len(timed),
+        samples=len(timed),
         samples_us=medians,
         blocks=UNSET,
-        undisturbed=not are_disturbed(calm),
+        undisturbed=not are_disturbed(timed),
         time_us=Times(**summary(medians)),
         host_us=None,
         algbw_GBps=bandwidth,
         busbw_GBps=bandwidth * factors[0] if bandwidth and factors else None,
-        spread_within=median(spread(record.samples_us) for record in calm),
+        spread_within=median(spread(record.samples_us) for record in timed),
         spread_between=spread(medians),
-        speedup_vs_native=_over(calm, lambda record: record.speedup_vs_native),
-        speedup_vs_other=_over(calm, lambda record: record.speedup_vs_other),
+        speedup_vs_native=_over(timed, lambda record: record.speedup_vs_native),
+        speedup_vs_other=_over(timed, lambda record: record.speedup_vs_other),
     )
-
-
-def undisturbed(launches: Sequence[CaseRecord]) -> Sequence[CaseRecord]:
-    """Return the launches of a case without the disturbed ones, if at least half are left."""
-    calm = [record for record in launches if record.undisturbed]
-    return calm if len(calm) * 2 >= len(launches) else launches
 
 
 def _over(

@@ -17,7 +17,7 @@ from mpicoll.text.sizes import size_text
 
 
 def winners(figure: Any, winner_map: WinnerMap, style: Style) -> None:
-    """Draw a cell for each number of ranks and size; hatch ties, mark undecided cells."""
+    """Draw a cell for each number of ranks and size; hatch shared leads."""
     axis = figure.subplots()
     for (row, size), cell in winner_map.cells.items():
         _cell(axis, winner_map.sizes.index(size), winner_map.rows.index(row), cell, style)
@@ -33,12 +33,12 @@ def winners(figure: Any, winner_map: WinnerMap, style: Style) -> None:
 def _cell(axis: Any, x: int, y: int, cell: Winner, style: Style) -> None:
     from matplotlib.patches import Rectangle
 
-    hatch = "////" if cell.ties else None
+    hatch = "////" if cell.sign else None
     filled: dict[str, Any] = {"facecolor": style.colour(cell.label), "alpha": 0.25}
     for fill in (filled, {"fill": False, "hatch": hatch}):
         axis.add_patch(Rectangle((x, y), 1, 1, edgecolor="0.8", linewidth=0.4, **fill))
     times = f"\n{number(cell.times_native, 2)}x native" if cell.times_native else ""
-    name = f"{'= ' if cell.ties else ''}{_break_name(cell.label)}"
+    name = f"{cell.sign}{_break_name(cell.label)}"
     box = {"facecolor": "white", "alpha": 0.6, "linewidth": 0, "pad": 0.5}
     axis.text(x + 0.5, y + 0.5, f"{name}\n{cell.record.backend}{times}", ha="center",
               va="center", fontsize=8, bbox=box)  # fmt: skip

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from math import log2
 from typing import Literal, NamedTuple
 
-from mpicoll.measurement.judgement import Decision
+from mpicoll.measurement.judgement import SIGNS, Decision
 from mpicoll.text.numbers import number
 
 Certainty = Literal["sure", "single", "tie", "open", "disturbed"]
 LIBRARY = "the best library call"
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_WITHOUT_NUMBER = {"open": "?", "disturbed": "~"}
+_WITHOUT_NUMBER = {"open": SIGNS["undecided"], "disturbed": SIGNS["disturbed"]}
 _MARKS = {
     "single": "from one launch",
     "tie": "a tie: the difference is within 5 %",

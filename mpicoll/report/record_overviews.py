@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mpicoll.measurement.judgement import can_lead, has_enough, judge, strongest_native
+from mpicoll.measurement.judgement import judge, match
 from mpicoll.records.identity import PROJECTS, is_native, is_schedule
 from mpicoll.records.lines import CaseRecord
 from mpicoll.report.curves import Panel, is_sound, median_of
@@ -96,17 +96,12 @@ def _row(panel: Panel, panels: Sequence[Panel], compare: Compare) -> Row:
 
 def _against_library(rows: Sequence[CaseRecord], project: str) -> Case | None:
     """Return the comparison of the fastest schedule with the strongest native call."""
-    schedules = [record for record in rows if is_schedule(record.algorithm)]
-    native = strongest_native(rows)
-    if not schedules or native is None:
+    sides = match(rows)
+    if sides is None:
         return None
-    able = [*filter(can_lead, schedules)] or [*filter(has_enough, schedules)] or schedules
-    schedule = min(able, key=median_of)
-    ratio = judge(native, schedule, rows)
-    if ratio is None:
-        return None
+    ratio = sides.judgement
     side, factor = (project, ratio.ratio) if ratio.ratio >= 1 else (LIBRARY, 1 / ratio.ratio)
-    explanation = f"{_timed(schedule)}; {_timed(native)}"
+    explanation = f"{_timed(sides.schedule)}; {_timed(sides.native)}"
     return Case(side, factor, certainty(ratio.decision), explanation)
 
 

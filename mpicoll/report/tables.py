@@ -151,7 +151,7 @@ def _values(record: object, names: Sequence[str]) -> list[Any]:
 def _winners(report: Report) -> ReportTable:
     columns = (
         "setup", "collective", "variant", "ranks", "nodes", "bytes_total", "backend", "algorithm",
-        "executed", "transport", "median us", "low us", "high us", "tie", "runner-up",
+        "executed", "transport", "median us", "low us", "high us", "lead", "runner-up",
         "runner-up us", "times native",
     )  # fmt: skip
     rows = [
@@ -165,7 +165,7 @@ def _winner(cell: Winner) -> Row:
     first, second = cell.record, cell.runner_up
     return (
         *_values(first, ("backend", "algorithm", "executed", "transport")),
-        *_values(first.time_us, ("median", "low", "high")), cell.ties,
+        *_values(first.time_us, ("median", "low", "high")), cell.decision,
         f"{second.backend} {second.algorithm}" if second else None,
         median_of(second) if second else None, cell.times_native,
     )  # fmt: skip

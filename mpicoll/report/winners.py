@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mpicoll.measurement.judgement import can_lead, judge, lead, strongest_native, way
+from mpicoll.measurement.judgement import (
+    SIGNS,
+    Decision,
+    can_lead,
+    judge,
+    lead,
+    strongest_native,
+    way,
+)
 from mpicoll.records.lines import CaseRecord
 from mpicoll.report.curves import Panel, is_sound, median_of
 from mpicoll.text.numbers import number
@@ -23,20 +31,25 @@ class Winner:
 
     Attributes:
         runner_up: the next record with another algorithm or transport, None without one.
-        ties: whether the runner-up leads as well, so that the faster one is not known.
+        decision: ``faster`` than the runner-up, or a ``tie`` or ``undecided`` if both lead.
         times_native: how many times as fast it is as the strongest native call, in any of its
-            ways; None without a correct native call.
+            ways; None without a correct native call, or if that is not decided.
     """
 
     record: CaseRecord
     runner_up: CaseRecord | None
-    ties: bool
+    decision: Decision
     times_native: float | None
 
     @property
     def label(self) -> str:
         """The algorithm that ran."""
         return self.record.executed or self.record.algorithm
+
+    @property
+    def sign(self) -> str:
+        """The sign of a shared lead; "" for a winner."""
+        return "" if self.decision == "faster" else f"{SIGNS[self.decision]} "
 
     @property
     def explanation(self) -> str:
@@ -48,8 +61,9 @@ class Winner:
         )
         if second is None:
             return text
+        verbs = {"tie": "ties with", "undecided": "shares the lead with"}
         return (
-            f"{text}, {'ties with' if self.ties else 'before'} {second.backend} "
+            f"{text}, {verbs.get(self.decision, 'before')} {second.backend} "
             f"{second.executed} ({number(median_of(second))} us)"
         )
 
@@ -82,8 +96,8 @@ def winner(rows: Sequence[CaseRecord]) -> Winner | str:
     native = strongest_native(rows)
     ratio = judge(native, first) if native and can_lead(native) else None
     return Winner(
-        first, rivals[0] if rivals else None, leading.decision == "tie",
-        ratio.ratio if ratio else None,
+        first, rivals[0] if rivals else None, leading.decision,
+        ratio.ratio if ratio and ratio.decision in ("faster", "slower", "tie") else None,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ import click
 from mpicoll.cli.command import LauncherCommand
 from mpicoll.cli.options import FILE, OUTPUT_FILE, OUTPUT_FOLDER, Real, Whole, option
 from mpicoll.study import running
+from mpicoll.study.cells import ENOUGH
 from mpicoll.study.default import default_study
 from mpicoll.study.description import MOST_LAUNCHES, Description, load
 from mpicoll.study.environments import find
@@ -27,6 +29,7 @@ from mpicoll.study.outcome import check_folder, write_outcome
 from mpicoll.study.planning import Plan, plan
 from mpicoll.study.showing import print_plan
 from mpicoll.text.files import make_folder
+from mpicoll.text.numbers import span
 from mpicoll.text.printable import printable
 
 
@@ -103,12 +106,26 @@ def _run(study_plan: Plan, folder: Path) -> int:
         runner = running.Runner(study_plan, folder)
         runner.run()
         if any(record.message is None for record in runner.records.values()):
-            remarks = [*runner.not_launched(), *study_plan.remarks]
-            write_outcome(sorted((folder / "launches").glob("*.jsonl")), folder, remarks)
+            remarks = [*runner.not_launched(), *runner.cut_short(), *study_plan.remarks]
+            files = sorted((folder / "launches").glob("*.jsonl"))
+            write_outcome(files, folder, remarks, advice=advise(runner))
         if shortage := runner.shortage():
             print(printable(f"Error: {shortage}"), file=sys.stderr)
             return 1
     return 0
+
+
+def advise(runner: running.Runner) -> str:
+    """Return how this study decides more."""
+    study_plan, study = runner.plan, runner.plan.study
+    if study.minutes and runner.cut_short():
+        return f"the same command with --minutes {ceil(2 * study.minutes)}"
+    has_enough = study.launches >= ENOUGH
+    count = 2 * study.launches if has_enough else ENOUGH
+    more = "an idle machine, or " if has_enough else ""
+    minutes = study_plan.estimate(count) / 60
+    limit = f" --minutes {ceil(minutes) + 1}" if study.minutes and study.minutes < minutes else ""
+    return f"{more}--launches {count}{limit}, about {span(60 * minutes)}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ A contestant is an algorithm of a backend in an environment, with its time in ea
 launches have both contestants, the comparison uses the ratio of each launch, since samples of one
 launch lie moments apart. Otherwise it uses all ratios of a launch of one to a launch of the other,
 which ran in random order.
+
+Every launch counts, also a disturbed one. Leaving launches out for each contestant would compare
+the calm launches of one with the disturbed launches of another.
 """
 
 from __future__ import annotations
@@ -14,8 +17,7 @@ from itertools import permutations
 from statistics import median
 
 from mpicoll.compare.two_sample import can_differ, shift
-from mpicoll.measurement.judgement import Decision, are_disturbed, contradict, decide
-from mpicoll.measurement.launches import undisturbed
+from mpicoll.measurement.judgement import SIGNS, Decision, are_disturbed, contradict, decide
 from mpicoll.measurement.statistics import is_enough, median_interval, ratio_of, spread
 from mpicoll.records.description import FullRun
 from mpicoll.records.identity import PROJECTS, is_native, is_schedule
@@ -137,8 +139,8 @@ class Contestant:
     """The measurements of one name in a cell.
 
     Attributes:
-        launch_count: number of launches that measured it, including disturbed ones.
         times: the median of each launch, us, by the id of its run.
+        counts: the number of samples of each launch.
         bounds: the interval of this median.
         within: the spread of the samples of each launch.
         samples: of each launch.
@@ -153,11 +155,11 @@ class Contestant:
     """
 
     name: Name
-    launch_count: int = 1
     way: str = ""
     is_disturbed: bool = False
     is_contradicted: bool = False
     times: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
     within: dict[str, float] = field(default_factory=dict)
     samples: dict[str, Sequence[float]] = field(default_factory=dict)
@@ -258,6 +260,11 @@ class Ratio:
         )  # fmt: skip
 
     @property
+    def sign(self) -> str:
+        """The sign of the decision; "" if one contestant is faster."""
+        return "" if self.is_sure else SIGNS[self.decision]
+
+    @property
     def is_sure(self) -> bool:
         """Whether one contestant is faster."""
         return self.decision in ("faster", "slower")
@@ -307,9 +314,22 @@ class Cell:
         natives = self.natives(environment)
         return fastest_of([*natives, *other_ways]) if natives else None
 
-    def fastest_ours(self) -> Contestant | None:
-        """Return the fastest schedule, None without one."""
-        return fastest_of(self.schedules())
+    def fastest_ours(self, environment: str | None = None) -> Contestant | None:
+        """Return the fastest schedule, of all environments or of one; None without one."""
+        return fastest_of(
+            schedule for schedule in self.schedules()
+            if environment in (None, schedule.name.environment)
+        )  # fmt: skip
+
+    def rivals(self) -> tuple[Contestant | None, Contestant | None]:
+        """Return the fastest schedule and the strongest native call, if possible of one launch.
+
+        The schedule is of the native call's environment, whose launches have both. Schedules of
+        other environments count only if that environment has none.
+        """
+        native = self.strongest_native()
+        schedule = self.fastest_ours(native.name.environment) if native else None
+        return schedule or self.fastest_ours(), native
 
 
 def fastest_of(contestants: Iterable[Contestant]) -> Contestant | None:
@@ -319,6 +339,16 @@ def fastest_of(contestants: Iterable[Contestant]) -> Contestant | None:
 
 def _least_us(contestant: Contestant) -> float:
     return contestant.least_us
+
+
+def unbeaten(times: Mapping[str, Contestant]) -> list[str]:
+    """Return the names of the contestants that the fastest one does not surely beat, in order."""
+    first, *slower = sorted(times, key=lambda name: times[name].us)
+    best = times[first]
+    return [
+        first,
+        *(name for name in slower if compare_contestants(best, times[name]).decision != "faster"),
+    ]
 
 
 def compare_contestants(
@@ -344,7 +374,7 @@ def _compare(contestant: Contestant, reference: Contestant, confidence: float) -
         # Too few for an interval: the extremes may still show that all are close.
         has_interval = is_enough(len(paired), confidence) or decide(*ratio[1:3]) == "tie"
         return Ratio(*ratio[:3], len(paired), agreeing, True, is_enough=has_interval)
-    if contestant.launch_count == reference.launch_count == 1:
+    if contestant.launches == reference.launches == 1:
         # One launch of each: the ratio uses their samples.
         samples, reference_samples = (
             next(iter(side.samples.values())) for side in (contestant, reference)
@@ -385,7 +415,8 @@ def _compare_unpaired(
     values: Sequence[float], reference_values: Sequence[float], confidence: float
 ) -> Ratio:
     estimate = shift(reference_values, values, 0.0, confidence)
-    has_enough = can_differ(len(values), len(reference_values), confidence)
+    counts = len(values), len(reference_values)
+    has_enough = all(map(is_enough, counts)) and can_differ(*counts, confidence)
     # Count the launches of the smaller side, each compared with the median of the other side.
     if len(values) <= len(reference_values):
         agreeing = sum((us < median(reference_values)) == (estimate.ratio > 1) for us in values)
@@ -401,8 +432,8 @@ def _of_intervals(contestant: Contestant, reference: Contestant) -> Ratio:
     """Return the ratio of two launches without samples, from their intervals."""
     (low, high), (reference_low, reference_high) = contestant.interval, reference.interval
     bounds = reference_low / high, reference_high / low
-    # The interval of a single sample is a point, which says nothing about other samples.
-    has_enough = low < high and reference_low < reference_high
+    counts = [*contestant.counts.values(), *reference.counts.values()]
+    has_enough = all(map(is_enough, counts))
     return Ratio(
         reference.us / contestant.us, *bounds, 1, 1, False, is_single=True, is_enough=has_enough
     )
@@ -468,7 +499,7 @@ class Study:
 
 
 def study_of(records: Iterable[Record]) -> Study:
-    """Return the cells of records, without wrong results, refused cases and disturbed launches."""
+    """Return the cells of records, without wrong results and refused cases."""
     all_records = list(records)
     launches = only(LaunchRecord, all_records)
     cells: dict[tuple[Panel, int], Cell] = {}
@@ -485,11 +516,9 @@ def study_of(records: Iterable[Record]) -> Study:
             left_out.setdefault((panel, name), []).append(record)
     for (panel, size, name), group in groups.items():
         cell = cells.setdefault((panel, size), Cell(panel, size))
-        launch_count = len({record.run.id for record in group})
-        contestant = cell.contestants.setdefault(name, Contestant(name, launch_count))
-        counted = undisturbed(group)
-        contestant.is_disturbed = are_disturbed(counted)
-        for record in counted:
+        contestant = cell.contestants.setdefault(name, Contestant(name))
+        contestant.is_disturbed = are_disturbed(group)
+        for record in group:
             _add(contestant, record)
         libraries.setdefault(f"{name.environment} {name.backend}".strip(), group[0].library)
     for cell in cells.values():
@@ -579,6 +608,7 @@ def _add(contestant: Contestant, record: CaseRecord) -> None:
     assert record.time_us is not None
     run = record.run.id
     contestant.times[run] = record.time_us.median
+    contestant.counts[run] = record.samples
     contestant.bounds[run] = record.time_us.low, record.time_us.high
     contestant.within[run] = spread(record.samples_us)
     contestant.samples[run] = record.samples_us

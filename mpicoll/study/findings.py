@@ -15,12 +15,13 @@ from mpicoll.study.cells import (
     Name,
     Panel,
     Study,
+    compare_contestants,
     counterpart,
     fastest_of,
 )
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.forms import forms_of, sentences
-from mpicoll.study.overview import overviews
+from mpicoll.study.overview import overviews, two_environments
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS, Question
 from mpicoll.study.sentences import (
     OPEN,
@@ -38,11 +39,12 @@ from mpicoll.study.sentences import (
     times,
     without_few,
 )
-from mpicoll.text.numbers import count_text, number
+from mpicoll.text.numbers import count_text, interval, number
 from mpicoll.text.sizes import bytes_text
 
 WARNINGS = "Warnings"
 SHORT = "In short"
+FASTEST = "The fastest of each case"
 WINNERS = "Who wins where"
 WITHIN = "Against each environment's own strongest native"
 BETWEEN = "Which environment's native calls are fastest"
@@ -52,6 +54,9 @@ CROSSOVERS = "Crossovers: measured, and by the cost model"
 BACKENDS = "What differs between the backends"
 MEASURED = "What was measured"
 _STRONGEST = "the strongest native"
+_GUESS = "best guess: "
+_MOST_UNDECIDED = 12
+"""The number of undecided findings up to which each has a sentence."""
 
 
 def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
@@ -90,7 +95,10 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
         *(Finding(WARNINGS, text, panel) for panel, text in study.contradictions),
         *_disturbed(study),
     ]  # fmt: skip
-    return [*first, *_in_short(study, len(undecided)), *decided, *undecided]
+    return [
+        *first, *_in_short(study, len(undecided)), *_fastest_of_cases(study), *decided,
+        *merge_undecided(undecided),
+    ]  # fmt: skip
 
 
 # -- sections -----------------------------------------------------------------------------
@@ -98,7 +106,9 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
 
 def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
     """Yield which side is faster in each setting, with the smallest and the largest factor."""
-    strongest_pairs = [pair for panel in study.panels() for pair in pairs(study, panel, _strongest)]
+    strongest_pairs = [
+        pair for panel in study.panels() for pair in pairs(study, panel, Cell.rivals)
+    ]
     if strongest_pairs and all(pair.ratio.has_few for pair in strongest_pairs):
         max_launches = max(pair.ratio.launches for pair in strongest_pairs)
         yield Finding(
@@ -115,10 +125,55 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
         yield Finding(SHORT, text)
 
 
+def _fastest_of_cases(study: Study) -> Iterator[Finding]:
+    """Yield the fastest side of each case, with both times; a guess is marked as one."""
+    for panel in study.panels():
+        for cell in study.of(panel):
+            sides = cell.rivals()
+            contestant, reference = sides if all(sides) else two_environments(cell)
+            if contestant is None or reference is None:
+                continue
+            ratio = compare_contestants(contestant, reference)
+            pair = Pair(0, cell, contestant, reference, ratio)
+            factor, bounds, us = ratio.ratio, (ratio.low, ratio.high), pair.us
+            if factor < 1:
+                contestant, reference, us = reference, contestant, us[::-1]
+                factor, bounds = 1 / factor, (1 / ratio.high, 1 / ratio.low)
+            guess = "" if ratio.is_sure else "a tie: " if ratio.decision == "tie" else _GUESS
+            yield Finding(
+                FASTEST,
+                f"{place([pair])}: {guess}{contestant.label} {number(us[0])} us; "
+                f"{reference.label} {number(us[1])} us: {number(factor)} times as fast "
+                f"({interval(*bounds)}), {launches([pair])}.",
+                panel,
+            )
+
+
+def is_guess(text: str) -> bool:
+    """Whether a sentence on the fastest side of a case is a guess."""
+    return _GUESS in text
+
+
+def merge_undecided(undecided: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield the undecided findings; many of a panel become one sentence."""
+    if len(undecided) <= _MOST_UNDECIDED:
+        yield from undecided
+        return
+    counts = Counter(finding.panel for finding in undecided)
+    for panel in counts:
+        of_panel = [finding for finding in undecided if finding.panel == panel]
+        if panel is None or len(of_panel) == 1:
+            yield from of_panel
+        else:
+            text = f"{panel}: {count_text(len(of_panel), 'comparison')} are undecided."
+            yield Finding(OPEN, text, panel)
+
+
 def _environments_of_best(strongest_pairs: Sequence[Pair]) -> Iterator[Finding]:
     """Yield how often the fastest of both sides is in each environment."""
+    fastest = (pair.cell.fastest_ours() for pair in strongest_pairs)
     sides = (
-        ("the fastest schedule is in", [pair.contestant for pair in strongest_pairs]),
+        ("the fastest schedule is in", [schedule for schedule in fastest if schedule is not None]),
         ("the best library call is of", [pair.reference for pair in strongest_pairs]),
     )
     for text, contestants in sides:
@@ -186,12 +241,8 @@ def _factor(pair: Pair) -> str:
     return f"{number(max(ratio, 1 / ratio))} times"
 
 
-def _strongest(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
-    return cell.fastest_ours(), cell.strongest_native()
-
-
 def _winners(study: Study, panel: Panel) -> Iterator[Finding]:
-    for _, group in ranges(pairs(study, panel, _strongest)):
+    for _, group in ranges(pairs(study, panel, Cell.rivals)):
         schedule_label = _one_label([pair.contestant for pair in group])
         native_label = _one_label([pair.reference for pair in group])
         yield from describe(
@@ -214,12 +265,7 @@ def _winners_within(study: Study, panel: Panel) -> Iterator[Finding]:
 
 def _within(environment: str) -> Choose:
     def choose(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
-        schedules = [
-            contestant
-            for contestant in cell.schedules()
-            if contestant.name.environment == environment
-        ]
-        return fastest_of(schedules), cell.strongest_native(environment)
+        return cell.fastest_ours(environment), cell.strongest_native(environment)
 
     return choose
 

@@ -11,7 +11,15 @@ from typing import Any
 
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.hockney import Fit, fit
-from mpicoll.study.cells import Cell, Contestant, Name, Panel, Study, compare_contestants
+from mpicoll.study.cells import (
+    Cell,
+    Contestant,
+    Name,
+    Panel,
+    Study,
+    compare_contestants,
+    unbeaten,
+)
 from mpicoll.study.sentences import place_of
 from mpicoll.text.files import write_whole
 from mpicoll.text.numbers import number
@@ -25,7 +33,7 @@ FORMS = {
 }
 """The name of each form, by its algorithm."""
 COLUMNS = ("size", *(f"{name}, us" for name in FORMS.values()))
-LEGEND = "* surely the fastest; = not surely different from one call"
+LEGEND = "* surely the fastest; = ties with one call, within 5 %; ? undecided; ~ disturbed"
 
 
 @dataclass(frozen=True)
@@ -84,19 +92,9 @@ def _cell(form: str, times: Mapping[str, Contestant]) -> str:
     star = " *" if unbeaten(times) == [form] else ""
     if form == ONE_CALL:
         return f"{number(contestant.us)}{star}"
-    tie = "" if compare_contestants(contestant, times[ONE_CALL]).is_sure else " ="
-    return f"{number(contestant.us)} ({number(contestant.us / times[ONE_CALL].us)}x{tie}){star}"
-
-
-def unbeaten(times: Mapping[str, Contestant]) -> list[str]:
-    """Return the forms that no form beats significantly, in the order of their times."""
-    order = sorted(times, key=lambda form: times[form].us)
-    best = times[order[0]]
-    return [
-        form
-        for form in order
-        if form == order[0] or not compare_contestants(best, times[form]).is_sure
-    ]
+    ratio = compare_contestants(contestant, times[ONE_CALL])
+    mark = f" {ratio.sign}" if ratio.sign else ""
+    return f"{number(contestant.us)} ({number(1 / ratio.ratio)}x{mark}){star}"
 
 
 def ranges(forms: Forms) -> list[tuple[str, int, int]]:
@@ -218,7 +216,8 @@ def _values(forms: Forms) -> Iterator[dict[str, Any]]:
                 "form": FORMS[form], "launches": contestant.launches, "median": contestant.us,
                 "low": low, "high": high,
                 "ratio_to_one_call": (
-                    contestant.us / times[ONE_CALL].us if ONE_CALL in times else None
+                    1 / compare_contestants(contestant, times[ONE_CALL]).ratio
+                    if ONE_CALL in times else None
                 ),
                 "unbeaten": form in unbeaten(times),
             }  # fmt: skip

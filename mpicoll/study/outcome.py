@@ -13,9 +13,16 @@ from mpicoll.records.fields import Verdict
 from mpicoll.records.journal import check_ours
 from mpicoll.records.lines import CaseRecord, Record, RunRecord, SpeedupVsStrongest
 from mpicoll.records.reading import only
-from mpicoll.study.cells import Study, compare_contestants, name_of, panel_of, study_of
+from mpicoll.study.cells import (
+    ENOUGH,
+    Study,
+    compare_contestants,
+    name_of,
+    panel_of,
+    study_of,
+)
 from mpicoll.study.crossovers import Crossings
-from mpicoll.study.findings import findings
+from mpicoll.study.findings import FASTEST, SHORT, findings, is_guess
 from mpicoll.study.forms import write_times
 from mpicoll.study.markdown import PAGE, markdown
 from mpicoll.study.page import page
@@ -24,6 +31,10 @@ from mpicoll.study.sentences import Finding
 from mpicoll.text.files import write_whole
 from mpicoll.text.numbers import count_text
 from mpicoll.text.printable import printable
+
+_ADVICE = f"{ENOUGH} launches or more of each configuration"
+_MOST_CASES = 24
+"""The number of cases that a terminal shows."""
 
 
 def check_folder(folder: Path) -> None:
@@ -34,13 +45,14 @@ def check_folder(folder: Path) -> None:
 
 def write_outcome(
     files: Sequence[Path], folder: Path | None, remarks: Sequence[str] = (),
-    table: Path | None = None,
+    table: Path | None = None, advice: str = _ADVICE,
 ) -> None:  # fmt: skip
     """Write ``findings.md``, ``study.html`` and ``cells.jsonl`` of records; print their names.
 
     Args:
         folder: None to print the findings.
         table: also write the times of allreduce in one call and in two to this file.
+        advice: how to decide what is not decided.
 
     Raises:
         ArgumentError: a file cannot be read, or there are no cases.
@@ -54,6 +66,8 @@ def write_outcome(
     if folder is None:
         print(printable(markdown(study, sentences, remarks, linked=False)), end="")
         return
+    for line in short_answer(sentences, advice):
+        print(printable(line))
     text = markdown(study, sentences, remarks)
     write_whole(folder / "findings.md", lambda fresh: fresh.write_text(text, encoding="utf-8"))
     print(printable(f"{folder / 'findings.md'}: {count_text(len(sentences), 'finding')}"))
@@ -65,6 +79,16 @@ def write_outcome(
         return
     write_whole(folder / PAGE, lambda fresh: fresh.write_text(shown, encoding="utf-8"))
     print(printable(f"{folder / PAGE}: {count_text(len(study.panels()), 'figure')}"))
+
+
+def short_answer(findings: Sequence[Finding], advice: str) -> list[str]:
+    """Return what is fastest here, for a terminal; the advice stands there if a case is open."""
+    short = [finding.text for finding in findings if finding.section == SHORT]
+    cases = [finding.text for finding in findings if finding.section == FASTEST]
+    lines = [*short[:1], *(f"  {text}" for text in cases[:_MOST_CASES])]
+    if len(cases) > _MOST_CASES:
+        lines.append(f"  {len(cases) - _MOST_CASES} more cases are in findings.md")
+    return [*lines, f"For a verdict: {advice}"] if any(map(is_guess, cases)) else lines
 
 
 def _write_cells(records: Sequence[Record], study: Study, path: Path) -> None:

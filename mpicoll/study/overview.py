@@ -34,7 +34,7 @@ def overviews(study: Study) -> list[Overview]:
 def _overview(study: Study, setting: str, panels: Sequence[Panel]) -> Overview | None:
     cells = [cell for panel in panels for cell in study.of(panel)]
     schedules = [contestant for cell in cells for contestant in cell.schedules()]
-    select = _schedule_and_native if schedules else _two_environments
+    select = Cell.rivals if schedules else two_environments
     matches = {id(cell): match for cell in cells if (match := _match(cell, select))}
     if not matches:
         return None
@@ -58,11 +58,8 @@ def _overview(study: Study, setting: str, panels: Sequence[Panel]) -> Overview |
     return Overview(setting, sides, rows, _caption(list(matches.values()), sides, len(matches)))
 
 
-def _schedule_and_native(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
-    return cell.fastest_ours(), cell.strongest_native()
-
-
-def _two_environments(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
+def two_environments(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
+    """Return the strongest native calls of the two fastest environments."""
     environments = dict.fromkeys(name.environment for name in cell.contestants)
     natives = [
         contestant

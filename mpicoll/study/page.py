@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from mpicoll.measurement.judgement import SIGNS
 from mpicoll.report.page import POLICY, finite, plotly
 from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compare_contestants
 from mpicoll.study.findings import BETWEEN, MEASURED, SHORT, WARNINGS, WINNERS, WITHIN
@@ -55,7 +56,6 @@ class Section(NamedTuple):
     findings: list[Finding]
 
 
-_SIGNS = {"faster": "+", "slower": "-", "tie": "=", "undecided": "?", "disturbed": "~"}
 _SUMMARY = (SHORT, WARNINGS)
 _OF_FIGURES = (WINNERS, WITHIN, BETWEEN, MEASURED)
 """The sections whose findings stand beside the figures, each with its panel."""
@@ -160,7 +160,7 @@ def _against(contestant: Contestant, reference: Contestant | None) -> str:
 def ratio_text(ratio: Ratio) -> str:
     """Return a ratio with its interval, and ? if it is undecided, ~ if it is disturbed."""
     interval = f"{number(ratio.low)} .. {number(ratio.high)}"
-    return f"{number(ratio.ratio)} {_SIGNS[ratio.decision]} ({interval})"
+    return f"{number(ratio.ratio)} {SIGNS[ratio.decision]} ({interval})"
 
 
 def _traces(study: Study, panel: Panel) -> list[dict[str, Any]]:

@@ -74,10 +74,12 @@ class Configuration:
     def arguments(self, study: Description, seconds: float, index: int, output: str) -> list[str]:
         """Return the arguments of Python for its launch number `index`."""
         shared = [
-            "--backends", ",".join(self.backends), "--threads", self.environment.level,
+            "--backends", ",".join(self.backends),
             "--seed", str(study.seed + index), "-T", f"{study.timeout:g}",
             "-J" if self.pairs else "--resume", output,
         ]  # fmt: skip
+        if "mpi4py" in self.backends:
+            shared += ["--threads", self.environment.level]
         if self.ranks_per_node:
             shared += ["--ranks-per-node", str(self.ranks_per_node)]
         if self.pairs:

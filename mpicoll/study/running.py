@@ -104,6 +104,18 @@ class Runner:
             return []
         return [f"not launched, as the minutes were over: {', '.join(names)}"]
 
+    def cut_short(self) -> list[str]:
+        """Return a remark if the time was over before every configuration had its launches."""
+        counts = {len(self.of(entry)) for entry in self.plan.configurations if not entry.pairs}
+        wanted = self.plan.study.min_launches
+        if not self.is_over() or not counts or min(counts) >= wanted:
+            return []
+        ends = " to ".join(map(str, sorted({min(counts), max(counts)})))
+        return [
+            f"{ends} of {wanted} launches of each configuration were made, as the minutes were "
+            "over: the same command with more --minutes goes on"
+        ]
+
     def shortage(self) -> str:
         """Return the configurations that measured nothing, with reasons; "" if there are none."""
         records = {

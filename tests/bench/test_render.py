@@ -158,15 +158,21 @@ def test_too_few_samples_never_win(count: int, mark: str) -> None:
     assert marks(candidate, timed_record([12.0] * count, algorithm="bruck")) == [mark, "yes"]
 
 
-@pytest.mark.parametrize(("count", "sign"), [(1, "1.50x ?"), (5, "1.50x ?"), (6, "1.50x +")])
-def test_a_ratio_of_too_few_samples_is_marked(count: int, sign: str) -> None:
-    assert sign in table_text(timed_record([1.0] * count))[0]
+@pytest.mark.parametrize(("count", "sign"), [(1, " ? "), (5, " ? "), (6, "1.50x + ")])
+def test_a_ratio_stands_only_where_it_is_decided(count: int, sign: str) -> None:
+    text = table_text(timed_record([1.0] * count))[0]
+    assert sign in text and ("1.50x" in text) == ("1.50x" in sign)
 
 
 def test_leaders_that_none_is_surely_faster_than_share_the_lead() -> None:
     faster_at_times = timed_record([9.0, 11.0] * 5, algorithm="bruck")
     slow = timed_record([30.0] * 10, algorithm="swing")
-    assert marks(timed_record([10.0] * 10), faster_at_times, slow) == ["=", "=", "yes"]
+    assert marks(timed_record([10.0] * 10), faster_at_times, slow) == ["?", "?", "yes"]
+
+
+def test_leaders_within_five_per_cent_tie() -> None:
+    close = timed_record([9.9, 10.1] * 5, algorithm="bruck")
+    assert marks(timed_record([10.0] * 10), close) == ["=", "="]
 
 
 def test_no_star_where_ratios_within_blocks_disagree_with_medians() -> None:
@@ -176,7 +182,7 @@ def test_no_star_where_ratios_within_blocks_disagree_with_medians() -> None:
     ratio = speedup(*(dict(enumerate(row.samples_us)) for row in (native, ring)))
     assert native.time_us and ring.time_us and ratio
     assert ring.time_us.median < native.time_us.median / 2 and ratio.ratio < 0.3
-    assert ratio.verdict == "tie" and marks(native, ring) == ["=", "="]
+    assert ratio.verdict == "tie" and marks(native, ring) == ["?", "?"]
 
 
 def test_auto_shares_the_star_of_the_algorithm_that_it_chose() -> None:
@@ -215,7 +221,7 @@ def test_disturbed_rows_have_neither_star_nor_verdict(side: str, change: dict[st
         steady(name, us, **(change if name == side else {}))
         for name, us in (("native", 142.0), ("ring", 0.26))
     ]
-    assert marks(*rows) == ["~", "~"] and "1.50x ~" in table_text(*rows)[1]
+    assert marks(*rows) == ["~", "~"] and table_text(*rows)[1].split().count("~") >= 2
     assert any("disturbed cases: 1 of 2" in line for line in render.footer(rows, []))
 
 
@@ -223,7 +229,7 @@ def test_ways_of_native_that_exclude_each_other_are_told_and_win_nothing() -> No
     rows = [
         steady("native", 142.0), steady("native", 3.26, call="method"), steady("ring", 0.26)
     ]  # fmt: skip
-    assert marks(*rows) == ["~", "~"] and "1.50x ~" in table_text(*rows)[1]
+    assert marks(*rows) == ["~", "~"] and table_text(*rows)[1].split().count("~") >= 2
     (line,) = [line for line in render.footer(rows, []) if "contradict" in line]
     assert "native on mpi4py takes 142 us as a plan and 3.26 us as a method" in line
 

@@ -53,6 +53,19 @@ def test_a_comparison_without_any_verdict_has_a_status_of_its_own(
     assert "Error" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("spread", "verdict"), [(0.01, "tie"), (0.3, "no verdict: undecided")], ids=["narrow", "wide"]
+)
+def test_a_tie_is_surely_small(spread: float, verdict: str, tmp_path: Path) -> None:
+    """An interval that allows a large difference decides nothing."""
+    files = [
+        write(tmp_path / name, [record("ring", times(4.0, seed, 40, spread))])
+        for seed, name in enumerate("ab")
+    ]
+    result = CliRunner().invoke(main, [*map(str, files), "--allow-undecided"])
+    assert result.exit_code == 0 and verdict in result.output
+
+
 def test_a_margin_forgives(tmp_path: Path) -> None:
     assert command(tmp_path, 4.0, 4.4, "--margin", "25").exit_code == 0
 

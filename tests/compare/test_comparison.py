@@ -33,6 +33,7 @@ def test_verdicts(us: float, verdict: str, tmp_path: Path) -> None:
         ({"undisturbed": False}, "too few undisturbed samples in B"),
         ({"timing": "loop"}, "timed together in A, loop in B"),
         ({"samples": 1, "samples_us": [1.0]}, "too few samples: 12 and 1"),
+        ({"samples": 5, "samples_us": [1.0] * 5}, "too few samples: 12 and 5"),
     ],
 )
 def test_cases_that_cannot_be_compared_have_no_verdict(

@@ -1,19 +1,41 @@
-"""The published study: its page follows from its records, and its descriptions can be run."""
+"""The published study: its page follows from its records, and its descriptions can be run.
+
+The figures of the page are recomputed from the Parquet files alone, without the study's code.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
 
 import pytest
 
-from mpicoll.docs.study_findings import STUDIES, Published, read_studies, ten_findings
+from mpicoll.docs.study_evidence import (
+    EXPERIMENTS,
+    LIBRARIES,
+    NOT_TESTED,
+    STUDIES,
+    Finding,
+    Published,
+    in_words,
+    read_studies,
+    span,
+)
+from mpicoll.docs.study_findings import all_findings, fastest_of_cases
 from mpicoll.docs.study_pages import FOLDER, PAGE, main, page
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.statistics import median_interval
 from mpicoll.study.description import load
 
-pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 _MOST_BYTES = 3 << 20
 """The size of all records together."""
+Place = tuple[str, int, int]
+"""A collective, a number of ranks, and a size in bytes."""
 
 
 @pytest.fixture(scope="module")
@@ -21,21 +43,237 @@ def studies() -> dict[str, Published]:
     return read_studies(FOLDER)
 
 
+@pytest.fixture(scope="module")
+def findings(studies: dict[str, Published]) -> list[Finding]:
+    return all_findings(studies)
+
+
 def test_the_page_is_that_of_the_records(studies: dict[str, Published]) -> None:
     assert (FOLDER / PAGE).read_text() == page(studies)
 
 
-def test_ten_findings_are_short(studies: dict[str, Published]) -> None:
-    sentences = [finding.sentence for finding in ten_findings(studies)]
-    assert len(sentences) == 10
+def test_the_findings_are_short(findings: list[Finding]) -> None:
+    sentences = [finding.sentence for finding in findings]
+    assert len(sentences) == 11
     assert [sentence for sentence in sentences if len(sentence.split()) > 25] == []
 
 
-def test_every_finding_has_a_figure_and_a_command(studies: dict[str, Published]) -> None:
-    for finding in ten_findings(studies):
+def test_every_finding_has_a_figure_its_strength_and_a_command(findings: list[Finding]) -> None:
+    for finding in findings:
         assert any(character.isdigit() for character in finding.sentence)
-        assert finding.table.count("\n") >= 2 and finding.reason and finding.strength
-        assert finding.limits and finding.studies and {*finding.studies} <= {*STUDIES}
+        assert finding.table.count("\n") >= 2 and finding.strength and finding.limits
+        assert finding.studies and {*finding.studies, *finding.experiments} <= {*STUDIES}
+
+
+@pytest.mark.parametrize("index", range(11))
+def test_a_cause_is_tested_or_not_stated(index: int, findings: list[Finding]) -> None:
+    finding = findings[index]
+    if finding.experiments:
+        assert finding.evidence and finding.evidence_strength
+        assert {*finding.experiments} <= {*EXPERIMENTS}
+    else:
+        assert finding.cause in (NOT_TESTED, "") and not finding.evidence
+
+
+@pytest.mark.parametrize("index", range(11))
+def test_a_finding_states_its_strength(index: int, findings: list[Finding]) -> None:
+    """Launches, samples, disturbances, binding, load and commits, where times are compared."""
+    finding = findings[index]
+    if finding.cause:
+        for text in filter(None, (finding.strength, finding.evidence_strength)):
+            assert re.search(r"\d launches of a case, \d+ samples? in the median launch", text)
+            assert re.search(r"single sample in \d+ % of the rows, \d+ % of the rows undist", text)
+            assert re.search(r"Ranks (not )?bound to cores\. Load before a launch .* cores\.", text)
+            assert re.search(r"Commits? [0-9a-f]{8}", text)
+
+
+def test_the_first_screen_is_the_table_of_the_fastest() -> None:
+    """The answer, then the table: before any finding."""
+    lines = (FOLDER / PAGE).read_text().splitlines()
+    table = lines.index("| case | times as fast | algorithm, us | library, us |")
+    assert table <= 8 and any("of 82 cases" in line for line in lines[:4])
+    assert len(" ".join(lines[:table]).split()) < 90
+
+
+# -- recomputed ---------------------------------------------------------------------------
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = parquet.read_table(FOLDER / f"{name}.parquet").to_pylist()
+    return [row for row in rows if row.get("time_us.median") and row.get("correct") is not False]
+
+
+def by_launch(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, dict[str, Any]]]:
+    """Return the rows of each contestant of each case by launch."""
+    groups: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = defaultdict(dict)
+    for row in rows:
+        place = row["collective"], row["ranks"], row["bytes_total"]
+        name = row["environment"], row["backend"], row["algorithm"]
+        groups[(*place, *name)][row["run.id"]] = row
+    return groups
+
+
+def middle(launches: Mapping[str, dict[str, Any]]) -> float:
+    return median(row["time_us.median"] for row in launches.values())
+
+
+@pytest.fixture(scope="module")
+def ratios() -> dict[Place, list[float]]:
+    """Return the ratios within the launches of the strongest call of each case."""
+    groups = by_launch(rows_of(LIBRARIES))
+    results = {}
+    for place in dict.fromkeys(key[:3] for key in groups):
+        calls = {key: middle(launches) for key, launches in groups.items()
+                 if key[:3] == place and key[5] == "native"}  # fmt: skip
+        strongest = min(calls, key=lambda key: calls[key])
+        ours = groups[(*strongest[:5], "auto")]
+        if strongest[4] == "mpi4py":
+            # The fastest schedule of the environment, where both backends have one.
+            ours = min(
+                (groups[key] for key in groups
+                 if key[:4] == strongest[:4] and key[5] == "auto"), key=middle,
+            )  # fmt: skip
+        results[place] = [
+            ours[run].get("speedup_vs_native.ratio")
+            if ours[run]["backend"] == strongest[4] else
+            row["time_us.median"] / ours[run]["time_us.median"]
+            for run, row in groups[strongest].items() if run in ours
+        ]  # fmt: skip
+    return results
+
+
+def test_the_first_finding_is_recomputed_within_launches(
+    ratios: dict[Place, list[float]], findings: list[Finding]
+) -> None:
+    kinds = Counter[str]()
+    for values in ratios.values():
+        _, low, high = median_interval(values)
+        kinds["faster" if low > 1.01 else "slower" if high < 1 / 1.01 else "open"] += 1
+    means = [
+        geometric_mean(median(values) for (_, count, _), values in ratios.items() if count == ranks)
+        for ranks in (2, 4)
+    ]
+    assert findings[0].sentence.endswith(
+        f"in {kinds['faster']} of {len(ratios)} cases, on average {means[0]:.2f} times on 2 ranks, "
+        f"{means[1]:.2f} on 4."
+    )
+    assert min(map(len, ratios.values())) >= 6
+
+
+def test_the_table_of_the_fastest_has_the_recomputed_ratios(
+    ratios: dict[Place, list[float]], studies: dict[str, Published]
+) -> None:
+    bests = [best for ranks in (2, 4) for best in fastest_of_cases(studies[LIBRARIES], ranks)]
+    assert sorted(best.ratio.ratio for best in bests) == pytest.approx(
+        sorted(median(values) for values in ratios.values())
+    )
+    for best in bests:
+        quotient = best.library_us / best.algorithm_us
+        assert best.ratio.sign or quotient / best.ratio.ratio == pytest.approx(1, abs=0.3)
+
+
+def test_what_mpich_alone_gives_is_recomputed(findings: list[Finding]) -> None:
+    groups = by_launch(rows_of(LIBRARIES))
+    means = {}
+    for ranks in (2, 4):
+        places = {key[:3] for key in groups if key[1] == ranks}
+        means[ranks] = geometric_mean(
+            min(middle(groups[key]) for key in groups if key[:3] == place and key[5] == "native")
+            / middle(groups[(*place, "mpich", "mpi4py", "auto")])
+            for place in places
+        )
+    assert f"is {means[2]:.2f} times as fast as the best" in findings[0].choice
+    assert f"and {means[4]:.2f} times on 4" in findings[0].choice
+
+
+def test_the_slow_calls_at_thread_level_single_are_recomputed(findings: list[Finding]) -> None:
+    groups = by_launch(rows_of(LIBRARIES))
+    single, multiple = (
+        middle(groups["allreduce", 4, 4096, name, "mpi4py", "native"])
+        for name in ("mpich-single", "mpich")
+    )
+    (finding,) = [entry for entry in findings if "MPI_THREAD_SINGLE" in entry.sentence]
+    assert f"takes {single:.0f} us" in finding.sentence
+    assert f"{multiple:.1f} us at MULTIPLE" in finding.sentence
+
+
+def test_the_time_of_mpich_beside_torch_is_stated(findings: list[Finding]) -> None:
+    (finding,) = [entry for entry in findings if "gloo's messages" in entry.sentence]
+    assert re.search(
+        r"Beside torch MPICH takes \d\S* to \d\S* times as long as alone", finding.strength
+    )
+
+
+def within(
+    groups: Mapping[tuple[Any, ...], dict[str, dict[str, Any]]], ours: tuple[Any, ...],
+    reference: tuple[Any, ...],
+) -> float:  # fmt: skip
+    """Return how many times as fast a contestant is, as the median over common launches."""
+    column = "speedup_vs_native.ratio" if ours[4] == reference[4] else "speedup_vs_other.ratio"
+    against = f"{reference[4]} {reference[5]}"
+    return median(
+        row[column]
+        if row[column] and (ours[4] == reference[4] or row["speedup_vs_other.against"] == against)
+        else groups[reference][run]["time_us.median"] / row["time_us.median"]
+        for run, row in groups[ours].items() if run in groups[reference]
+    )  # fmt: skip
+
+
+def test_the_share_of_shared_memory_is_recomputed(findings: list[Finding]) -> None:
+    memory, messages = by_launch(rows_of(LIBRARIES)), by_launch(rows_of("algorithms"))
+    native, auto = ("mpich", "mpi4py", "native"), ("mpich", "mpi4py", "auto")
+    texts = []
+    for ranks in (2, 4):
+        ratios: list[tuple[float, float]] = []
+        for place in {key[:3] for key in messages if key[1] == ranks and key[2] <= 1 << 20}:
+            schedules = [
+                key for key in messages
+                if key[:5] == (*place, "mpich", "mpi4py") and key[5].endswith("@point-to-point")
+            ]  # fmt: skip
+            best = min(schedules, key=lambda key: middle(messages[key]))
+            ratios.append((
+                within(memory, (*place, *auto), (*place, *native)),
+                within(messages, best, (*place, *native)),
+            ))  # fmt: skip
+        texts.append([f"{geometric_mean(values):.2f}" for values in zip(*ratios, strict=True)])
+    cause = findings[0].cause
+    assert f"is {texts[0][0]} times as fast as MPICH's call on 2 ranks" in cause
+    assert f"and {texts[1][0]} times on 4." in cause
+    assert f"messages is {texts[0][1]} and {texts[1][1]} times as fast" in cause
+
+
+def test_gloo_between_hosts_is_recomputed(findings: list[Finding]) -> None:
+    (finding,) = [entry for entry in findings if "gloo's messages" in entry.sentence]
+    values = []
+    for name in ("nodes-2x2", "algorithms"):
+        place = "allreduce", 4, 64, "mpich-torch"
+        groups = by_launch(rows_of(name))
+        values.append(1 / within(groups, (*place, "torch", "native"), (*place, "mpi4py", "native")))
+    assert f"of 64 B takes {values[0]:.1f} times as long as MPICH's" in finding.cause
+    assert f"and {values[1]:.1f} times on one node" in finding.cause
+
+
+def test_emulated_hosts_count_all_cases(findings: list[Finding]) -> None:
+    (finding,) = [entry for entry in findings if "emulated hosts, mpicoll" in entry.sentence]
+    cells = [cell for line in finding.table.splitlines()[2:] for cell in line.split(" | ")[1:]]
+    assert len(cells) == 96 and "Of 24 cases on each" in finding.sentence
+    undecided = sum("?" in cell or "~" in cell for cell in cells)
+    assert f"Undecided: {undecided}." in finding.strength
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("1.50 ?", "1.50 (undecided)"), ("1.01 =", "1.01 (a tie)"), ("2.0", "2.0")]
+)
+def test_signs_are_words_in_sentences(text: str, words: str) -> None:
+    assert in_words(text) == words and span([text]) == f"{words} to {words}"
+
+
+def test_no_sign_of_the_page_has_another_meaning() -> None:
+    text = (FOLDER / PAGE).read_text()
+    assert "~" not in text and not re.search(r"\?\d", text)
+
+
+# -- files --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)

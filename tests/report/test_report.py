@@ -119,24 +119,34 @@ def fastest(*records: dict[str, Any]) -> Winner | str:
 def test_the_winner_is_the_fastest_correct_one() -> None:
     leader = fastest(case(us=20.0), case("ring", 5.0), case("naive", 1.0, correct=False))
     assert isinstance(leader, Winner) and leader.label == "ring"
-    assert leader.times_native == 4.0 and not leader.ties
+    assert leader.times_native == 4.0 and leader.decision == "faster"
 
 
 @pytest.mark.parametrize(("us", "ties"), [(10.1, True), (10.4, False)])
 def test_overlapping_intervals_tie(us: float, ties: bool) -> None:
     leader = fastest(case("ring", 10.0), case("naive", us))
-    assert isinstance(leader, Winner) and leader.ties is ties and leader.times_native is None
+    assert isinstance(leader, Winner) and leader.times_native is None
+    assert leader.decision == ("tie" if ties else "faster")
+    assert leader.sign == ("= " if ties else "")
+
+
+def test_leaders_that_differ_by_more_than_a_tie_are_undecided() -> None:
+    wide = {"median": 10.0, "low": 7.0, "high": 13.0}
+    native = case(time_us={"median": 10.5, "low": 8.0, "high": 13.0})
+    leader = fastest(case("ring", time_us=wide), case("naive", time_us=wide), native)
+    assert isinstance(leader, Winner) and leader.decision == "undecided" and leader.sign == "? "
+    assert "shares the lead with" in leader.explanation and leader.times_native is None
 
 
 def test_auto_does_not_tie_with_what_it_runs() -> None:
     leader = fastest(case("ring", 10.0), case("auto", 10.0, executed="ring"), case(us=20.0))
-    assert isinstance(leader, Winner) and not leader.ties
+    assert isinstance(leader, Winner) and leader.decision == "faster"
     assert leader.runner_up is not None and leader.runner_up.algorithm == "native"
 
 
 def test_the_same_schedule_on_the_other_backend_is_a_rival() -> None:
     leader = fastest(case("ring", 10.0), case("ring", 10.05, backend="torch"))
-    assert isinstance(leader, Winner) and leader.ties
+    assert isinstance(leader, Winner) and leader.decision == "tie"
 
 
 @pytest.mark.parametrize("count", [1, 5])
@@ -172,7 +182,7 @@ def test_the_map_and_the_star_follow_ratios_within_blocks() -> None:
         for name, factor in (("native", 1.0), ("ring", 0.9))
     ]  # fmt: skip
     leader = fastest(*rows)
-    assert isinstance(leader, Winner) and leader.label == "ring" and not leader.ties
+    assert isinstance(leader, Winner) and leader.label == "ring" and leader.decision == "faster"
     assert leader.times_native == pytest.approx(1 / 0.9)
 
 

@@ -14,10 +14,11 @@ from mpicoll.records.lines import CaseRecord, SpeedupVsStrongest
 from mpicoll.records.reading import encoded, only
 from mpicoll.records.reading import load as load_records
 from mpicoll.study.cells import study_of
-from mpicoll.study.findings import findings
+from mpicoll.study.findings import FASTEST, SHORT, findings, merge_undecided
 from mpicoll.study.launching import native_name
-from mpicoll.study.outcome import write_outcome
+from mpicoll.study.outcome import short_answer, write_outcome
 from mpicoll.study.page import page
+from mpicoll.study.sentences import OPEN, Finding
 
 
 def test_the_outcome_links_every_figure_and_sums_up_every_cell(tmp_path: Path) -> None:
@@ -41,6 +42,47 @@ def test_the_outcome_links_every_figure_and_sums_up_every_cell(tmp_path: Path) -
     assert ring.speedup_vs_strongest.against == "mpi4py native"
     assert ring.speedup_vs_strongest.environment == "mpich"
     assert not isinstance(cells["native"].speedup_vs_strongest, SpeedupVsStrongest)
+
+
+@pytest.mark.parametrize(("count", "is_guess"), [(1, True), (3, True), (10, False)])
+def test_the_terminal_names_the_answer_first(
+    count: int, is_guess: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A guess is marked as one, and the last line of the answer says how to decide."""
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"], count=count)
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(encoded(record) + "\n" for record in records))
+    write_outcome([path], tmp_path, advice="--launches 6, about 25 min")
+    lines = capsys.readouterr().out.splitlines()
+    case_line = next(line for line in lines if line.startswith("  allreduce on 4 ranks, 64 B:"))
+    assert "mpicoll's ring in mpich" in case_line and "native of mpich" in case_line
+    assert case_line.count(" us") == 2 and " 2.00 times as fast (" in case_line
+    assert "times as fast" in case_line and ("best guess: " in case_line) == is_guess
+    advice = "For a verdict: --launches 6, about 25 min"
+    assert (advice in lines) == is_guess
+    assert lines.index(case_line) < next(i for i, line in enumerate(lines) if "findings.md" in line)
+    assert "\n## The fastest of each case\n" in (tmp_path / "findings.md").read_text()
+
+
+def test_the_terminal_leaves_many_cases_to_the_file() -> None:
+    short = [Finding(SHORT, "On 4 ranks, mpicoll is faster.")]
+    cases = [Finding(FASTEST, f"case {index}: ring 5 us") for index in range(30)]
+    lines = short_answer([*cases, *short], "more launches")
+    assert lines[0] == "On 4 ranks, mpicoll is faster." and len(lines) == 26
+    assert lines[-1] == "  6 more cases are in findings.md"
+
+
+def test_many_undecided_comparisons_of_a_panel_are_one_sentence() -> None:
+    """A study without verdicts does not repeat that in every sentence."""
+    study = study_of(make_launches(constant(native=10.0, ring=5.0), ["ring"]))
+    (panel,) = study.panels()
+    texts = [Finding(OPEN, f"{panel}, {size} B: undecided.", panel) for size in range(20)]
+    other = Finding(OPEN, "a launch failed")
+    merged = list(merge_undecided([*texts, other]))
+    assert [finding.text for finding in merged] == [
+        "allreduce on 4 ranks: 20 comparisons are undecided.", "a launch failed",
+    ]  # fmt: skip
+    assert list(merge_undecided(texts[:12])) == texts[:12]
 
 
 PRINTED = """addEventListener("beforeprint", () => {

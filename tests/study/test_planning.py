@@ -126,6 +126,19 @@ def test_a_launch_gets_the_members_of_a_sweep_and_no_algorithm_of_other_backends
         assert names == ["knomial(radix=2)", "knomial(radix=3)", *persistent]
 
 
+@pytest.mark.parametrize("backends", [["mpi4py"], ["torch"], ["mpi4py", "torch"]])
+def test_a_launch_states_the_thread_level_to_mpi_alone(
+    backends: list[Literal["mpi4py", "torch"]],
+) -> None:
+    """The benchmark refuses the option if it does not start MPI."""
+    settings = Environment(name="x", backends=backends, algorithms=["none"])
+    environment = dataclasses.replace(MPICH, settings=settings, has_torch=True)
+    study = Description(factors=Factors(pairs=False))
+    for launch in plan(study, [environment]).configurations:
+        arguments = launch.arguments(study, 1.0, 0, "x.jsonl")
+        assert ("--threads" in arguments) == ("mpi4py" in launch.backends)
+
+
 def test_the_time_of_a_launch_follows_from_the_minutes() -> None:
     study = Description(minutes=15)
     study_plan = plan(study, [MPICH, OMPI])

@@ -22,7 +22,7 @@ from mpicoll.machine.living import has_ended
 from mpicoll.records.lines import CaseRecord, LaunchRecord
 from mpicoll.records.reading import load, only
 from mpicoll.study import launching, running
-from mpicoll.study.__main__ import main
+from mpicoll.study.__main__ import advise, main
 from mpicoll.study.description import Description, Environment, Factors
 from mpicoll.study.description import load as load_description
 from mpicoll.study.environments import LaunchEnvironment
@@ -222,6 +222,32 @@ def test_what_a_study_has_used_includes_what_it_asked(
     )
 
 
+def test_a_study_that_ran_out_of_time_says_how_many_launches_it_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two launches was made: the others are neither an error nor left unsaid."""
+    now = [100.0]
+
+    def run(_: object, __: object, printed: Path, *___: object, **____: object) -> str:
+        now[0] += 10
+        printed.touch()
+        return "it failed"
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], strftime=time.strftime)
+    monkeypatch.setattr(launching, "run", run)
+    for module in (launching, running):
+        monkeypatch.setattr(module, "time", clock)
+    settings = Environment(name="x", algorithms=["none"])
+    study = Description(factors=Factors(pairs=False, ranks=[2, 4]), launches=2, minutes=0.3)
+    study_plan = plan(study, [LaunchEnvironment("x", settings, "single", "MPICH", "", False)])
+    (tmp_path / "launches").mkdir()
+    runner = running.Runner(study_plan, tmp_path)
+    runner.run()
+    (remark,) = runner.cut_short()
+    assert remark.startswith("1 of 2 launches of each configuration were made, as the minutes")
+    assert not runner.not_launched()
+
+
 def test_a_study_without_a_launch_that_measured_ends_with_1(tmp_path: Path) -> None:
     described, launcher = tmp_path / "study.toml", tmp_path / "lost"
     # It starts `true` on two ranks, as a plan tries, and nothing else.
@@ -275,3 +301,23 @@ def test_bad_usage_is_refused(
     (tmp_path / "study.toml").write_text(STUDY)
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2 and message in result.output
+
+
+@pytest.mark.parametrize(
+    ("launches", "minutes", "is_cut", "advice"),
+    [
+        (3, None, False, "--launches 6, about 2 min"),
+        (3, 1.0, False, "--launches 6 --minutes 3, about 2 min"),
+        (10, None, False, "an idle machine, or --launches 20, about 7 min"),
+        (6, 8.0, True, "the same command with --minutes 16"),
+    ],
+)
+def test_the_advice_says_what_a_verdict_takes(
+    launches: int, minutes: float | None, is_cut: bool, advice: str
+) -> None:
+    study = Description(launches=launches, minutes=minutes)
+    runner: Any = SimpleNamespace(
+        plan=SimpleNamespace(study=study, estimate=lambda count: 20.0 * count),
+        cut_short=lambda: ["the minutes were over"] * is_cut,
+    )
+    assert advise(runner) == advice

@@ -1,0 +1,223 @@
+"""The records of the published study, how strong they are, and the words of its findings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from mpicoll.records.lines import CaseRecord, Record
+from mpicoll.records.reading import load, only
+from mpicoll.study.cells import (
+    Cell,
+    Contestant,
+    Name,
+    Panel,
+    Ratio,
+    Study,
+    compare_contestants,
+    name_of,
+    panel_of,
+    study_of,
+)
+from mpicoll.text.numbers import count_text, number
+from mpicoll.text.sizes import bytes_text
+
+LIBRARIES, ALGORITHMS, AVERAGE = "libraries", "algorithms", "average"
+TWO_HOSTS, FOUR_HOSTS = "nodes-2x2", "nodes-4x2"
+RELEASE_GATHER = "release_gather"
+EXPERIMENTS = ALGORITHMS, TWO_HOSTS, RELEASE_GATHER
+"""The studies that switch the cause of a finding off."""
+_HOSTS = {TWO_HOSTS: 2, FOUR_HOSTS: 4}
+STUDIES = LIBRARIES, ALGORITHMS, AVERAGE, *_HOSTS, RELEASE_GATHER
+"""The studies. Descriptions and records are in files of these names."""
+NOT_TESTED = "Not tested."
+"""The cause of a finding without an experiment that switches it off."""
+Used = Iterable[tuple[Cell, Contestant]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding.
+
+    Attributes:
+        sentence: at most 25 words.
+        table: in Markdown.
+        cause: what an experiment shows, or `NOT_TESTED`; "" if the finding has no cause.
+        strength: launches, samples, disturbances, binding, load and commits.
+        studies: whose commands repeat it.
+        experiments: the studies that switch the cause off.
+        evidence: the table of the experiment.
+        evidence_strength: the strength of the experiment.
+        choice: which of several contestants stands for a side, and why.
+        picture: the name of its chart, "" without one.
+    """
+
+    sentence: str
+    table: str
+    cause: str
+    strength: str
+    limits: str
+    studies: Sequence[str]
+    experiments: Sequence[str] = ()
+    evidence: str = ""
+    evidence_strength: str = ""
+    choice: str = ""
+    picture: str = ""
+
+
+class Published(NamedTuple):
+    """The records of a study, and its cells."""
+
+    records: list[Record]
+    study: Study
+
+    def panels(self, collective: str, op: str = "sum") -> list[Panel]:
+        """Return the panels of a collective, by the number of ranks."""
+        panels = [
+            panel for panel in self.study.panels()
+            if panel.collective == collective and panel.op in ("", op)
+        ]  # fmt: skip
+        return sorted(panels, key=lambda panel: panel.ranks)
+
+    def cells(self) -> list[Cell]:
+        """Return the cells by number of ranks, collective and size."""
+        panels = sorted(self.study.panels(), key=lambda panel: panel.ranks)
+        return [cell for panel in panels for cell in self.study.of(panel)]
+
+    def rows(self, used: Used) -> list[CaseRecord]:
+        """Return the records of contestants, one for each launch."""
+        wanted = {(cell.panel, cell.size, contestant.name) for cell, contestant in used}
+        return [
+            record for record in only(CaseRecord, self.records)
+            if record.time_us is not None and record.correct is not False
+            and (panel_of(record), record.bytes_total, name_of(record)) in wanted
+        ]  # fmt: skip
+
+    def strength(self, used: Used) -> str:
+        """Return how strong the records of contestants are."""
+        rows = self.rows(used)
+        parts = [
+            _strength_of_rows(ranks, [row for row in rows if row.ranks == ranks])
+            for ranks in sorted({row.ranks for row in rows})
+        ]
+        ids = {row.run.id for row in rows}
+        return " ".join([*parts, *self._conditions(ids)])
+
+    def _conditions(self, ids: set[str]) -> Iterator[str]:
+        """Yield the binding, the load and the commits of runs."""
+        runs = [run for run in self.study.runs if run.id in ids]
+        is_bound = all(rank.bound for run in runs for rank in run.binding)
+        loads = [run.load for run in runs if run.load is not None]
+        yield f"Ranks {'bound' if is_bound else 'not bound'} to cores."
+        yield (
+            f"Load before a launch {number(min(loads), 2)} to {number(max(loads), 2)} on "
+            f"{runs[0].cores_of_load} cores."
+        )
+        commits = sorted({run.git.commit[:8] for run in runs if run.git})
+        yield f"Commit{'s' * (len(commits) > 1)} {', '.join(commits)}."
+
+
+def _strength_of_rows(ranks: int, rows: Sequence[CaseRecord]) -> str:
+    launches = Counter(
+        (panel_of(row), row.bytes_total, name_of(row)) for row in rows
+    ).values()  # fmt: skip
+    ends = dict.fromkeys((min(launches), max(launches)))
+    single = sum(row.samples == 1 for row in rows)
+    calm = sum(row.undisturbed for row in rows)
+    return (
+        f"{ranks} ranks: {' to '.join(map(str, ends))} launches of a case, "
+        f"{count_text(round(median(row.samples for row in rows)), 'sample')} in the median launch, "
+        f"a single sample in {_percent(single, len(rows))} of the rows, "
+        f"{_percent(calm, len(rows))} of the rows undisturbed."
+    )
+
+
+def _percent(count: int, total: int) -> str:
+    return f"{100 * count / total:.0f} %"
+
+
+def read_studies(folder: Path) -> dict[str, Published]:
+    """Return the published studies by their names."""
+    studies = {}
+    for name in STUDIES:
+        records = load(folder / f"{name}.parquet")
+        studies[name] = Published(records, study_of(records))
+    return studies
+
+
+def command(study: str) -> str:
+    """Return the command that repeats a study.
+
+    >>> command("average")
+    'python -m mpicoll.study mpicoll/docs/study/average.toml -o average'
+    """
+    module = f"mpicoll.study mpicoll/docs/study/{study}.toml -o {study}"
+    if study in _HOSTS:
+        module = f"mpicoll.hosts --hosts {_HOSTS[study]} --per-host 2 --once -- -m {module}"
+    return f"python -m {module}"
+
+
+# -- words --------------------------------------------------------------------------------
+
+
+def library_of(backend: str) -> str:
+    """Return the library of a backend in most studies."""
+    return "MPICH" if backend == "mpi4py" else "gloo"
+
+
+def size_of(cell: Cell) -> str:
+    """Return the size of a cell in words, "" for a barrier."""
+    return bytes_text(cell.size) if cell.size else ""
+
+
+def times_as_fast(contestant: Contestant, reference: Contestant) -> str:
+    """Return how many times as fast a contestant is, with the sign of the ratio."""
+    ratio = compare_contestants(contestant, reference)
+    return signed(ratio.ratio, ratio)
+
+
+def times_as_long(contestant: Contestant, reference: Contestant) -> str:
+    """Return how many times as long as the reference a contestant takes, with the sign."""
+    ratio = compare_contestants(contestant, reference)
+    return signed(1 / ratio.ratio, ratio)
+
+
+def signed(value: float, ratio: Ratio) -> str:
+    """Return a ratio, or its inverse, with its sign; without one if it is decided."""
+    return f"{number(value)} {ratio.sign}".strip()
+
+
+def in_words(text: str) -> str:
+    """Return a signed ratio for a sentence.
+
+    >>> in_words("1.50 ?"), in_words("1.01 ="), in_words("2.00")
+    ('1.50 (undecided)', '1.01 (a tie)', '2.00')
+    """
+    words = {"?": "undecided", "=": "a tie", "~": "disturbed"}
+    value, _, sign = text.partition(" ")
+    return f"{value} ({words[sign]})" if sign else value
+
+
+def span(texts: Iterable[str]) -> str:
+    """Return the smallest and the largest of some signed ratios for a sentence.
+
+    >>> span(["1.5 ?", "1.2", "1.01 ="])
+    '1.01 (a tie) to 1.5 (undecided)'
+    """
+    ordered = sorted(texts, key=lambda text: float(text.partition(" ")[0]))
+    return f"{in_words(ordered[0])} to {in_words(ordered[-1])}"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def pick(cell: Cell, environment: str, backend: str, algorithm: str) -> Contestant | None:
+    """Return a contestant of a cell, None if the cell lacks it."""
+    return cell.contestants.get(Name(environment, backend, algorithm))
