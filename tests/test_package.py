@@ -107,5 +107,11 @@ def test_the_benchmark_of_the_front_page_installs_no_tools() -> None:
     assert installed_by(0) == {"mpich", "torch"}
 
 
+def test_the_benchmark_has_the_versions_of_the_tests() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert {*extras["bench"]} <= {*extras["reference"]}
+
+
 def test_the_tests_of_the_front_page_install_all_tools() -> None:
     assert installed_by(1) >= TOOLS | {"mpich", "torch"}
