@@ -37,9 +37,9 @@ _ALTERNATIVES = {
 }
 _RANKS = 3
 _SIGNS = (
-    "The tables have the fastest algorithm and the fastest library call of each case. Brackets "
-    "have the 95 % interval of the ratio of both. `?` marks an undecided ratio, and "
-    "`=` a tie, surely within 5 %."
+    "The tables have the fastest library call of each case, and the algorithm that `auto` chose in "
+    "its launches. SINGLE is `MPI_THREAD_SINGLE`. Brackets have the 95 % interval of the ratio of "
+    "both. `?` marks an undecided ratio, and `=` a tie, surely within 5 %."
 )
 _DECIDED = (
     "Times are medians over launches, in microseconds. A ratio is the median over the launches "

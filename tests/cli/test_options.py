@@ -148,10 +148,10 @@ NESTED = "two_level(local=" * 200 + "ring" + ")" * 200
         ("tune.command", "--algorithms " + "a(b=" * 9 + "c" + ")" * 9, "nested too deeply"),
         ("costs", f"broadcast --ranks 8 --algorithms chain(segments=1:{10**17})", "stands for 1"),
         ("costs", "broadcast --ranks 8 --bytes " + "8," * 5000, "5000 sizes"),
-        ("simulator", "--size 1000000000", "no list of sizes up to 4096"),
-        ("simulator", "--size 1:1000000000", "no list of sizes up to 4096"),
-        ("simulator", "--size 1:1024,1:1024,1:1024,1:1024,1", "has 4097 sizes"),
-        ("explain", "allreduce ring --ranks 1000000", "from 1 to 4,096"),
+        ("explain.proofs", "--size 1000000000", "no list of sizes up to 4096"),
+        ("explain.proofs", "--size 1:1000000000", "no list of sizes up to 4096"),
+        ("explain.proofs", "--size 1:1024,1:1024,1:1024,1:1024,1", "has 4097 sizes"),
+        ("explain.__main__", "allreduce ring --ranks 1000000", "from 1 to 4,096"),
     ],
 )
 def test_a_huge_sweep_is_refused(

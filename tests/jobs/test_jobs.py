@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
 
+import psutil
 import pytest
-from launcher import LIMIT
+from launcher import LIMIT, mpirun
 from minislurm import ALL, CORES, NODES, Cluster, cluster, missing, search_path, wait_until
 from study_environments import small_study
 
@@ -470,17 +471,21 @@ def test_a_job_at_its_limit_queues_again_and_completes_itself(long: Long) -> Non
     long.check_whole()
 
 
+@pytest.mark.launches
 def test_sigterm_ends_the_benchmark_at_once(tmp_path: Path) -> None:
     """What Slurm, or anyone, sends to the ranks themselves."""
     path = tmp_path / "records.jsonl"
-    process = subprocess.Popen(
-        (sys.executable, "-m", "mpicoll.bench", *Long.arguments, "--output", str(path), "-n", "99")
-    )
+    benchmark = ("-m", "mpicoll.bench", *Long.arguments, "--output", str(path), "-n", "99")
+    process = subprocess.Popen((str(mpirun()), "-n", "1", sys.executable, *benchmark))
     try:
         while Long.lines(path) < 3 and process.poll() is None:
             time.sleep(0.05)
-        process.terminate()
-        assert process.wait(timeout=LIMIT) == -signal.SIGTERM
+        (rank,) = (
+            child for child in psutil.Process(process.pid).children(recursive=True)
+            if "mpicoll.bench" in child.cmdline() and not child.name().startswith("hydra")
+        )  # fmt: skip
+        rank.terminate()
+        assert process.wait(timeout=LIMIT) == signal.SIGTERM
     finally:
         process.kill()
         process.wait()
