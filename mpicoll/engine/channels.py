@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import FREED, Disagreement, RankLost
-from mpicoll.notation.elements import itemsize
 from mpicoll.text.sizes import size_text
 from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE, SPINS, YIELD_NS, YIELD_NS_SHARED
 
@@ -42,10 +41,12 @@ class GroupChannel:
 
     Attributes:
         dtypes, ops: our names, as `forms` has them.
+        itemsizes: of the dtypes, in bytes.
         channel: runs the calls.
     """
 
     dtypes: tuple[str, ...]
+    itemsizes: tuple[int, ...]
     ops: tuple[str, ...]
 
     def __init__(
@@ -130,7 +131,7 @@ class GroupChannel:
         if key != local_key or key[1] or min(nbytes, local_nbytes) < 0:
             return ""
         folds = COLLECTIVES[key[0]] in _FOLDS
-        width = itemsize(self.dtypes[key[3]]) if folds else 1
+        width = self.itemsizes[key[3]] if folds else 1
         unit = "elements" if folds else "bytes"
         return f": {local_nbytes // width} against {nbytes // width} {unit}"
 
@@ -140,7 +141,7 @@ class GroupChannel:
         is_bare = nbytes < 0 or is_object or name in ("barrier", COLLECTIVES[-1])
         details = [] if is_bare else [f"{nbytes} bytes"]
         if name in _FOLDS and not is_bare:
-            details = [f"{nbytes // itemsize(self.dtypes[kind])} elements"]
+            details = [f"{nbytes // self.itemsizes[kind]} elements"]
         if name in _FOLDS:
             details += [self.dtypes[kind], self.ops[op]]
         if name in _ROOTED:

@@ -90,7 +90,7 @@ class Recorder:
         self.path, self.file = _created(job, f"rank-{place[0]:05}.{job}.{self.process}{SUFFIX}")
         self.directory = self.path.parent
         self.lock = threading.RLock()
-        self.places: dict[Record, int] = {}
+        self.places: dict[tuple[object, ...], int] = {}
         self.used = UNIT  # so that no record has the place 0
         self.writers, self.has_failed = writers, False
         try:
@@ -147,7 +147,9 @@ class Recorder:
 
     def intern(self, item: Record) -> int:
         """Return the place of a record in the table, 0 where there is no room left."""
-        known_place = self.places.get(item)
+        # The garbage collector looks at no plain tuple of texts and numbers.
+        key = type(item).__name__, *item
+        known_place = self.places.get(key)
         if known_place is not None:
             return known_place
         data = record(*encode(item))
@@ -159,7 +161,7 @@ class Recorder:
                 return 0
             self.used = place + length
             memory[TABLE_AT + place : TABLE_AT + place + length] = data
-            self.places[item] = place // UNIT
+            self.places[key] = place // UNIT
         return place // UNIT
 
     def locate(self, code: CodeType, instruction: int) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher import LIMIT, QUIRKS, ROOT, mpirun, python, ranks
+from launcher import LIMIT, QUIRKS, ROOT, mpirun, ranks
 from msgspec import convert
 
 from mpicoll.bench.resume import unlike
@@ -249,7 +249,7 @@ def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:
 def test_another_launch_does_not_mix_its_records_in(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     arguments = (*BENCH, "barrier", "--algorithms", "native", "-n", "3")
-    assert python(*arguments, "-J", str(path)).returncode == 0
+    assert ranks(1, *arguments, "-J", str(path)).returncode == 0
     content = path.read_bytes()
     result = ranks(2, *arguments, "--resume", str(path))
     assert result.returncode == 2 and "ranks was 1, and is 2" in result.stdout

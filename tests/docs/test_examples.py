@@ -106,6 +106,7 @@ def test_every_file_of_a_page_is_used() -> None:
     ("expected", "output", "fits"),
     [
         ("ring 1.5 us +", "ring   27 us ★", True),
+        ("ring 1.5 us 2.1x +", "ring   27 us ~", True),
         ("ring 1.5 us", "tree 1.5 us", False),
         ("rank 0\n...\nend", "rank 0\nmore\nend", True),
         ("rank 0\n", "rank 0\nmore\n", False),

@@ -612,7 +612,7 @@ def check_another_library_serves_gpus() -> None:
 
 def check_different_calls_are_refused_on_every_rank() -> None:
     part, other = dist.new_group(), dist.new_group()
-    with pytest.raises(ValueError, match=r"allreduce \(16 bytes"):
+    with pytest.raises(ValueError, match=r"allreduce \(4 elements"):
         dist.all_reduce(torch.ones(3 if rank() else 4), group=part)
     dtype = torch.float8_e4m3fn if rank() else torch.float32
     with pytest.raises(RuntimeError, match="allgather of objects"):  # as torch's own errors are

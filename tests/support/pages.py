@@ -33,7 +33,8 @@ _OUTPUT_OPTION = re.compile(
     r"(?:-J|-o|--output|--export \w+|MPICOLL_(?:TRACE|FLIGHT_DIR)=|>) ?(\S+)"
 )
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,.]*(?:e[+-]?\d+)?(?![\w]*=)")
-_VERDICTS = {"+", "-", "=", "?", "~", "★"}
+_VERDICTS = {"+", "-", "=", "?", "~", "★", "Nx"}
+"""What a table has or leaves out by how sure a ratio is."""
 
 
 @dataclass(frozen=True)

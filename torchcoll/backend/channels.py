@@ -17,7 +17,7 @@ from mpicoll.errors import ArgumentError, Unavailable
 from mpicoll.flight.groups import join
 from mpicoll.machine.nodes import Cores, host_identity, is_oversubscribed, own_cores
 from mpicoll.memory.files import Files, is_switched_off
-from mpicoll.notation.elements import DTYPES, OPS, kind_of
+from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of
 from torchcoll.arrays import HOST, TorchArrays
 
 Tensor = torch.Tensor
@@ -62,6 +62,7 @@ class OneNode(GroupChannel):
     """
 
     dtypes, ops = DTYPES, ("sum", "avg", "prod", "min", "max", "band", "bor", "bxor")
+    itemsizes = tuple(map(itemsize, DTYPES))
 
     def __init__(
         self, rank: int, units: Sequence[int], processes: Sequence[int], deadline: float,

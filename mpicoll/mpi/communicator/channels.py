@@ -64,6 +64,7 @@ class OneNode(GroupChannel):
     """
 
     dtypes, ops = tuple(name for name, *_ in _DTYPES), tuple(name for _, name, _ in _OPS)
+    itemsizes = tuple(sample.nbytes for *_, sample in _DTYPES)
 
     def __init__(
         self, comm: MPI.Intracomm, units: Sequence[int], processes: Sequence[int],

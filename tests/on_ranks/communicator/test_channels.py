@@ -313,12 +313,12 @@ def _gather_of(count: int) -> Callable[[Any], Any]:
 
 ONES = np.ones(4)
 DIFFERENT: dict[str, tuple[Callable[[Any], Any], str, Callable[[Any], Any], str]] = {
-    "collective": (_allreduce_of(ONES), "allreduce (32 bytes, float64, sum)",
+    "collective": (_allreduce_of(ONES), "allreduce (4 elements, float64, sum)",
                    lambda comm: comm.Barrier(), "barrier"),
-    "length": (_allreduce_of(ONES), "allreduce (32 bytes", _allreduce_of(np.ones(5)),
-               "allreduce (40 bytes"),
-    "long": (_allreduce_of(np.ones(SLOT)), f"allreduce ({8 * SLOT} bytes",
-             _allreduce_of(np.ones(SLOT + 1)), f"allreduce ({8 * SLOT + 8} bytes"),
+    "length": (_allreduce_of(ONES), "allreduce (4 elements", _allreduce_of(np.ones(5)),
+               "allreduce (5 elements"),
+    "long": (_allreduce_of(np.ones(SLOT)), f"allreduce ({SLOT} elements",
+             _allreduce_of(np.ones(SLOT + 1)), f"allreduce ({SLOT + 1} elements"),
     "dtype": (_allreduce_of(ONES), "float64, sum", _allreduce_of(ONES.astype("i8")), "int64, sum"),
     "operator": (_allreduce_of(ONES), "float64, sum", _allreduce_of(ONES, MPI.PROD),
                  "float64, prod"),
@@ -332,14 +332,14 @@ DIFFERENT: dict[str, tuple[Callable[[Any], Any], str, Callable[[Any], Any], str]
              "alltoall (8 bytes)",
              lambda comm: comm.Alltoall(np.ones(2 * comm.size), np.ones(2 * comm.size)),
              "alltoall (16 bytes)"),
-    "object": (_allreduce_of(ONES), "allreduce (32 bytes", lambda comm: comm.allgather(1),
+    "object": (_allreduce_of(ONES), "allreduce (4 elements", lambda comm: comm.allgather(1),
                "allgather of objects"),
     "objects": (lambda comm: comm.alltoall([1] * comm.size), "alltoall of objects",
                 lambda comm: comm.allgather(1), "allgather of objects"),
     "Gather of objects": (_gather_of(4), "gather (32 bytes, root 0)", lambda comm: comm.gather(1),
                           "gather of objects (root 0)"),
-    "prefix": (lambda comm: comm.Scan(ONES, np.ones(4)), "scan (32 bytes, float64, sum)",
-               lambda comm: comm.Exscan(ONES, np.ones(4)), "exscan (32 bytes, float64, sum)"),
+    "prefix": (lambda comm: comm.Scan(ONES, np.ones(4)), "scan (4 elements, float64, sum)",
+               lambda comm: comm.Exscan(ONES, np.ones(4)), "exscan (4 elements, float64, sum)"),
 }  # fmt: skip
 """What most ranks call, its words, what the last rank calls, and its words.
 
