@@ -445,7 +445,9 @@ def _without_release_gather(published: Published) -> tuple[str, str, str]:
     slower = sum(ratio.decision == "slower" for ratio in losses)
     return (
         "MPICH's algorithm `release_gather`, which "
-        "`MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM=mpir` switches off. On 4 ranks, calls at "
+        "`MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM=mpir` switches off, and the same with `BCAST` "
+        "and `REDUCE`. The experiment ran beside other programs: compare its columns with each "
+        "other only. On 4 ranks, calls at "
         f"SINGLE are surely faster without it in {len(faster)} of {len(gains)} cases, "
         f"{interval(min(faster), max(faster))} times. Without it, SINGLE is surely slower than "
         f"MULTIPLE in {slower} of them. Why it is slow on shared cores was not tested.",
