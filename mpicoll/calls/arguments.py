@@ -151,9 +151,9 @@ class Arguments:
 
 
 def _function_key(function: Any) -> Any:
-    """Return what two functions have alike that do the same, as those of one `lambda` do.
+    """Return a key that is equal for functions of the same code and values, as of one `lambda`.
 
-    What it names by `id` lives as long as a plan of the function.
+    A plan keeps its function alive, and so all that the key names by `id`.
     """
     if isinstance(function, FunctionType):
         values = (*(function.__closure__ or ()), *(function.__defaults__ or ()))

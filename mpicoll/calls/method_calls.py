@@ -138,7 +138,7 @@ class MethodCalls(PlanCache[CachedPlan]):
             plan = self.make(arguments.key, arguments)
         elif arguments.op.function is not None and arguments.op.function is not plan.function:
             raw_arguments = ()  # the table would have an entry for each new function
-        return self.run_cached(plan, arguments, arguments.digest(plan.number), raw_arguments)
+        return self.run_cached(plan, arguments, raw_arguments)
 
     def _run_once(self, arguments: Arguments) -> Array | None:
         """Run a call by a plan of its own; collective."""
@@ -178,18 +178,16 @@ class MethodCalls(PlanCache[CachedPlan]):
         return min(new, used) > 0 and new + used > _MOST_GPU_BYTES
 
     def run_cached(
-        self, plan: CachedPlan, arguments: Arguments, digest: int, raw_arguments: RawArguments
+        self, plan: CachedPlan, arguments: Arguments, raw_arguments: RawArguments
     ) -> Array | None:
         """Run a cached plan for a caller's arrays, and enter it into the plan table.
 
         Args:
-            digest: what all ranks publish of such a call.
             raw_arguments: the arguments as they came, by which the table finds the plan; empty
                 where it is not to.
         """
         if (calls := self.calls) is not None:
-            digest = plan.number
-            calls.begin(digest)
+            calls.begin(plan.number)
         try:
             out = plan.run(arguments.x, arguments.out)
         except BaseException as error:
@@ -198,6 +196,7 @@ class MethodCalls(PlanCache[CachedPlan]):
         if calls is not None:
             calls.end()
         if raw_arguments and _is_constant(raw_arguments[_COUNTS]):
+            digest = plan.number if calls is not None else arguments.digest(plan.number)
             self._enter(plan, arguments, digest, raw_arguments)
         return out
 

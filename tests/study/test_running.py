@@ -185,11 +185,8 @@ def test_a_library_is_asked_as_it_is_launched(tmp_path: Path) -> None:
     assert "NCCL_DEBUG=INFO" not in [f"{k}={v}" for k, v in variables(forced).items()]
 
 
-@pytest.mark.launches
-def test_what_a_study_has_used_includes_what_it_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a clock that each launch moves by 10 s; here and where the study goes on."""
+def fail_all_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all launches fail, by a clock that each moves by 10 s."""
     now = [100.0]
 
     def run(_: object, __: object, printed: Path, *___: object, **____: object) -> str:
@@ -201,6 +198,14 @@ def test_what_a_study_has_used_includes_what_it_asked(
     monkeypatch.setattr(launching, "run", run)
     for module in (launching, running):
         monkeypatch.setattr(module, "time", clock)
+
+
+@pytest.mark.launches
+def test_what_a_study_has_used_includes_what_it_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that each launch moves by 10 s; here and where the study goes on."""
+    fail_all_launches(monkeypatch)
     settings = Environment(name="x", algorithms=["allreduce=ring"])
     study = Description(factors=Factors(pairs=False), launches=1)
     study_plan = plan(study, [LaunchEnvironment("x", settings, "single", "MPICH", "", False)])
@@ -226,17 +231,7 @@ def test_a_study_that_ran_out_of_time_says_how_many_launches_it_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of two launches was made: the others are neither an error nor left unsaid."""
-    now = [100.0]
-
-    def run(_: object, __: object, printed: Path, *___: object, **____: object) -> str:
-        now[0] += 10
-        printed.touch()
-        return "it failed"
-
-    clock = SimpleNamespace(monotonic=lambda: now[0], strftime=time.strftime)
-    monkeypatch.setattr(launching, "run", run)
-    for module in (launching, running):
-        monkeypatch.setattr(module, "time", clock)
+    fail_all_launches(monkeypatch)
     settings = Environment(name="x", algorithms=["none"])
     study = Description(factors=Factors(pairs=False, ranks=[2, 4]), launches=2, minutes=0.3)
     study_plan = plan(study, [LaunchEnvironment("x", settings, "single", "MPICH", "", False)])

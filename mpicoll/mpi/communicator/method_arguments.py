@@ -69,9 +69,8 @@ def read(at: Reading, name: str, x: Any, out: Any, op: Any, root: int) -> Call:
         rows = words(x, at.size)
         if out is MPI.IN_PLACE:
             return Call(name, rows, np.empty_like(rows[0]), root=root)
-        return Call(
-            name, rows, like_row(out[: rows[0].nbytes], rows), root=root
-        )  # it may be longer
+        row = out[: rows[0].nbytes]  # the buffer may be longer
+        return Call(name, rows, like_row(row, rows), root=root)
     if name == "gather" and not is_root:
         return Call(name, words(x, 1), None, root=root)
     rows = words(out, at.size)
