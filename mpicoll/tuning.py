@@ -51,7 +51,8 @@ Unit: ns. Evidence: none yet. Gain: none yet.
 SHARES_ABOVE, FIRST_SHARE_RANKS = 16 * 1024, 3
 """Above so many bytes, and on so many ranks, each rank folds a share of an allreduce or a reduce.
 
-Unit: bytes, ranks. Evidence: none yet. Gain: none yet.
+Unit: bytes, ranks. Evidence: Zen 4, 2026-11-29, 4 ranks on 2 cores, `reduce` of 64 KiB takes 11 us
+without shares and 19 with them, so ranks that share cores fold no shares of a reduce. Gain: 40 %.
 """
 
 # -- programs and their memory -------------------------------------------------------------------

@@ -1,7 +1,6 @@
 /* Collectives of any length over the slots of a channel: see channel.h. */
 
 #include "channel.h"
-#include "program.h"
 
 #include <string.h>
 
@@ -16,7 +15,7 @@ static Head *slot_of(const Channel *channel, int rank, int64_t number)
 static char *room_of(Head *head)
 {
     const int64_t slot = (head->number < 0 ? -head->number : head->number) % SLOTS;
-    return (char *)head + (SLOTS - slot) * SLOT_HEAD + slot * SLOT_BYTES;
+    return (char *)head + (SLOTS - slot) * SLOT_HEAD + slot * SLOT_ROOM;
 }
 
 /* Where the data of a part of `nbytes` are. */
@@ -218,19 +217,14 @@ static int64_t rest_of(int64_t nbytes, int64_t start, int64_t most)
 }
 
 /* In a message with rows, a table of their lengths comes first, then a place of this length for each. */
-static int64_t table_bytes(const Channel *channel)
-{
-    return (8 * channel->size + 63) / 64 * 64;
-}
-
 static int64_t row_bytes(const Channel *channel)
 {
-    return (SLOT_BYTES - table_bytes(channel)) / channel->size / 64 * 64;
+    return SLOT_BYTES / channel->size / 64 * 64;
 }
 
 static char *row_of(const Channel *channel, Head *head, int rank)
 {
-    return room_of(head) + table_bytes(channel) + rank * row_bytes(channel);
+    return room_of(head) + ROWS_AT + rank * row_bytes(channel);
 }
 
 static int64_t *lengths_in(Head *head)
@@ -247,7 +241,8 @@ static int send_part(Channel *channel, const Move *move, int64_t part, int64_t p
         const int64_t total = length_of(&move->source, 0), start = part * SLOT_BYTES;
         const int64_t nbytes = rest_of(total, start, SLOT_BYTES);
         if (nbytes)
-            copy_bytes(data_of(head, nbytes), move->source.base + start, (size_t)nbytes, 0);
+            copy_adaptively(&channel->copier, data_of(head, nbytes), move->source.base + start,
+                            (size_t)nbytes);
         end_message(channel, head, move->key, total);
         return 0;
     }
@@ -256,8 +251,8 @@ static int send_part(Channel *channel, const Move *move, int64_t part, int64_t p
         const int64_t length = length_of(&move->source, peer), nbytes = rest_of(length, start, most);
         lengths_in(head)[peer] = length;
         if (nbytes && peer != channel->rank)
-            copy_bytes(row_of(channel, head, peer), start_of(&move->source, peer) + start,
-                       (size_t)nbytes, 0);
+            copy_adaptively(&channel->copier, row_of(channel, head, peer),
+                            start_of(&move->source, peer) + start, (size_t)nbytes);
     }
     end_message(channel, head, move->key, parts);
     return 0;
@@ -390,7 +385,7 @@ static int send_bytes(
     if (!head)
         return -1;
     if (nbytes)
-        copy_bytes(data_of(head, nbytes), source, (size_t)nbytes, 0);
+        copy_adaptively(&channel->copier, data_of(head, nbytes), source, (size_t)nbytes);
     end_message(channel, head, key, total);
     return 0;
 }
@@ -478,10 +473,10 @@ static enum outcome send_share(Channel *channel, const FoldCall *call, int64_t p
         head = begin_message(channel, root < 0 ? 0 : root, root < 0 ? channel->size : root + 1);
         if (!head)
             return BROKEN;
-        char *const target = data_of(head, length);
+        char folded[SLOT_BYTES], *const target = root < 0 ? result : folded;
         fold_all(call, target, operands, channel->size, length);
-        if (result && root < 0 && length)
-            memcpy(result, target, (size_t)length);
+        if (length)
+            copy_adaptively(&channel->copier, data_of(head, length), target, (size_t)length);
         Key key = call->key;
         key.is_share = 1;
         end_message(channel, head, key, call->nbytes);

@@ -14,15 +14,17 @@
 
 #include <stdint.h>
 
-#include "kernels.h"
+#include "program.h"
 
 enum {
-    SLOTS = 64,             /* of a ring; a ring that the caches of a core hold is slower */
-    SLOT_BYTES = 32 * 1024, /* of a message, or of a part of it */
+    SLOTS = 32,             /* of a ring; a ring that the caches of a core hold is slower */
+    SLOT_BYTES = 64 * 1024, /* of a message, or of a part of it */
     SLOT_HEAD = 128,
     UNIT_HEAD = 4096,
-    UNIT_BYTES = UNIT_HEAD + SLOTS * (SLOT_HEAD + SLOT_BYTES),
     MOST_MEMBERS = 256,
+    ROWS_AT = 8 * MOST_MEMBERS, /* behind the lengths of rows */
+    SLOT_ROOM = ROWS_AT + SLOT_BYTES,
+    UNIT_BYTES = UNIT_HEAD + SLOTS * (SLOT_HEAD + SLOT_ROOM),
     RECENT_KEYS = 64
 };
 
@@ -59,6 +61,7 @@ typedef struct Channel {
     int64_t *read;       /* messages of this rank that each rank was seen to have read */
     int first_reader[SLOTS], end_reader[SLOTS]; /* of this rank's messages */
     Key recent[RECENT_KEYS]; /* of the last calls */
+    Copier copier;
     int64_t spins;       /* looks at a word before `wait` */
     /* Wait until a word is at least `minimum`; -1 where it never will be. */
     int (*wait)(struct Channel *channel, const int64_t *word, int64_t minimum, int peer);

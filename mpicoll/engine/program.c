@@ -83,24 +83,22 @@ static char *address(const Program *program, const Operand *operand)
            (number(program, operand) & operand->mask) * operand->stride;
 }
 
-/* Copy to memory that another core has read. Whether to stream depends on where the two cores are,
-   and hosts move those of a virtual machine while it runs: so a part is timed at times. */
-static void copy_adaptively(Program *program, char *target, const char *source, size_t nbytes)
+void copy_adaptively(Copier *copier, char *target, const char *source, size_t nbytes)
 {
-    if (program->untried <= 0) {
+    if (nbytes >= TRIAL / 2 && copier->untried <= 0) {
         const size_t tried = nbytes < TRIAL ? nbytes : TRIAL;
         char part[TRIAL];
         copy_bytes(part, source, tried, 0); /* not timed: the source may lie in no cache */
         const int64_t begun = nanoseconds();
         copy_bytes(target, part, tried, 0);
-        __atomic_add_fetch(&program->fast, 1, __ATOMIC_SEQ_CST); /* waits for the stores */
+        __atomic_add_fetch(&copier->fast, 1, __ATOMIC_SEQ_CST); /* waits for the stores */
         if (nanoseconds() - begun > (int64_t)tried / 64 * SLOW_LINE_NS)
-            program->fast = 0;
-        program->untried = TRIAL_EVERY;
+            copier->fast = 0;
+        copier->untried = TRIAL_EVERY;
         target += tried, source += tried, nbytes -= tried;
     }
-    program->untried -= (int64_t)nbytes;
-    copy_bytes(target, source, nbytes, program->fast < FAST_TRIALS);
+    copier->untried -= (int64_t)nbytes;
+    copy_bytes(target, source, nbytes, copier->fast < FAST_TRIALS);
 }
 
 /* Whether memory was withdrawn before all that this rank has read there. Both ranks modify the word:
@@ -166,7 +164,7 @@ enum state program_advance(Program *program, int64_t spins, int64_t wait_ns)
         switch (row->code) {
         case COPY:
             if (row->extra == ADAPTIVE)
-                copy_adaptively(program, address(program, &row->target),
+                copy_adaptively(&program->copier, address(program, &row->target),
                                 address(program, &row->left), (size_t)row->count);
             else
                 copy_bytes(address(program, &row->target), address(program, &row->left),

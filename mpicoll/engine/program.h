@@ -58,6 +58,15 @@ typedef struct {
     Operand target, left, right;
 } Instruction;
 
+/* Copies to memory that another core has read. Whether to write past the cache depends on where the two
+   cores are, and hosts move those of a virtual machine while it runs: so a part is timed at times. */
+typedef struct {
+    int64_t untried; /* bytes until the next trial */
+    int64_t fast;    /* trials since the last that found another core slow */
+} Copier;
+
+void copy_adaptively(Copier *copier, char *target, const char *source, size_t nbytes);
+
 typedef struct Program {
     Job job;                  /* as the progress thread runs it: `program_turn` */
     int64_t length;           /* instructions */
@@ -70,8 +79,7 @@ typedef struct Program {
     int64_t sequence;         /* the number of the run that is under way, or was the last */
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
-    int64_t untried;          /* bytes of adaptive copies until the next trial */
-    int64_t fast;             /* trials since the last that found another core slow */
+    Copier copier;
     char retired;             /* serves no call any more: its memory may be others' */
 } Program;
 

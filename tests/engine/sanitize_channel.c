@@ -95,7 +95,7 @@ PRIVATE static int has_rows(const Rank *me)
 
 static int64_t draw_length(Rank *me, int kind)
 {
-    const int64_t near = draw(me, 3) - 1, row = (SLOT_BYTES - 64) / ranks / 64 * 64;
+    const int64_t near = draw(me, 3) - 1, row = SLOT_BYTES / ranks / 64 * 64;
     const int64_t ring = (SLOTS + 3) * SLOT_BYTES / (has_rows(me) ? ranks : 1) + draw(me, 9);
     const int64_t lengths[KINDS] = {0, 1, 32 + near, draw(me, 500), SLOT_BYTES + near, row + near,
                                     SLOT_BYTES * (2 + draw(me, 3)) + near, ring};

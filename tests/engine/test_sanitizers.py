@@ -161,8 +161,8 @@ CHANNEL_FAULTS = {
     ),
     "rounds_parts_down": ("(nbytes + part - 1) / part", "nbytes / part"),
     "gets_fewer": ("*is_last = part + 1 >=", "*is_last = part + 2 >="),
-    "rows_overlap": ("/ channel->size / 64 * 64", "/ channel->size / 64 * 64 + 64"),
-    "rows_over_table": ("room_of(head) + table_bytes(channel) +", "room_of(head) +"),
+    "rows_overlap": ("rank * row_bytes(channel)", "rank * (row_bytes(channel) - 64)"),
+    "rows_over_table": ("room_of(head) + ROWS_AT +", "room_of(head) +"),
 }
 
 

@@ -15,7 +15,7 @@ MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Comm  # noqa: E402
 from mpicoll.errors import Disagreement, RankLost  # noqa: E402
 
-SLOT = 32 * 1024
+SLOT = 64 * 1024
 """Bytes of a part of a message."""
 LENGTHS = [0, 1, 8, 31, 32, 33, 40, 1000, SLOT - 8, SLOT, SLOT + 8, 3 * SLOT, 10 * SLOT + 24]
 """Bytes of a block, about those at which a message takes another form."""
