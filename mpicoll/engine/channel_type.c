@@ -288,6 +288,8 @@ static PyObject *channel_call(PyObject *object, PyObject *const *args, size_t fl
         return NULL;
     }
     Request request;
+    if (!self->channel.units)
+        return request_begin(self, &request) < 0 ? NULL : Py_NewRef(Py_None); /* it raises */
     const enum served served = request_read(self, args, &request);
     if (served == IS_SERVED)
         return request_begin(self, &request) < 0
@@ -410,6 +412,27 @@ static PyObject *channel_close(ChannelObject *self, PyObject *Py_UNUSED(ignored)
     Py_RETURN_NONE;
 }
 
+/* renewed(): another object for the same channel, which this one has left then; itself in a call. */
+static PyObject *channel_renewed(ChannelObject *self, PyObject *Py_UNUSED(ignored))
+{
+    ChannelObject *next =
+        self->is_busy ? (ChannelObject *)Py_NewRef(self)
+                      : (ChannelObject *)Py_TYPE(self)->tp_alloc(Py_TYPE(self), 0);
+    if (next == self)
+        return (PyObject *)next;
+    if (!next)
+        return NULL;
+    const size_t start = offsetof(ChannelObject, channel);
+    memcpy((char *)next + start, (char *)self + start, offsetof(ChannelObject, failure) - start);
+    Py_XINCREF(next->slow), Py_XINCREF(next->fail), Py_XINCREF(next->progress), Py_XINCREF(next->place);
+    Py_XINCREF(next->keep), Py_XINCREF(next->log);
+    next->waits_for = -1, next->has_ended = self->has_ended, next->vectorcall = self->vectorcall;
+    self->channel.units = NULL, self->channel.taken = NULL, self->has_ended = 1;
+    if (queue_open(next) < 0)
+        Py_CLEAR(next);
+    return (PyObject *)next;
+}
+
 /* unit_is_closed(address, members): whether all members of a channel have left it. */
 static PyObject *unit_is_closed(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -529,6 +552,7 @@ static PyMemberDef channel_members[] = {
     {"issued", T_LONGLONG, offsetof(ChannelObject, issued), READONLY, NULL},
     {"completed", T_LONGLONG, offsetof(ChannelObject, completed), READONLY, NULL},
     {"failed", T_LONGLONG, offsetof(ChannelObject, failed), READONLY, NULL},
+    {"has_ended", T_BOOL, offsetof(ChannelObject, has_ended), READONLY, NULL},
     {"waits_for", T_INT, offsetof(ChannelObject, waits_for), READONLY, NULL},
     {NULL},
 };
@@ -541,6 +565,7 @@ static PyMethodDef channel_methods[] = {
     {"look", (PyCFunction)queue_look, METH_NOARGS, NULL},
     {"exchange", (PyCFunction)channel_exchange, METH_VARARGS, NULL},
     {"skip", (PyCFunction)channel_skip_call, METH_NOARGS, NULL},
+    {"renewed", (PyCFunction)channel_renewed, METH_NOARGS, NULL},
     {"close", (PyCFunction)channel_close, METH_NOARGS, NULL},
     {NULL},
 };

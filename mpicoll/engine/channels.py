@@ -149,6 +149,10 @@ class GroupChannel:
         text = f"{name} of objects" if is_object else name
         return f"{text} ({', '.join(details)})" if details else text
 
+    def renew(self) -> None:
+        """Serve other objects from now on: those that have the channel find the group freed."""
+        self.channel = self.channel.renewed()
+
     def close(self) -> None:
         """Leave the channel."""
         self.channel.close()

@@ -37,6 +37,8 @@ _last_request = [-_AGAIN]
 _LONGEST_NAME = 30
 _NAME = struct.Struct("<9q")
 """The name of a job as numbers, filled up with spaces."""
+STANDING = 2 + 9
+"""How many numbers `standing` returns."""
 
 
 class _Member(NamedTuple):
@@ -63,10 +65,7 @@ class GroupFlight:
     Attributes:
         log: writes their rows.
         messages: writes those of messages between two ranks.
-        token: names the group where it was joined by numbers, else 0.
     """
-
-    token = 0
 
     def __init__(self, recorder: Recorder, log: Log, messages: Log) -> None:
         self.recorder, self.log, self.messages = recorder, log, messages
@@ -130,10 +129,7 @@ def join_known(
         )
         for (state, number, *job), process in zip(standings, processes, strict=True)
     ]  # fmt: skip
-    flight = _join(members, rank, name=name, threads=False, writers=writers)
-    if flight is not None:
-        flight.token = token
-    return flight
+    return _join(members, rank, name=name, threads=False, writers=writers)
 
 
 def join_alone(

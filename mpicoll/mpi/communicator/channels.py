@@ -22,6 +22,7 @@ from mpicoll.mpi.communicator.reading import OPS, Reading, flat
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
 
+_progress = partial(MPI.Intracomm(MPI.COMM_SELF).Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG)
 _FLAT = "flat"
 """The algorithm of a call whose arrays have been read."""
 _LAYOUT = numpy_layout()
@@ -73,7 +74,7 @@ class OneNode(GroupChannel):
         super().__init__(
             _forms(), comm.rank, units, processes, deadline, flight, shares_cores=shares_cores,
             keep=keep, slow=self._serve,
-            progress=partial(MPI.Intracomm(comm).Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG),
+            progress=_progress,
         )  # fmt: skip
 
     def _serve(self, *arguments: Any) -> bool | None:

@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
-from mpicoll.flight.groups import GroupFlight, join_alone, join_known, standing
+from mpicoll.flight.groups import STANDING, GroupFlight, join_alone, join_known, standing
 from mpicoll.machine.nodes import (
     CORES,
     RANKS_PER_NODE,
@@ -60,8 +60,10 @@ _NAP = 0.01
 _keyval: list[int] = []
 _duplicating = Lock()
 _live: set[NodesDispatcher] = set()
-_closed_flights: dict[tuple[int, ...], GroupFlight] = {}
-"""Recorders of freed communicators, by ranks: the next communicator of these goes on there."""
+_closed: dict[tuple[int, ...], State] = {}
+"""The states of freed communicators, by ranks: the next communicator of these goes on there."""
+_MOST_CLOSED = 8
+"""The freed communicators whose channels stay."""
 
 
 class Wishes(NamedTuple):
@@ -94,6 +96,9 @@ class Local(NamedTuple):
     deadline: float
 
 
+_NOBODY = Local(Wishes(), (), inf)
+
+
 class Member(NamedTuple):
     """What a rank tells the others of itself, as numbers.
 
@@ -103,7 +108,6 @@ class Member(NamedTuple):
         node: as the user states it, -1 where he does not.
         cores: a digest of those that it may use.
         quota: thousandths of a core that its container may use, 0 without a limit.
-        closed: the token of a recorder of a freed communicator of these ranks, 0 for none.
         token: names the group, where this is its first rank.
     """
 
@@ -114,8 +118,11 @@ class Member(NamedTuple):
     cores: int
     core_count: int
     quota: int
-    closed: int
     token: int
+
+
+_NUMBERS = len(Member._fields) + STANDING + arenas.OFFER
+"""How many numbers a rank says of itself in `_numbers`."""
 
 
 class State:
@@ -123,6 +130,7 @@ class State:
 
     Attributes:
         members: its ranks in ``MPI_COMM_WORLD``, as MPI says.
+        token: names it on all its ranks; 0 where some do not run the drop-in.
         nodes: the ranks of each node.
         run: runs a call, None as long as MPI does.
         folds: mpi4py has what its reductions of objects need.
@@ -131,26 +139,50 @@ class State:
         arena, unit: what its channel has taken of this rank's memory.
     """
 
-    def __init__(self, wishes: Wishes, members: tuple[int, ...] = ()) -> None:
-        self.wishes, self.members = wishes, members
+    def __init__(self, local: Local, members: tuple[int, ...] = ()) -> None:
+        self.local, self.wishes, self.members = local, local.wishes, members
+        self.token = self.calls = 0
         self.nodes: Nodes = ()
-        self.calls, self.folds = 0, False
+        self.folds = False
         self.run: Callable[..., Any] | None = None
         self.flight: GroupFlight | None = None
         self.server: OneNode | NodesDispatcher | None = None
         self.arena: arenas.Arena | None = None
         self.unit = -1
 
+    @property
+    def offer(self) -> int:
+        """What this rank says of the state of a freed communicator: its token, if it has a channel.
+
+        Without one, the token is negative.
+        """
+        has_channel = isinstance(self.server, OneNode) and not self.server.channel.has_ended
+        return self.token if has_channel else -self.token
+
     def close(self) -> None:
+        """Keep what the next communicator of these ranks goes on with."""
+        self.run, self.calls, self.folds = None, 0, False
+        if isinstance(self.server, OneNode):
+            self.server.renew()
+        else:
+            self.release()
+        if not self.token:
+            return
+        if self.members in _closed:
+            _closed.pop(self.members).release()
+        _closed[self.members] = self
+        if len(channels := [state for state in _closed.values() if state.server]) > _MOST_CLOSED:
+            channels[0].release()
+
+    def release(self) -> None:
         """Release what serves the communicator."""
         _live.discard(self.server)
         if self.server is not None:
             self.server.close()
+            self.server = None
         if self.arena is not None:
             self.arena.closing.append((self.unit, len(self.members)))
-            self.arena = None
-        if self.flight is not None and self.flight.token:
-            _closed_flights[self.members] = self.flight
+            self.arena, self.unit = None, -1
 
 
 def table_of(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | None:
@@ -190,15 +222,42 @@ def _warmup_calls(state: State) -> int:
 
 def _make_state(comm: MPI.Intracomm) -> State:
     """Return the state of a new communicator; collective."""
-    members_of_world = world_ranks(comm)
-    if not runs_everywhere(comm, members_of_world):
-        state = State(Wishes())
+    ranks = world_ranks(comm)
+    if not runs_everywhere(comm, ranks):
+        state = State(_NOBODY)
         state.run, state.folds = mpi_call, True
         return state
     local = _local(tuple(map(os.environ.get, _VARIABLES)), os.getpid())
-    state = State(local.wishes, members_of_world)
-    closed = _closed_flights.pop(members_of_world, None)
-    members, standings, offers = _announce(comm, local, closed.token if closed else 0)
+    closed = _closed.pop(ranks, None)
+    offer = closed.offer if closed and closed.local is local else 0
+    numbers = [0] * _NUMBERS if offer > 0 else _numbers(comm, local)
+    rows = exchange_numbers(comm, [offer, *numbers])
+    offers = [row[0] for row in rows]
+    if closed and offer and offers.count(offer) == comm.size:
+        if offer > 0:
+            return closed
+    elif any(number > 0 for number in offers):
+        # Only some ranks have a channel.
+        rows = exchange_numbers(comm, [0, *(_numbers(comm, local) if offer > 0 else numbers)])
+    state = State(local, ranks)
+    if closed:
+        closed.release()
+        if all(abs(number) == closed.token for number in offers):
+            state.flight = closed.flight
+    _fill(comm, state, [row[1:] for row in rows])
+    return state
+
+
+def _numbers(comm: MPI.Intracomm, local: Local) -> list[int]:
+    """Return what this rank says of itself, of its recorder, and of memory: see `_NUMBERS`."""
+    token = int.from_bytes(os.urandom(7), "little") + 1
+    return [*local.numbers, token, *standing(comm.rank, comm.size), *arenas.offer()]
+
+
+def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
+    """Find out what can serve a communicator, given the numbers of its ranks; collective."""
+    local, first, last = state.local, len(Member._fields), -arenas.OFFER
+    members, offers = [Member(*row[:first]) for row in rows], [row[last:] for row in rows]
     nodes = [None if member.node < 0 else member.node for member in members]
     state.nodes, _ = group_by_node([member.host for member in members], nodes)
     differs = any(member.wishes != members[0].wishes for member in members)
@@ -208,24 +267,11 @@ def _make_state(comm: MPI.Intracomm) -> State:
         arenas.give_back(offers[comm.rank])
     if local.wishes.error or differs:
         _agree(comm.rank, exchange_items(comm, local.wishes, Wishes))
-    is_reused = closed and all(member.closed == members[0].closed for member in members)
-    state.flight = closed if is_reused else _join(comm, members, standings)
+    state.token = members[0].token
+    if state.flight is None:
+        state.flight = _join(comm, members, [row[first:last] for row in rows])
     if may_share:
         _take_units(comm, state, members, offers, local.deadline)
-    return state
-
-
-def _announce(
-    comm: MPI.Intracomm, local: Local, closed: int
-) -> tuple[list[Member], list[list[int]], list[list[int]]]:  # fmt: skip
-    """Return what all ranks say of themselves, of their recorders, and their offers of memory."""
-    token = int.from_bytes(os.urandom(7), "little") + 1
-    numbers = *local.numbers, closed, token, *standing(comm.rank, comm.size), *arenas.offer()
-    rows, first, last = exchange_numbers(comm, numbers), len(Member._fields), -arenas.OFFER
-    return (
-        [Member(*row[:first]) for row in rows], [row[first:last] for row in rows],
-        [row[last:] for row in rows],
-    )  # fmt: skip
 
 
 def _join(

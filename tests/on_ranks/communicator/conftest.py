@@ -13,10 +13,14 @@ from mpicoll.mpi.communicator.state import WARMUP
 
 
 @pytest.fixture
-def served_at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave no first calls to MPI, and record no calls where those of a freed communicator are."""
+def served_at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave no first calls to MPI, and go on with nothing of a freed communicator."""
+    closed: dict[tuple[int, ...], state.State] = {}
     monkeypatch.setenv(WARMUP, "0")
-    monkeypatch.setattr(state, "_closed_flights", {})
+    monkeypatch.setattr(state, "_closed", closed)
+    yield
+    for other in closed.values():
+        other.release()
 
 
 @pytest.fixture

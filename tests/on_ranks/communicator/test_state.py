@@ -21,7 +21,7 @@ from communicator_calls import (
 
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Comm  # noqa: E402
-from mpicoll.errors import ArgumentError, CollectiveError  # noqa: E402
+from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, RankLost  # noqa: E402
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 from mpicoll.mpi.communicator import state  # noqa: E402
 from mpicoll.mpi.communicator.arenas import UNITS  # noqa: E402
@@ -164,6 +164,86 @@ def test_memory_of_a_communicator_that_one_rank_has_not_freed_is_not_used(comm: 
     if pending is not None:
         pending.Free()
     second.Free()
+
+
+def _unit_of_next(comm: Any) -> tuple[int, int]:
+    """Return what names the channel of a new communicator of all ranks, and its memory."""
+    made = comm.Dup()
+    _check_sums(made)
+    state = state_of(made)
+    made.Free()
+    return state.token, state.unit
+
+
+@pytest.mark.usefixtures("several")
+def test_a_communicator_goes_on_with_the_channel_of_a_freed_one_of_its_ranks(comm: Any) -> None:
+    assert _unit_of_next(comm) == _unit_of_next(comm)
+    backwards = comm.Split(0, -comm.rank)
+    _check_sums(backwards)
+    if comm.size > 1:
+        assert state_of(backwards).token != _unit_of_next(comm)[0]
+    backwards.Free()
+
+
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("is_rooted", [False, True])
+def test_ranks_that_free_in_different_orders_have_different_channels(
+    comm: Any, *, is_rooted: bool
+) -> None:
+    made = [comm.Dup(), comm.Dup()]
+    for part in made:
+        check(part, bcast if is_rooted else allreduce)
+    for part in made if comm.rank else made[::-1]:
+        part.Free()
+    for _ in range(3):
+        tokens = comm.allgather(_unit_of_next(comm)[0])
+        assert len(set(tokens)) == 1
+
+
+@pytest.mark.usefixtures("several")
+def test_another_environment_has_another_channel(
+    comm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = _unit_of_next(comm)[0]
+    with monkeypatch.context() as patch:
+        patch.setenv(FORCED, "allreduce=ring")
+        made = comm.Dup()
+        check(made, allreduce)
+        assert channel_of(made) is None
+        made.Free()
+    assert _unit_of_next(comm)[0] != token
+
+
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("as_vector", [False, True])
+def test_another_object_of_a_freed_communicator_makes_no_calls_of_the_next_one(
+    comm: Any, *, as_vector: bool
+) -> None:
+    made = comm.Dup()
+    other = Comm(made)
+    check(made, allreduce)
+    check(other, allreduce)
+    made.Free()
+    x, following = np.zeros(6), comm.Dup()
+    datatype = MPI.DOUBLE.Create_vector(2, 1, 2).Commit() if as_vector else MPI.DOUBLE
+    with pytest.raises(RuntimeError, match="freed"):
+        other.Bcast([x, 1, datatype])
+    check(following, allreduce)
+    following.Free()
+    if as_vector:
+        datatype.Free()
+
+
+@pytest.mark.usefixtures("several")
+def test_a_channel_that_has_failed_serves_no_other_communicator(comm: Any) -> None:
+    made = comm.Dup()
+    check(made, allreduce)
+    token = state_of(made).token
+    with pytest.raises((Disagreement, RankLost)):
+        made.Allreduce(np.ones(2 + (made.rank == 1)), np.empty(2 + (made.rank == 1)))
+    comm.Barrier()
+    made.Free()
+    assert _unit_of_next(comm)[0] != token
 
 
 @pytest.mark.usefixtures("several")
