@@ -56,7 +56,8 @@ class Collectives(PointToPoint):
         algorithm: ``native``, ``native_persistent``, ``native:nccl`` (CuPy arrays over mpi4py), a
             composition of natives such as ``native:reduce+broadcast``, a schedule such as
             ``knomial(radix=4)``, or ``auto``: the choice of this machine's decision table
-            (`mpicoll.tune`), else of the shipped table. ``mpich_default`` and ``openmpi_default``
+            (`mpicoll.tune`), else of the shipped table. On one node, methods with ``auto`` need no
+            plan, and so run any length alike. ``mpich_default`` and ``openmpi_default``
             run the choice of these libraries (`mpicoll.defaults`).
             A schedule takes the fastest transport to each rank; ``ring@point-to-point``,
             ``ring@symmetric`` and ``ring@cma`` name one, and for arrays on a GPU ``ring@ipc``

@@ -25,7 +25,7 @@ ARGUMENTS, SHARED = "calls/test_arguments", "engine/test_shared_memory"
 LAYOUTS, ENVIRONMENT = "on_ranks/test_layouts", "on_ranks/test_environment"
 LEAVING, ENDINGS = "memory/test_notes", "engine/test_endings"
 DIFFERENT, KNOWN = "calls/test_agreement", "calls/test_method_calls"
-CACHED = "calls/test_plan_cache"
+CACHED, WITHOUT_PLANS = "calls/test_plan_cache", "on_ranks/test_channel_calls"
 COMMUNICATOR = tuple(
     f"on_ranks/communicator/test_{name}"
     for name in ("calls", "channels", "classes", "state", "in_order", "recording", "buffers")
@@ -50,6 +50,7 @@ LAUNCHES = {
         SHARED,
         *COMMUNICATOR,
         KNOWN,
+        WITHOUT_PLANS,
         ACROSS,
     ),
     ("mpi4py", 3): (
@@ -70,6 +71,7 @@ LAUNCHES = {
     ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, ACROSS),
     ("torch", 1): (EVERY,),
     ("torch", 2): (
+        WITHOUT_PLANS,
         DTYPES,
         LAYOUTS,
         SHARED,

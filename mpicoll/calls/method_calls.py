@@ -10,6 +10,7 @@ from mpicoll.backend import Array, Transport
 from mpicoll.calls.agreement import compare, reconcile
 from mpicoll.calls.arguments import Arguments, Signature
 from mpicoll.calls.cached_plan import CachedPlan, PlanMaker, gpu_bytes
+from mpicoll.calls.channel_calls import NUMBER, ChannelCalls
 from mpicoll.calls.plan_cache import PlanCache
 from mpicoll.calls.planner import Planner
 from mpicoll.calls.recording import call_of
@@ -53,6 +54,7 @@ class MethodCalls(PlanCache[CachedPlan]):
         if self.calls is not None:
             self.calls.drop = self.set_aside
         self.table = extension.plan_table(transport, slow, self._give_up, log=flight and flight.log)
+        self.by_channel = ChannelCalls(transport, planner, self.table, flight)
 
     def agree(
         self, checked: Arguments | CollectiveError, action: str = "calls a method"
@@ -87,6 +89,11 @@ class MethodCalls(PlanCache[CachedPlan]):
             if not differs and self.calls is None:
                 self.matches(_NO_DIGEST)
             return self._run_agreed(checked, raw_arguments)
+        if self.by_channel.serves(checked):
+            with self.by_channel.left_on_error():
+                is_alike = not differs and self.matches(self.by_channel.digest(checked))
+            run = self._run_by_channel if is_alike else self._run_agreed
+            return run(checked, raw_arguments)
         key = checked.key
         plan = self.get(key)
         digest = checked.digest(plan and plan.number)
@@ -119,14 +126,31 @@ class MethodCalls(PlanCache[CachedPlan]):
     ) -> Array | None:
         """Run a call after all ranks have checked it; collective."""
         arguments = self.agree(checked)
-        plan = self.get(arguments.key)
-        numbers = self.transport.exchange(plan and plan.number, int | None)
+        plan, is_channels = self.get(arguments.key), self.by_channel.serves(arguments)
+        number = NUMBER if is_channels else plan and plan.number
+        numbers = self.transport.exchange(number, int | None)
         if any(number != numbers[0] for number in numbers):
+            if is_channels:
+                self.by_channel.close()  # another rank's has failed
             self.drop([arguments.key])
             return self._run_once(arguments)
+        if is_channels:
+            return self._run_by_channel(arguments, raw_arguments)
         # Between nodes a rank runs a plan of the table without a word to the others.
         is_known = self.calls is None or (isinstance(checked, Arguments) and checked.is_complete)
         return self._run_alike(plan, arguments, raw_arguments if is_known else ())
+
+    def _run_by_channel(self, arguments: Arguments, raw_arguments: RawArguments) -> Array | None:
+        """Run a call that all ranks would run by the channel; collective."""
+        if self.by_channel.channel is None:
+            with self.poison_on_error():
+                self.by_channel.open()
+            if not self.by_channel.serves(arguments):
+                return self._run_alike(self.get(arguments.key), arguments, raw_arguments)
+        if raw_arguments and not _is_constant(raw_arguments[_COUNTS]):
+            raw_arguments = ()
+        with self.by_channel.left_on_error():
+            return self.by_channel.run(arguments, raw_arguments)
 
     def _run_alike(
         self, plan: CachedPlan | None, arguments: Arguments, raw_arguments: RawArguments
@@ -154,6 +178,9 @@ class MethodCalls(PlanCache[CachedPlan]):
         Returns:
             Whether the table leaves the call to Python, as the ranks are in different calls.
         """
+        if self.by_channel.channel is not None and target is self.by_channel.channel.channel:
+            self.by_channel.close()
+            return False
         is_other = isinstance(error, OtherCall)
         if self.calls is not None and not is_other:
             self.calls.end()
@@ -162,6 +189,10 @@ class MethodCalls(PlanCache[CachedPlan]):
         else:
             self.fail_target(target, error)
         return is_other
+
+    def free(self) -> None:
+        self.by_channel.close()
+        super().free()
 
     def make(self, key: Any, arguments: Arguments) -> CachedPlan:
         """Make a plan, and cache it: the same one on all ranks."""

@@ -3,7 +3,7 @@
    A call finds its plan by its arguments: names, root, and the dtype, shape and overlap of the arrays.
    The ranks compare the digests of their calls before any rank reads data of another, so a call
    exchanges nothing in advance. Calls without a plan, and calls that differ among the ranks, are left to
-   Python. */
+   Python. A channel serves calls of any length: their entries have no shapes. */
 
 #include "plan_table.h"
 
@@ -12,16 +12,17 @@
 
 #include <structmember.h>
 
-enum { PLACES = 512, PROBES = 8 };
+enum { ENTRIES = 512, PROBES = 8 };
 
 /* A method of this package calls the table, one frame of Python above the user's. */
 enum { BELOW_LIBRARY = 1 };
 
-Entry *find_plan(const PlanTableObject *self, const CallKey *key)
+/* Return the plan of a call; NULL where there is none. */
+static Entry *find_plan(const PlanTableObject *self, const CallKey *key)
 {
     const size_t place = key_hash(key);
     for (size_t probe = 0; probe < PROBES; probe++) {
-        Entry *entry = self->entries + (place + probe) % PLACES;
+        Entry *entry = self->entries + (place + probe) % ENTRIES;
         if (entry->kind && key_equals(&entry->key, key))
             return entry;
     }
@@ -37,6 +38,8 @@ static void empty_entry(Entry *entry)
     for (int index = 0; index < OBJECTS; index++)
         Py_DECREF(old.key.objects[index]);
     Py_XDECREF(old.make_output);
+    Py_XDECREF(old.op);
+    Py_XDECREF(old.counts);
     Py_XDECREF(old.function);
     Py_DECREF(old.anchors);
     Py_XDECREF(old.program);
@@ -77,7 +80,9 @@ static int compare(
 
 /* A call that the ranks compare. */
 typedef struct {
-    ActiveCall call; /* its program is NULL where Python or the library runs it */
+    ActiveCall call; /* its program is NULL where Python, the library or the channel runs it */
+    ChannelObject *channel; /* which runs the request, or NULL */
+    Request *request;
     PlanTableObject *table;
     PyObject *name;
     Comparison comparison;
@@ -99,12 +104,22 @@ static enum call_state advance_compared(ActiveCall *call)
             return call->state;
         self->is_compared = 1;
     }
-    if (self->comparison.differs || !program)
+    if (self->comparison.differs || (!program && !self->request))
         return UNSERVED;
+    if (self->request) {
+        self->call.is_closed = 1;
+        request_open(self->channel, self->request);
+        PyObject *const done =
+            request_end(self->channel, 0, request_run(self->channel, self->request));
+        Py_XDECREF(done);
+        return done ? COMPLETE : FAILED_CALL;
+    }
     return program_drive(call, program->program.length) < 0 ? FAILED_CALL : COMPLETE;
 }
 
-int plan_give_up(PlanTableObject *self, PyObject *plan)
+/* Hand over a plan that has failed, with the error that Python has raised, which stays as it is: 0; or
+   Python keeps the error, and the call goes on: 1. */
+static int plan_give_up(PlanTableObject *self, PyObject *plan)
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -126,20 +141,28 @@ int plan_give_up(PlanTableObject *self, PyObject *plan)
     return 1;
 }
 
-int plan_run(PlanTableObject *self, ProgramObject *program, int64_t digest, PyObject *name)
+/* Compare a call with all ranks, and run its program, or its request of the channel, unless both are NULL: 1;
+   0 where the ranks differ, -1 where Python has raised. */
+static int plan_run(
+    PlanTableObject *self, ProgramObject *program, Request *request, int64_t digest, PyObject *name)
 {
     ComparedCall compared = {
         .call = {.under_way = under_way(self), .program = program, .advance = advance_compared},
-        .table = self, .name = name};
+        .channel = self->channel, .request = request, .table = self, .name = name};
     if (self->digests.size)
         compared.comparison = digest_publish(&self->digests, digest);
     else
         compared.is_compared = 1; /* before, or while the ranks wait for each other */
     if (program)
         program_begin(&program->program);
-    if (active_run(&compared.call) != COMPLETE && PyErr_Occurred() &&
-        plan_give_up(self, program ? (PyObject *)program : Py_None))
-        return 0;
+    PyObject *const target =
+        program ? (PyObject *)program : request ? (PyObject *)compared.channel : Py_None;
+    if (active_run(&compared.call) != COMPLETE && PyErr_Occurred()) {
+        if (request)
+            channel_end(compared.channel);
+        if (plan_give_up(self, target))
+            return 0;
+    }
     if (PyErr_Occurred())
         return -1;
     if (compared.comparison.differs && program) {
@@ -154,7 +177,7 @@ int plan_run(PlanTableObject *self, ProgramObject *program, int64_t digest, PyOb
 static int agree(PlanTableObject *self, int64_t digest, PyObject *name)
 {
     if (self->digests.size)
-        return plan_run(self, NULL, digest, name);
+        return plan_run(self, NULL, NULL, digest, name);
     postpone();
     PyObject *const same = PyObject_CallFunction(self->agree, "LO", (long long)digest, name);
     const int truth = same ? PyObject_IsTrue(same) : -1;
@@ -183,8 +206,11 @@ static PyObject *serve_difference(PlanTableObject *self, PyObject *const *args, 
     return call_python(self, self->slow, all, 8);
 }
 
-/* Return the array of a result, which is made where none is given; NULL where Python has raised. */
-static PyObject *take_output(PlanTableObject *self, Entry *entry, PyObject *out, char **address)
+/* Return the array of a result, which is made where none is given; NULL where Python has raised.
+
+   `shape`: of the array, where the entry does not know it; else NULL. */
+static PyObject *take_output(
+    PlanTableObject *self, const Entry *entry, PyObject *out, PyObject *shape, char **address)
 {
     if (!entry->has_output)
         Py_RETURN_NONE;
@@ -192,7 +218,7 @@ static PyObject *take_output(PlanTableObject *self, Entry *entry, PyObject *out,
         return Py_NewRef(out);
     ArrayArgument argument;
     PyObject *const make = Py_NewRef(entry->make_output);
-    PyObject *result = PyObject_CallNoArgs(make);
+    PyObject *result = shape ? PyObject_CallOneArg(make, shape) : PyObject_CallNoArgs(make);
     Py_DECREF(make);
     if (result && !read_array(&self->reader, result, &argument, 1)) {
         PyErr_SetString(PyExc_RuntimeError, "the new array cannot be read");
@@ -222,6 +248,16 @@ static void end_call(PlanTableObject *self)
         calls[CALL_ENDED] = calls[CALLS_BEGUN];
 }
 
+/* Let Python serve a call for which there was no memory: it tells the other ranks if there is none then,
+   either. */
+static PyObject *serve_without_output(PlanTableObject *self, PyObject *const *args)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return NULL; /* an interrupt, before the call has begun */
+    PyErr_Clear();
+    return call_python(self, self->slow, args, 7);
+}
+
 static PyObject *run_program(
     PlanTableObject *self, Entry *entry, const CallKey *key, PyObject *const *args)
 {
@@ -231,14 +267,10 @@ static PyObject *run_program(
     char *const input = (entry->x_in_out ? key->out.address : key->x.address) + entry->x_shift;
     char *address = key->out.address;
     const Py_ssize_t out_shift = entry->out_shift;
-    PyObject *out = take_output(self, entry, args[2], &address);
+    PyObject *out = take_output(self, entry, args[2], NULL, &address);
     if (!out) {
         Py_DECREF(program);
-        if (!PyErr_ExceptionMatches(PyExc_Exception))
-            return NULL; /* an interrupt, before the call has begun */
-        /* Python tells the other ranks if there is no memory then, either. */
-        PyErr_Clear();
-        return call_python(self, self->slow, args, 7);
+        return serve_without_output(self, args);
     }
     const uint64_t row = log_begin_below(program->log, program->call, BELOW_LIBRARY);
     int begun = self->digests.size ? 1 : begin_call(self, digest, args[0]);
@@ -248,7 +280,7 @@ static PyObject *run_program(
     if (begun > 0) {
         program->program.registers[INPUT] = input;
         program->program.registers[OUTPUT] = address + out_shift;
-        same = program_hold(program, args[1], out) < 0 ? -1 : plan_run(self, program, digest, args[0]);
+        same = program_hold(program, args[1], out) < 0 ? -1 : plan_run(self, program, NULL, digest, args[0]);
     }
     if (same > 0) {
         program_release(program);
@@ -291,6 +323,107 @@ static PyObject *run_function(PlanTableObject *self, const Entry *entry, PyObjec
     return result;
 }
 
+/* -- calls of the channel ------------------------------------------------------------------------ */
+
+static PyObject *automatic, *zero; /* the algorithm of such calls; none of their arrays has a list of rows */
+
+/* Make a key that calls of all lengths have. */
+static void forget_lengths(CallKey *key)
+{
+    key->x.dimensions = key->out.dimensions = -1;
+    key->overlap = key->overlap != 0;
+}
+
+static int64_t digest_with(int64_t digest, const ArrayArgument *row)
+{
+    uint64_t mixed = (uint64_t)digest ^ (uint64_t)row->dimensions;
+    for (int axis = 0; axis < row->dimensions; axis++) {
+        mixed = (mixed ^ (uint64_t)row->shape[axis]) * 0x9e3779b97f4a7c15u;
+        mixed ^= mixed >> 29;
+    }
+    return (int64_t)mixed;
+}
+
+/* Find the shape of a row, which all arrays of this rank must have; whether they do. */
+static int find_row(const Entry *entry, const CallKey *key, ArrayArgument *row)
+{
+    *row = entry->row;
+    int is_known = 0;
+    for (int side = 0; side < 2; side++) {
+        const ArrayArgument *const array = side ? &key->out : &key->x;
+        const Py_ssize_t rows = side ? entry->out_rows : entry->x_rows;
+        const int first = rows != ONE_ROW;
+        if (rows == NO_ARRAY || !array->kind)
+            continue;
+        if (array->dimensions < first || (first && array->shape[0] != rows) ||
+            (is_known && array->dimensions - first != row->dimensions))
+            return 0;
+        for (int axis = 0; is_known && axis < row->dimensions; axis++)
+            if (row->shape[axis] != array->shape[axis + first])
+                return 0;
+        row->dimensions = array->dimensions - first;
+        memcpy(row->shape, array->shape + first, (size_t)row->dimensions * sizeof *row->shape);
+        is_known = 1;
+    }
+    return row->dimensions >= 0;
+}
+
+/* Return the shape of the result, as a tuple. */
+static PyObject *output_shape(const Entry *entry, const ArrayArgument *row)
+{
+    const int first = entry->out_rows != ONE_ROW;
+    PyObject *const shape = PyTuple_New(row->dimensions + first);
+    for (int axis = 0; shape && axis < row->dimensions + first; axis++)
+        PyTuple_SET_ITEM(shape, axis,
+                         PyLong_FromSsize_t(axis < first ? entry->out_rows : row->shape[axis - first]));
+    return shape;
+}
+
+/* Compare a call, and run it by the channel. */
+static PyObject *run_request(
+    PlanTableObject *self, ChannelObject *channel, const Entry *entry, PyObject *const *args, PyObject *out,
+    const ArrayArgument *row)
+{
+    int64_t width = 1;
+    for (int axis = 0; axis < row->dimensions; axis++)
+        width *= row->shape[axis];
+    PyObject *const call[QUEUE_ARGUMENTS] = {
+        args[0], entry->x_rows == NO_ARRAY ? Py_None : args[1], out, entry->op, args[4], entry->counts,
+        args[6], zero};
+    Request request;
+    if (!queue_read(channel, call, QUEUE_ARGUMENTS, width, &request)) {
+        PyErr_Clear();
+        return call_python(self, self->slow, args, 7);
+    }
+    if (request_record(channel, &request) < 0)
+        return NULL;
+    const int same = plan_run(self, NULL, &request, digest_with(entry->digest, row), args[0]);
+    log_end(channel->log, request.row, same < 0);
+    return same < 0 ? NULL : same ? Py_NewRef(out) : serve_difference(self, args, Py_True);
+}
+
+static PyObject *run_channel(
+    PlanTableObject *self, const Entry *found, const CallKey *key, PyObject *const *args)
+{
+    ChannelObject *const channel = (ChannelObject *)Py_NewRef(self->channel);
+    const Entry entry = *found; /* Python code may empty it */
+    ArrayArgument row;
+    if (channel->has_ended || !find_row(&entry, key, &row)) {
+        Py_DECREF(channel);
+        return call_python(self, self->slow, args, 7);
+    }
+    char *address;
+    Py_INCREF(entry.op), Py_INCREF(entry.counts);
+    PyObject *const shape =
+        entry.has_output && args[2] == Py_None ? output_shape(&entry, &row) : Py_NewRef(Py_None);
+    PyObject *const out = shape ? take_output(self, &entry, args[2], shape, &address) : NULL;
+    PyObject *const result = out ? run_request(self, channel, &entry, args, out, &row)
+                                 : serve_without_output(self, args);
+    Py_XDECREF(shape), Py_XDECREF(out);
+    Py_DECREF(entry.op), Py_DECREF(entry.counts), Py_DECREF(channel);
+    return result;
+}
+
 static PyObject *find_and_run(PlanTableObject *self, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 7) {
@@ -299,7 +432,15 @@ static PyObject *find_and_run(PlanTableObject *self, PyObject *const *args, Py_s
     }
     CallKey key;
     const int ended = ((int64_t *)self->numbers.buf)[HAS_ENDED] != 0;
-    Entry *const entry = !ended && read_key(&self->reader, args, &key) ? find_plan(self, &key) : NULL;
+    const int is_read = !ended && read_key(&self->reader, args, &key);
+    if (is_read && self->channel && args[6] == automatic) {
+        CallKey kind = key;
+        forget_lengths(&kind);
+        const Entry *const entry = find_plan(self, &kind);
+        if (entry && entry->kind == CHANNEL)
+            return run_channel(self, entry, &key, args);
+    }
+    Entry *const entry = is_read ? find_plan(self, &key) : NULL;
     if (entry && entry->kind == PROGRAM)
         return run_program(self, entry, &key, args);
     if (entry && entry->kind == FUNCTION)
@@ -381,7 +522,7 @@ static PyObject *anchors_of(PyObject *given)
 
 /* Return the entry for such calls, without a plan; NULL where only Python understands them, or it has
    raised. */
-static Entry *new_entry(PlanTableObject *self, PyObject *given)
+static Entry *new_entry(PlanTableObject *self, PyObject *given, int of_any_length)
 {
     CallKey key;
     if (PyTuple_GET_SIZE(given) != 7) {
@@ -390,19 +531,35 @@ static Entry *new_entry(PlanTableObject *self, PyObject *given)
     }
     if (!read_key(&self->reader, ((PyTupleObject *)given)->ob_item, &key))
         return NULL;
+    if (of_any_length)
+        forget_lengths(&key);
     PyObject *const anchors = anchors_of(given);
     if (!anchors)
         return NULL;
     Entry *entry = find_plan(self, &key);
     const size_t place = key_hash(&key);
     for (size_t probe = 0; !entry; probe++)
-        if (probe == PROBES - 1 || !self->entries[(place + probe) % PLACES].kind)
-            entry = self->entries + (place + probe) % PLACES;
+        if (probe == PROBES - 1 || !self->entries[(place + probe) % ENTRIES].kind)
+            entry = self->entries + (place + probe) % ENTRIES;
     empty_entry(entry);
     for (int index = 0; index < OBJECTS; index++)
         Py_INCREF(key.objects[index]);
     entry->key = key, entry->anchors = anchors;
     return entry;
+}
+
+/* Read the shape of a row; -1 where Python has raised. */
+static int read_shape(PyObject *shape, ArrayArgument *row)
+{
+    const Py_ssize_t dimensions = PyTuple_Check(shape) ? PyTuple_GET_SIZE(shape) : MAX_DIMENSIONS + 1;
+    if (dimensions > MAX_DIMENSIONS) {
+        PyErr_Format(PyExc_ValueError, "a shape is a tuple of at most %d lengths", MAX_DIMENSIONS);
+        return -1;
+    }
+    row->dimensions = (int32_t)dimensions;
+    for (int axis = 0; axis < row->dimensions; axis++)
+        row->shape[axis] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, axis));
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* add_program(arguments, program, digest, has_output, make_output, x_in_out, x_shift, out_shift):
@@ -416,7 +573,7 @@ static PyObject *table_add_program(PlanTableObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!LpO|pnn", &PyTuple_Type, &given, &ProgramType, &program,
                           &digest, &has_output, &make_output, &x_in_out, &x_shift, &out_shift))
         return NULL;
-    Entry *entry = new_entry(self, given);
+    Entry *entry = new_entry(self, given, 0);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     entry->kind = PROGRAM;
@@ -436,12 +593,60 @@ static PyObject *table_add_function(PlanTableObject *self, PyObject *args)
     unsigned int place;
     if (!PyArg_ParseTuple(args, "O!OLI", &PyTuple_Type, &given, &function, &digest, &place))
         return NULL;
-    Entry *entry = new_entry(self, given);
+    Entry *entry = new_entry(self, given, 0);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     entry->kind = function == Py_None ? LIBRARY : FUNCTION;
     entry->function = function == Py_None ? NULL : Py_NewRef(function);
     entry->digest = digest, entry->place = place;
+    Py_RETURN_NONE;
+}
+
+/* add_channel(arguments, digest, op, counts, has_output, make_output, x_rows, out_rows, row): serve such calls,
+   of any length, by the channel. make_output(shape) makes an array. */
+static PyObject *table_add_channel(PlanTableObject *self, PyObject *args)
+{
+    PyObject *given, *op, *counts, *make_output, *row;
+    long long digest;
+    int has_output;
+    Py_ssize_t x_rows, out_rows;
+    if (!PyArg_ParseTuple(args, "O!LOOpOnnO", &PyTuple_Type, &given, &digest, &op, &counts, &has_output,
+                          &make_output, &x_rows, &out_rows, &row))
+        return NULL;
+    Entry *const entry = new_entry(self, given, 1);
+    if (!entry)
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    entry->kind = CHANNEL;
+    entry->digest = digest, entry->has_output = has_output, entry->make_output = Py_NewRef(make_output);
+    entry->op = Py_NewRef(op), entry->counts = Py_NewRef(counts);
+    entry->x_rows = x_rows, entry->out_rows = out_rows;
+    if (read_shape(row, &entry->row) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* digest_with(digest, row): what the ranks compare of the channel's call, given the shape of a row. */
+static PyObject *table_digest_with(PyObject *Py_UNUSED(type), PyObject *args)
+{
+    long long digest;
+    PyObject *shape;
+    ArrayArgument row;
+    if (!PyArg_ParseTuple(args, "LO", &digest, &shape) || read_shape(shape, &row) < 0)
+        return NULL;
+    return PyLong_FromLongLong(digest_with(digest, &row));
+}
+
+/* serve_by(channel): serve the calls of `add_channel` by a channel; none any more for None. */
+static PyObject *table_serve_by(PlanTableObject *self, PyObject *channel)
+{
+    if (channel != Py_None && !PyObject_TypeCheck(channel, &ChannelType)) {
+        PyErr_SetString(PyExc_TypeError, "a channel, or None");
+        return NULL;
+    }
+    Py_XSETREF(self->channel, channel == Py_None ? NULL : (ChannelObject *)Py_NewRef(channel));
+    for (int place = 0; place < ENTRIES; place++)
+        if (self->entries[place].kind == CHANNEL)
+            empty_entry(self->entries + place);
     Py_RETURN_NONE;
 }
 
@@ -462,7 +667,7 @@ static PyObject *table_forget(PlanTableObject *self, PyObject *plan)
 {
     if (PyObject_TypeCheck(plan, &ProgramType))
         ((ProgramObject *)plan)->program.retired = 1;
-    for (int place = 0; self->entries && place < PLACES; place++) {
+    for (int place = 0; self->entries && place < ENTRIES; place++) {
         Entry *const entry = self->entries + place;
         if ((PyObject *)entry->program == plan || entry->function == plan ||
             (plan == Py_None && entry->kind == LIBRARY))
@@ -510,6 +715,13 @@ static int open_calls(Py_buffer *view, PyObject *calls)
     return -1;
 }
 
+int table_import(void)
+{
+    automatic = PyUnicode_InternFromString("auto");
+    zero = PyLong_FromLong(0);
+    return automatic && zero ? 0 : -1;
+}
+
 static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"probe", "exchange", "numbers", "slow", "give_up", "lines",
@@ -536,7 +748,7 @@ static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
         open_digests(&self->digests, lines, stride, rank) < 0 ||
         open_calls(&self->calls, calls) < 0 || active_open(numbers, &self->numbers) < 0)
         return -1;
-    self->entries = PyMem_Calloc(PLACES, sizeof(Entry));
+    self->entries = PyMem_Calloc(ENTRIES, sizeof(Entry));
     if (!self->entries) {
         PyErr_NoMemory();
         return -1;
@@ -562,10 +774,12 @@ static int table_traverse(PlanTableObject *self, visitproc visit, void *arg)
     Py_VISIT(self->agree);
     Py_VISIT(self->keep);
     Py_VISIT(self->reader.describe);
-    for (int place = 0; self->entries && place < PLACES; place++) {
+    Py_VISIT(self->channel);
+    for (int place = 0; self->entries && place < ENTRIES; place++) {
         Py_VISIT(self->entries[place].program);
         Py_VISIT(self->entries[place].make_output);
         Py_VISIT(self->entries[place].function);
+        Py_VISIT(self->entries[place].counts);
         Py_VISIT(self->entries[place].anchors);
     }
     return 0;
@@ -573,8 +787,9 @@ static int table_traverse(PlanTableObject *self, visitproc visit, void *arg)
 
 static int table_clear(PlanTableObject *self)
 {
-    for (int place = 0; self->entries && place < PLACES; place++)
+    for (int place = 0; self->entries && place < ENTRIES; place++)
         empty_entry(self->entries + place);
+    Py_CLEAR(self->channel);
     Py_CLEAR(self->slow);
     Py_CLEAR(self->wait);
     Py_CLEAR(self->give_up);
@@ -601,6 +816,9 @@ static void table_dealloc(PlanTableObject *self)
 
 static PyMethodDef table_methods[] = {
     {"add_program", (PyCFunction)table_add_program, METH_VARARGS, NULL},
+    {"add_channel", (PyCFunction)table_add_channel, METH_VARARGS, NULL},
+    {"digest_with", (PyCFunction)table_digest_with, METH_VARARGS | METH_STATIC, NULL},
+    {"serve_by", (PyCFunction)table_serve_by, METH_O, NULL},
     {"add_function", (PyCFunction)table_add_function, METH_VARARGS, NULL},
     {"agree", (PyCFunction)(void (*)(void))table_agree, METH_FASTCALL, NULL},
     {"complete", (PyCFunction)table_complete, METH_NOARGS, NULL},

@@ -4,15 +4,18 @@
 #define MPICOLL_PLAN_TABLE_H
 
 #include "call_key.h"
-#include "module.h"
+#include "channel_type.h"
 #include "digests.h"
 
 /* The places in `Calls.numbers` of mpicoll/peers/calls.py. */
 enum { CALLS_BEGUN, CALL_ENDED, RECENT_PLANS, MOST_RECENT = 16, CALL_NUMBERS = RECENT_PLANS + MOST_RECENT };
 
-/* What serves the calls of a key: a compiled program, a function of Python's, or the library, whose own
-   call the caller makes. */
-enum plan_kind { UNUSED, PROGRAM, FUNCTION, LIBRARY };
+/* What serves the calls of a key: a compiled program, a function of Python's, the library, whose own call
+   the caller makes, or a channel, whose calls have any length. */
+enum plan_kind { UNUSED, PROGRAM, FUNCTION, LIBRARY, CHANNEL };
+
+/* The first axis of an array: not there, as the array is one row; or not read, as no array is. */
+enum { ONE_ROW = -1, NO_ARRAY = -2 };
 
 typedef struct {
     enum plan_kind kind;
@@ -23,9 +26,16 @@ typedef struct {
     int64_t digest;     /* that the ranks compare; between nodes the number of the plan */
     uint32_t place;     /* of functions and the library's calls in the table of the flight recorder */
 
-    /* Of programs. */
+    /* Of programs and the channel. */
     int has_output;     /* this rank gets an array */
     PyObject *make_output; /* makes that array where none was given; NULL where one always is */
+
+    /* Of the channel's calls. */
+    PyObject *op, *counts; /* as `queue_read` takes them */
+    Py_ssize_t x_rows, out_rows; /* the length of the first axis */
+    ArrayArgument row;     /* its shape is that of a row, where no array of this rank shows it */
+
+    /* Of programs. */
     int x_in_out;       /* the input lies in the array given as output */
     Py_ssize_t x_shift, out_shift; /* bytes from the arrays to where input and output begin */
 } Entry;
@@ -45,17 +55,10 @@ typedef struct {
     PyObject *keep;
     LogObject *log;
     Entry *entries;
+    ChannelObject *channel; /* NULL where no call has one */
 } PlanTableObject;
 
-/* Return the plan of a call; NULL where there is none. */
-Entry *find_plan(const PlanTableObject *self, const CallKey *key);
-
-/* Compare a call with all ranks, and run its program, unless it is NULL: 1; 0 where the ranks differ,
-   -1 where Python has raised. */
-int plan_run(PlanTableObject *self, ProgramObject *program, int64_t digest, PyObject *name);
-
-/* Hand over a plan that has failed, with the error that Python has raised, which stays as it is: 0; or
-   Python keeps the error, and the call goes on: 1. */
-int plan_give_up(PlanTableObject *self, PyObject *plan);
+/* Make the objects that calls are compared with; -1 where Python has raised. */
+int table_import(void);
 
 #endif

@@ -42,6 +42,9 @@ class Chooser(Protocol):
     def preferred(self, arguments: Arguments) -> Iterator[str]:
         """Yield algorithms in the order in which to try them; collective when first asked."""
 
+    def decided(self, arguments: Arguments) -> Sequence[str]:
+        """Return what a measured table says of a call, if anything; collective when first asked."""
+
     def default(self, library: str, arguments: Arguments) -> defaults.Choice:
         """Return the choice that a library would make; the same on all ranks."""
 

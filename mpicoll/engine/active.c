@@ -48,7 +48,7 @@ int active_complete(const int64_t *under_way)
         return 0;
     ActiveCall *const call = (ActiveCall *)(intptr_t)*under_way;
     if (*under_way <= PYTHON_ROUND || active_is_elsewhere(*under_way) || !is_outermost(call) ||
-        (call->program && call->program->calling))
+        call->is_closed || (call->program && call->program->calling))
         return refuse();
     if (call->state == RUNNING) {
         call->state = call->advance(call);

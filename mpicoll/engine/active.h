@@ -32,6 +32,7 @@ typedef struct ActiveCall {
     enum call_state state;
     PyObject *error;     /* with which it has failed inside another call */
     ProgramObject *program;
+    int is_closed;       /* it cannot be completed by code that runs inside of it */
     enum call_state (*advance)(struct ActiveCall *call); /* complete it from where it stands */
 } ActiveCall;
 

@@ -225,11 +225,14 @@ enum served build_move(ChannelObject *self, enum collective collective, int coun
         request->nbytes = 0;
         return IS_SERVED;
     case BCAST:
-        if (x->kind < 1)
-            return IS_SLOW;
         move->sends = is_root, move->end_reader = size, move->source = one_block(x);
         move->first_peer = root, move->end_peer = is_root ? root : root + 1;
-        move->gets_one = 1, move->target = one_block(x);
+        move->gets_one = 1, move->target = one_block(out->kind > 0 ? out : x);
+        move->keeps = is_root && out->kind > 0;
+        if ((is_root ? x : out->kind > 0 ? out : x)->kind < 1 ||
+            (move->keeps && (x->nbytes != out->nbytes ||
+                             (x->address != out->address && overlap(x, out, size)))))
+            return IS_SLOW;
         break;
     case SCATTER:
         if (!is_root) {

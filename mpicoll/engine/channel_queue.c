@@ -9,18 +9,16 @@
 #include <signal.h>
 #include <stdlib.h>
 
-enum { ARGUMENTS = 8 };
-
 static const char *const names[REDUCE_SCATTER + 1] = {
     [BARRIER] = "barrier", [BCAST] = "broadcast", [GATHER] = "gather", [SCATTER] = "scatter",
     [ALLGATHER] = "allgather", [ALLTOALL] = "alltoall", [REDUCE] = "reduce", [ALLREDUCE] = "allreduce",
-    [REDUCE_SCATTER] = "reduce_scatter"};
+    [SCAN] = "scan", [EXSCAN] = "exscan", [REDUCE_SCATTER] = "reduce_scatter"};
 static PyObject *interned[REDUCE_SCATTER + 1];
 
 int queue_import(void)
 {
     for (int collective = 0; collective <= REDUCE_SCATTER; collective++)
-        if (names[collective] && !(interned[collective] = PyUnicode_InternFromString(names[collective])))
+        if (!(interned[collective] = PyUnicode_InternFromString(names[collective])))
             return -1;
     return 0;
 }
@@ -78,25 +76,26 @@ static int read_side(
     return total == buffer->nbytes;
 }
 
-static int read_counts(const ChannelObject *self, PyObject *object, int64_t *counts)
+static int read_counts(const ChannelObject *self, PyObject *object, int64_t width, int64_t *counts)
 {
     if (!PyTuple_CheckExact(object) || PyTuple_GET_SIZE(object) != self->channel.size)
         return 0;
     for (int rank = 0; rank < self->channel.size; rank++)
-        counts[rank] = PyLong_AsLongLong(PyTuple_GET_ITEM(object, rank));
+        counts[rank] = PyLong_AsLongLong(PyTuple_GET_ITEM(object, rank)) * width;
     return !PyErr_Occurred();
 }
 
 /* name, x, out, op, root, counts, algorithm, rows; whether this rank's arguments are such a call.
 
-   counts: those of all ranks' blocks; of an alltoall, two tuples: what this rank sends, and gets. */
-static int read_request(ChannelObject *self, PyObject *const *args, Py_ssize_t count, Request *request)
+   counts: those of all ranks' blocks, in `width` elements; of an alltoall, two tuples: what this rank sends,
+   and gets. */
+int queue_read(ChannelObject *self, PyObject *const *args, Py_ssize_t count, int64_t width, Request *request)
 {
     int collective = 0;
-    while (count == ARGUMENTS && collective <= REDUCE_SCATTER && interned[collective] != args[0])
+    while (count == QUEUE_ARGUMENTS && collective <= REDUCE_SCATTER && interned[collective] != args[0])
         collective++;
-    const long root = count == ARGUMENTS && PyLong_CheckExact(args[4]) ? PyLong_AsLong(args[4]) : -1;
-    if (count != ARGUMENTS || collective > REDUCE_SCATTER || root < 0 || root >= self->channel.size)
+    const long root = count == QUEUE_ARGUMENTS && PyLong_CheckExact(args[4]) ? PyLong_AsLong(args[4]) : -1;
+    if (count != QUEUE_ARGUMENTS || collective > REDUCE_SCATTER || root < 0 || root >= self->channel.size)
         return 0;
     const long rows = PyLong_AsLong(args[7]);
     const int is_root = self->channel.rank == root, has_counts = args[5] != Py_None;
@@ -107,14 +106,15 @@ static int read_request(ChannelObject *self, PyObject *const *args, Py_ssize_t c
         x_counts = PyTuple_GET_ITEM(args[5], 0), out_counts = PyTuple_GET_ITEM(args[5], 1);
     }
     int64_t counts[MOST_MEMBERS];
-    const int counts_x = has_counts && collective == ALLTOALL;
-    const int counts_out = has_counts && (collective == ALLTOALL || collective == ALLGATHER);
+    const int counts_x = has_counts && (collective == ALLTOALL || (collective == SCATTER && is_root));
+    const int counts_out = has_counts && (collective == ALLTOALL || collective == ALLGATHER ||
+                                          (collective == GATHER && is_root));
     request->root = (int)root, request->has_counts = has_counts && collective == REDUCE_SCATTER;
-    if ((request->has_counts && !read_counts(self, x_counts, request->counts)) ||
-        (counts_x && !read_counts(self, x_counts, counts)) ||
+    if ((request->has_counts && !read_counts(self, x_counts, width, request->counts)) ||
+        (counts_x && !read_counts(self, x_counts, width, counts)) ||
         !read_side(self, args[1], &request->x, collective == BCAST && !is_root, rows & INPUT_ROWS,
                    counts_x ? counts : NULL) ||
-        (counts_out && !read_counts(self, out_counts, counts)) ||
+        (counts_out && !read_counts(self, out_counts, width, counts)) ||
         !read_side(self, args[2], &request->out, 1, rows & OUTPUT_ROWS, counts_out ? counts : NULL))
         return 0;
     Buffer *const x = &request->x, *const out = &request->out;
@@ -122,6 +122,8 @@ static int read_request(ChannelObject *self, PyObject *const *args, Py_ssize_t c
         const int counted = (collective == SCATTER ? x : out)->has_counts;
         if (collective == ALLTOALL && x->has_counts != out->has_counts)
             return 0;
+        if (collective == ALLTOALL && !counted && x->address == out->address)
+            x->kind = -1; /* in place */
         return build_move(self, (enum collective)collective, counted, request) == IS_SERVED;
     }
     if (collective == REDUCE_SCATTER && x->has_counts) {
@@ -250,7 +252,7 @@ PyObject *queue_run_next(ChannelObject *self, PyObject *const *args, Py_ssize_t 
 {
     Request request;
     free_done(self);
-    if (!read_request(self, args, count, &request)) {
+    if (!queue_read(self, args, count, 1, &request)) {
         PyErr_Clear();
         Py_RETURN_FALSE;
     }
@@ -279,7 +281,7 @@ PyObject *queue_issue(ChannelObject *self, PyObject *const *args, Py_ssize_t cou
     Request *const request = self->is_held || self->has_ended || self->is_busy ? NULL : malloc(sizeof *request);
     if (!request)
         return PyLong_FromLong(0);
-    if (!read_request(self, args, count, request) || (!self->has_thread && !make_thread(self))) {
+    if (!queue_read(self, args, count, 1, request) || (!self->has_thread && !make_thread(self))) {
         PyErr_Clear();
         free(request);
         return PyLong_FromLong(0);

@@ -232,7 +232,7 @@ void request_raise(ChannelObject *self, enum outcome outcome)
         PyErr_NoMemory();
 }
 
-int request_begin(ChannelObject *self, Request *request)
+int request_record(ChannelObject *self, Request *request)
 {
     if (self->has_ended) {
         fail(self, self->channel.rank, self->channel.units ? "failed" : "over", 0);
@@ -252,10 +252,29 @@ int request_begin(ChannelObject *self, Request *request)
             return -1;
         request->row = log_begin_below(self->log, place, BELOW_LIBRARY);
     }
+    return 0;
+}
+
+void request_open(ChannelObject *self, const Request *request)
+{
     self->is_busy = self->has_lock = 1, self->failure.reason = NULL;
     if (request->nbytes > SLOT_BYTES)
         release_lock(self);
+}
+
+int request_begin(ChannelObject *self, Request *request)
+{
+    if (request_record(self, request) < 0)
+        return -1;
+    request_open(self, request);
     return 0;
+}
+
+void channel_end(ChannelObject *self)
+{
+    if (self->channel.units && !self->has_ended)
+        channel_leave(&self->channel);
+    self->has_ended = 1;
 }
 
 PyObject *request_end(ChannelObject *self, uint64_t row, enum outcome outcome)
@@ -264,8 +283,7 @@ PyObject *request_end(ChannelObject *self, uint64_t row, enum outcome outcome)
     self->is_busy = self->has_lock = 0;
     if (outcome != FINE) {
         request_raise(self, outcome);
-        self->has_ended = 1;
-        channel_leave(&self->channel);
+        channel_end(self);
     }
     log_end(self->log, row, outcome != FINE);
     return outcome == FINE ? Py_NewRef(Py_None) : NULL;
@@ -412,6 +430,13 @@ static PyObject *channel_close(ChannelObject *self, PyObject *Py_UNUSED(ignored)
     Py_RETURN_NONE;
 }
 
+/* leave(): make no more calls, after an error of this rank. */
+static PyObject *channel_leave_it(ChannelObject *self, PyObject *Py_UNUSED(ignored))
+{
+    channel_end(self);
+    Py_RETURN_NONE;
+}
+
 /* renewed(): another object for the same channel, which this one has left then; itself in a call. */
 static PyObject *channel_renewed(ChannelObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -547,6 +572,7 @@ static void channel_dealloc(ChannelObject *self)
 }
 
 static PyMemberDef channel_members[] = {
+    {"progress", T_OBJECT, offsetof(ChannelObject, progress), 0, NULL},
     {"deadline", T_DOUBLE, offsetof(ChannelObject, deadline), 0, NULL},
     {"held", T_BOOL, offsetof(ChannelObject, is_held), 0, NULL},
     {"issued", T_LONGLONG, offsetof(ChannelObject, issued), READONLY, NULL},
@@ -565,6 +591,7 @@ static PyMethodDef channel_methods[] = {
     {"look", (PyCFunction)queue_look, METH_NOARGS, NULL},
     {"exchange", (PyCFunction)channel_exchange, METH_VARARGS, NULL},
     {"skip", (PyCFunction)channel_skip_call, METH_NOARGS, NULL},
+    {"leave", (PyCFunction)channel_leave_it, METH_NOARGS, NULL},
     {"renewed", (PyCFunction)channel_renewed, METH_NOARGS, NULL},
     {"close", (PyCFunction)channel_close, METH_NOARGS, NULL},
     {NULL},

@@ -113,11 +113,20 @@ enum served request_read(ChannelObject *self, PyObject *const *args, Request *re
 /* Run a call; the interpreter's lock is not needed. */
 enum outcome request_run(ChannelObject *self, Request *request);
 
-/* Begin a call: -1 where Python has raised. */
+/* Record that a call begins, which may have to wait for another one: -1 where Python has raised. */
+int request_record(ChannelObject *self, Request *request);
+
+/* Begin a call that has been recorded. */
+void request_open(ChannelObject *self, const Request *request);
+
+/* Do both. */
 int request_begin(ChannelObject *self, Request *request);
 
 /* End a call that the recorder has begun: None, or NULL where Python has raised. */
 PyObject *request_end(ChannelObject *self, uint64_t row, enum outcome outcome);
+
+/* Make no more calls, as this rank has left one by an error, and let the other ranks know. */
+void channel_end(ChannelObject *self);
 
 /* The place of a kind of call in the table of the recorder; 0 where Python has raised. */
 uint32_t request_place(ChannelObject *self, const Request *request);
@@ -136,6 +145,11 @@ void release_lock(ChannelObject *self);
 void take_lock(ChannelObject *self);
 
 int32_t forms_kind(const Forms *forms, int32_t kind);
+
+enum { QUEUE_ARGUMENTS = 8 };
+
+/* Read the arguments of a call on arrays: channel_queue.c. */
+int queue_read(ChannelObject *self, PyObject *const *args, Py_ssize_t count, int64_t width, Request *request);
 
 /* The methods run, run_next, issue, complete and look: channel_queue.c. */
 PyObject *queue_run(ChannelObject *self, PyObject *const *args, Py_ssize_t count);

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import addressof, c_char
 from math import gcd, isinf
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import FREED, Disagreement, RankLost
+from mpicoll.memory.files import Files, Segment
 from mpicoll.text.sizes import size_text
 from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE, SPINS, YIELD_NS, YIELD_NS_SHARED
 
@@ -27,11 +29,44 @@ _ROWS = ("gather", "scatter", "allgather")
 _FOLDS = ("reduce", "allreduce", "scan", "exscan", "reduce_scatter")
 
 
+class Forms(NamedTuple):
+    """What channels read of arrays and operators.
+
+    Attributes:
+        compiled: what `_compiled.prepare_channels` has returned.
+        dtypes, ops: our names of them, as keys number them.
+        itemsizes: of the dtypes, in bytes.
+    """
+
+    compiled: Any
+    dtypes: tuple[str, ...]
+    itemsizes: tuple[int, ...]
+    ops: tuple[str, ...]
+
+
+def open_units(
+    exchange: Callable[..., list[Any]], rank: int, size: int
+) -> tuple[Segment, list[int]]:
+    """Return memory for a channel, and the addresses of its units; collective.
+
+    Args:
+        exchange: returns every rank's item of a type, in rank order.
+
+    Raises:
+        Unavailable: on all ranks, where one cannot map it.
+    """
+    segment = Files(exchange, rank, range(size)).map(_compiled.UNIT_BYTES)
+    start, nbytes = addressof(c_char.from_buffer(segment.mapped)), len(segment.parts[0])
+    units = [start + place * nbytes for place in range(size)]
+    _compiled.clear_unit(units[rank])
+    exchange(None)  # no rank reads it before
+    return segment, units
+
+
 class GroupChannel:
     """Our collectives on one group of one node.
 
     Args:
-        forms: what `_compiled.prepare_channels` has returned.
         units: the addresses of the ranks' units.
         processes: of the ranks.
         shares_cores: the ranks outnumber the cores that they may use.
@@ -40,24 +75,18 @@ class GroupChannel:
         progress: lets the library move messages of its own.
 
     Attributes:
-        dtypes, ops: our names, as `forms` has them.
-        itemsizes: of the dtypes, in bytes.
         channel: runs the calls.
     """
 
-    dtypes: tuple[str, ...]
-    itemsizes: tuple[int, ...]
-    ops: tuple[str, ...]
-
     def __init__(
-        self, forms: Any, rank: int, units: Sequence[int], processes: Sequence[int],
+        self, forms: Forms, rank: int, units: Sequence[int], processes: Sequence[int],
         deadline: float, flight: GroupFlight | None, *, shares_cores: bool, keep: object,
         slow: Callable[..., Any] | None = None, progress: Callable[[], Any] | None = None,
     ) -> None:  # fmt: skip
         self.rank, self.size, self.flight = rank, len(units), flight
-        self.processes = processes
+        self.forms, self.processes = forms, processes
         self.channel: Any = _compiled.Channel(
-            forms=forms, units=tuple(units), rank=rank, processes=tuple(processes),
+            forms=forms.compiled, units=tuple(units), rank=rank, processes=tuple(processes),
             slow=slow, fail=self._fail, progress=progress, place=self._place, keep=keep,
             log=flight and flight.log, deadline=0.0 if isinf(deadline) else deadline,
             spins=0 if shares_cores else SPINS,
@@ -90,10 +119,10 @@ class GroupChannel:
         collective, is_object, op, kind, root = key
         name = COLLECTIVES[collective]
         folds = name in _FOLDS
-        parts = ["objects"] if is_object else [self.dtypes[kind]] if folds else []
+        parts = ["objects"] if is_object else [self.forms.dtypes[kind]] if folds else []
         if most:
             parts.append(f"up to {size_text(most)}")
-        parts += [self.ops[op]] if folds else []
+        parts += [self.forms.ops[op]] if folds else []
         parts += [f"root {root}"] if name in _ROOTED else []
         return ", ".join(parts)
 
@@ -131,7 +160,7 @@ class GroupChannel:
         if key != local_key or key[1] or min(nbytes, local_nbytes) < 0:
             return ""
         folds = COLLECTIVES[key[0]] in _FOLDS
-        width = self.itemsizes[key[3]] if folds else 1
+        width = self.forms.itemsizes[key[3]] if folds else 1
         unit = "elements" if folds else "bytes"
         return f": {local_nbytes // width} against {nbytes // width} {unit}"
 
@@ -141,9 +170,9 @@ class GroupChannel:
         is_bare = nbytes < 0 or is_object or name in ("barrier", COLLECTIVES[-1])
         details = [] if is_bare else [f"{nbytes} bytes"]
         if name in _FOLDS and not is_bare:
-            details = [f"{nbytes // self.itemsizes[kind]} elements"]
+            details = [f"{nbytes // self.forms.itemsizes[kind]} elements"]
         if name in _FOLDS:
-            details += [self.dtypes[kind], self.ops[op]]
+            details += [self.forms.dtypes[kind], self.forms.ops[op]]
         if name in _ROOTED:
             details.append(f"root {root}")
         text = f"{name} of objects" if is_object else name

@@ -69,7 +69,7 @@ static int add_numbers(PyObject *module)
 static int execute(PyObject *module)
 {
     count_forks();
-    if (call_key_import() < 0 || channel_import() < 0 || flight_import() < 0 || postponing_import() < 0 ||
+    if (call_key_import() < 0 || channel_import() < 0 || table_import() < 0 || flight_import() < 0 || postponing_import() < 0 ||
         stop_at_exit() < 0 ||
         PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &PlanTableType) < 0 ||
         PyModule_AddType(module, &RingType) < 0 ||

@@ -69,7 +69,15 @@ class Workbench:
             return Call(plan, _in_turn([plan.method or plan.run for plan in plans]), plans)
         # It was made for its name, and for the refusal that it may have met.
         plan.free()
-        return Call(plan, _in_turn([self._method(case, pair) for pair in pairs]))
+        call = Call(plan, _in_turn([self._method(case, pair) for pair in pairs]))
+        if case.algorithm == "auto":
+            group, (x, out) = self.group, pairs[0]
+            checked = self.world.planner.checked(
+                group.contract.name, x, out, group.op, group.root, None, "auto"
+            )
+            ran = self.world.plans.by_channel.ran(checked)
+            call.algorithm, call.transport = ran or (call.algorithm, call.transport)
+        return call
 
     def _plan(self, case: Case, pair: tuple[Array | None, Array | None]) -> Plan:
         group, (x, out) = self.group, pair

@@ -173,6 +173,8 @@ class MpiArrays(NumpyArrays):
         return CupyStream(gpu, sys.modules["cupy"].cuda.get_current_stream(gpu))
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
+        if not is_cupy(like):
+            return NumpyArrays.at(self, address, dtype, count, like)
         cupy = sys.modules["cupy"]
         kind = numpy_dtype(dtype)
         # The GPU of `like` reads it, whichever it lies on: CuPy need not know of the other.

@@ -44,7 +44,8 @@ def test_such_calls_are_checked_once(
             out = x if in_place else device(c, np.zeros(length), "int32")
             c.allreduce(x, out=out, algorithm=algorithm)
             compare(c, out, np.full(length, sum(range(c.size)) + c.size * turn), "int32")
-    assert len(calls) == 1
+    # A channel serves a known call of any length.
+    assert len(calls) == 1 or (algorithm == "auto" and c.backend != "threads" and not calls)
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import pytest
+from interruption import interrupted, soon
 from run_collective import compare, device
 
 from mpicoll import Collectives, RankLost
 from mpicoll.memory.notes import described
 
 pytestmark = pytest.mark.ranks(2, 3)
-COUNT, SOON = 100, 40
-"""Elements, and the seconds within which all know: less than the deadline, on a busy machine."""
+COUNT = 100
 
 
 def ones(c: Collectives) -> Any:
@@ -27,34 +24,6 @@ def ones(c: Collectives) -> Any:
 
 def is_sum(c: Collectives, out: Any) -> None:
     compare(c, out, np.full(COUNT, c.size), "float64")
-
-
-@contextmanager
-def soon() -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < SOON
-
-
-@contextmanager
-def interrupted(after: float) -> Iterator[None]:
-    """Interrupt this thread, as a signal would, and assert that it notices."""
-    thread, noticed = ctypes.c_ulong(threading.get_ident()), threading.Event()
-
-    def interrupt() -> None:
-        for _ in range(10):  # one long sleep may end while the whole process stands still
-            time.sleep(after / 10)
-        while not noticed.is_set():
-            raised = ctypes.py_object(KeyboardInterrupt)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, raised)
-            noticed.wait(10)  # a callback of the garbage collector may have swallowed it
-
-    interrupter = threading.Thread(target=interrupt)
-    interrupter.start()
-    with pytest.raises(KeyboardInterrupt):
-        yield
-    noticed.set()
-    interrupter.join()
 
 
 def goes_on(c: Collectives) -> None:

@@ -137,10 +137,10 @@ def test_a_call_within_an_agreement_is_refused_and_the_outer_one_completes(c: Co
 
     if c.rank == 0:
         with handler_in_a_wait(c, c.transport.shared.mailbox.number, refused):
-            found = c.allreduce(vector(c, 2, count))
+            found = c.allreduce(vector(c, 2, count), algorithm="ring")
     else:
         wait_for_the_handler(c)
-        found = c.allreduce(vector(c, 2, count))
+        found = c.allreduce(vector(c, 2, count), algorithm="ring")
     compare(c, found, np.full(count, 2.0 * c.size), "float64")
     compare(c, known(3), np.full(COUNT, 3.0 * c.size), "float64")
 

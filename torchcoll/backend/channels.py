@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from ctypes import addressof, c_char
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 
 from mpicoll.c_extension import _compiled
+from mpicoll.calls.channel_calls import forms_of
 from mpicoll.calls.recording import Recording
-from mpicoll.engine.channels import ALLGATHER, GroupChannel
+from mpicoll.engine.channels import ALLGATHER, Forms, GroupChannel, open_units
 from mpicoll.errors import ArgumentError, Unavailable
 from mpicoll.flight.groups import join
 from mpicoll.machine.nodes import Cores, host_identity, is_oversubscribed, own_cores
-from mpicoll.memory.files import Files, is_switched_off
-from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of
-from torchcoll.arrays import HOST, TorchArrays
+from mpicoll.memory.files import is_switched_off
+from torchcoll.arrays import TorchArrays
 
 Tensor = torch.Tensor
 _ROWS = _compiled.ROWS
@@ -37,20 +35,6 @@ class _Member(NamedTuple):
     cores: Cores
 
 
-@cache
-def _forms() -> Any:
-    """Return what the compiled channels read of tensors and operators, None where they cannot."""
-    layout = TorchArrays().layout()
-    if layout is None:
-        return None
-    dtypes = tuple(
-        (name, kind_of(name), torch.zeros(1, dtype=getattr(torch, name), device=HOST))
-        for name in DTYPES
-    )  # fmt: skip
-    ops = tuple((name, name, OPS[name].kinds) for name in OneNode.ops)
-    return _compiled.prepare_channels(layout, dtypes, ops, (), None, None)
-
-
 class OneNode(GroupChannel):
     """Our collectives on one process group of one node, opened by `open_channel`.
 
@@ -61,15 +45,12 @@ class OneNode(GroupChannel):
         channel: also the queue of calls that do not block.
     """
 
-    dtypes, ops = DTYPES, ("sum", "avg", "prod", "min", "max", "band", "bor", "bxor")
-    itemsizes = tuple(map(itemsize, DTYPES))
-
     def __init__(
-        self, rank: int, units: Sequence[int], processes: Sequence[int], deadline: float,
-        flight: Any, *, shares_cores: bool, keep: object,
+        self, forms: Forms, rank: int, units: Sequence[int], processes: Sequence[int],
+        deadline: float, flight: Any, *, shares_cores: bool, keep: object,
     ) -> None:  # fmt: skip
         super().__init__(
-            _forms(), rank, units, processes, deadline, flight, shares_cores=shares_cores,
+            forms, rank, units, processes, deadline, flight, shares_cores=shares_cores,
             keep=keep,
         )  # fmt: skip
         self.recording = Recording(flight)
@@ -129,20 +110,18 @@ def open_channel(
         exchange: returns every rank's item of a type, in rank order.
         deadline: of waits, in seconds.
     """
-    may = not is_switched_off() and _forms() is not None and 1 < size <= _compiled.MOST_MEMBERS
+    forms = forms_of(TorchArrays())
+    may = not is_switched_off() and forms is not None and 1 < size <= _compiled.MOST_MEMBERS
     local = _Member(may, host_identity(), os.getpid(), own_cores())
     members: list[_Member] = exchange(local, _Member)
-    if not all(member.may and member.host == local.host for member in members):
+    if forms is None or not all(member.may and member.host == local.host for member in members):
         return None
     try:
-        segment = Files(exchange, rank, range(size)).map(_compiled.UNIT_BYTES)
+        segment, units = open_units(exchange, rank, size)
     except Unavailable:
         return None
-    start, nbytes = addressof(c_char.from_buffer(segment.mapped)), len(segment.parts[0])
-    units = [start + place * nbytes for place in range(size)]
-    _compiled.clear_unit(units[rank])  # before any rank reads it: the next exchange
     flight = join(exchange, rank, size, writers=_compiled, name=name)
     return OneNode(
-        rank, units, [member.process for member in members], deadline, flight,
+        forms, rank, units, [member.process for member in members], deadline, flight,
         shares_cores=is_oversubscribed([member.cores for member in members]), keep=segment,
     )  # fmt: skip

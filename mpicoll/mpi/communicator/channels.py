@@ -15,14 +15,13 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled, numpy_layout
-from mpicoll.engine.channels import ALLGATHER, GroupChannel
+from mpicoll.engine.channels import ALLGATHER, Forms, GroupChannel
 from mpicoll.mpi.communicator.buffers import is_on_gpu, known_datatypes
 from mpicoll.mpi.communicator.reading import OPS, Reading, flat
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
 
-_progress = partial(MPI.Intracomm(MPI.COMM_SELF).Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG)
 _FLAT = "flat"
 """The algorithm of a call whose arrays have been read."""
 _LAYOUT = numpy_layout()
@@ -46,11 +45,14 @@ def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
 
 
 @cache
-def _forms() -> Any:
+def _forms() -> Forms:
     """Return what the compiled channels read of arrays, operators and datatypes."""
-    return _compiled.prepare_channels(
-        _LAYOUT, _DTYPES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype
-    )
+    return Forms(
+        _compiled.prepare_channels(
+            _LAYOUT, _DTYPES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype
+        ),
+        _NAMES, tuple(sample.nbytes for *_, sample in _DTYPES), tuple(name for _, name, _ in _OPS),
+    )  # fmt: skip
 
 
 class OneNode(GroupChannel):
@@ -64,9 +66,6 @@ class OneNode(GroupChannel):
             where MPI is to serve it.
     """
 
-    dtypes, ops = tuple(name for name, *_ in _DTYPES), tuple(name for _, name, _ in _OPS)
-    itemsizes = tuple(sample.nbytes for *_, sample in _DTYPES)
-
     def __init__(
         self, comm: MPI.Intracomm, units: Sequence[int], processes: Sequence[int],
         deadline: float, flight: GroupFlight | None, *, shares_cores: bool, keep: object,
@@ -74,8 +73,13 @@ class OneNode(GroupChannel):
         super().__init__(
             _forms(), comm.rank, units, processes, deadline, flight, shares_cores=shares_cores,
             keep=keep, slow=self._serve,
-            progress=_progress,
         )  # fmt: skip
+        self.join(comm)
+
+    def join(self, comm: MPI.Intracomm) -> None:
+        """Let MPI move the messages of a communicator of the same ranks while a rank waits."""
+        # In MPICH, COMM_SELF would move none.
+        self.channel.progress = partial(MPI.Intracomm(comm).Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG)
 
     def _serve(self, *arguments: Any) -> bool | None:
         """Run a call whose arguments the channel does not read; True where MPI is to serve it."""

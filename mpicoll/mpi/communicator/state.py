@@ -235,6 +235,8 @@ def _make_state(comm: MPI.Intracomm) -> State:
     offers = [row[0] for row in rows]
     if closed and offer and offers.count(offer) == comm.size:
         if offer > 0:
+            assert isinstance(closed.server, OneNode)
+            closed.server.join(comm)
             return closed
     elif any(number > 0 for number in offers):
         # Only some ranks have a channel.

@@ -78,8 +78,20 @@ def test_a_rank_that_alone_names_no_rank_as_root_may_go_on(comm: Any, name: str,
         check(comm, allreduce)
 
 
-def test_messages_of_mpi_move_while_a_rank_waits_in_a_collective(comm: Any) -> None:
-    """A message too large to be sent before it is received, and collectives of MPI under way."""
+@pytest.mark.parametrize("follows", [False, True])
+def test_messages_of_mpi_move_while_a_rank_waits_in_a_collective(
+    comm: Any, *, follows: bool
+) -> None:
+    """A message too large to be sent before it is received, and collectives of MPI under way.
+
+    Also where the communicator goes on with the channel of a freed one.
+    """
+    if follows:
+        comm.Dup().Free()
+        part = comm.Dup()
+        part.Barrier()
+        part.Free()
+        comm = comm.Dup()
     x, out = np.full(1 << 20, comm.rank + 1.0), np.empty(1 << 20)
     if comm.rank == 0 and comm.size > 1:
         request = comm.Isend(x, 1)
@@ -98,6 +110,8 @@ def test_messages_of_mpi_move_while_a_rank_waits_in_a_collective(comm: Any) -> N
     if comm.rank:
         comm.Barrier()
     assert out[-1] == sum(range(1, comm.size + 1))
+    if follows:
+        comm.Free()
 
 
 def test_threads_use_communicators_of_their_own(comm: Any) -> None:

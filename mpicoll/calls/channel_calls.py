@@ -1,0 +1,243 @@
+"""Serve the methods of a group of one node by a channel, whatever the lengths of their arrays.
+
+The channel runs ``auto`` on arrays of the host by an operator of ours. Nothing is made for a
+length, so the first call of a length costs as much as later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from mpicoll.backend import Array, Arrays, Transport
+from mpicoll.c_extension import _compiled
+from mpicoll.calls.allocation import empty
+from mpicoll.calls.arguments import Arguments, digest_of
+from mpicoll.engine.channels import Forms, GroupChannel, open_units
+from mpicoll.errors import CollectiveError, Unavailable
+from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of
+from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE
+
+if TYPE_CHECKING:
+    from mpicoll.calls.planner import Planner
+    from mpicoll.flight.groups import GroupFlight
+
+NUMBER = -1
+"""What a rank says instead of the number of a plan where a channel is to run the call."""
+SLOTS = "slots"
+"""The transport of what a channel runs."""
+_SCHEDULES = {
+    "barrier": "dissemination(radix={})", "gather": "naive", "allgather": "direct",
+    "scatter": "naive", "reduce_scatter": "direct", "alltoall": "naive",
+}  # fmt: skip
+"""The algorithm that a channel runs; ``one_shot`` for the other collectives."""
+_ONE_ROW, _NO_ARRAY = -1, -2
+_UNOPENED, _OPEN, _CLOSED = range(3)
+
+
+class ChannelCalls:
+    """The calls that a channel serves, from the first one on that it can serve.
+
+    Attributes:
+        channel: runs them, once it is open.
+    """
+
+    def __init__(
+        self, transport: Transport, planner: Planner, table: Any, flight: GroupFlight | None
+    ) -> None:
+        self.transport, self.planner, self.table, self.flight = transport, planner, table, flight
+        shared = transport.shared
+        may = shared is not None and shared.mailbox is not None and transport.backend != "threads"
+        may = may and 1 < transport.size <= _compiled.MOST_MEMBERS
+        self._state = _UNOPENED if may else _CLOSED
+        self.channel: GroupChannel | None = None
+
+    def serves(self, arguments: Arguments) -> bool:
+        """Whether the channel is to run a call, as far as this rank knows."""
+        is_host = arguments.device == "host" or arguments.collective.unit == "none"
+        return (
+            self._state != _CLOSED and arguments.algorithm == "auto" and is_host
+            and arguments.op.function is None and not self._is_decided(arguments)
+        )  # fmt: skip
+
+    def _is_decided(self, arguments: Arguments) -> bool:
+        """Whether `mpicoll.tune` has measured another choice."""
+        return self._state == _OPEN and bool(self.planner.chooser.decided(arguments))
+
+    def ran(self, checked: Arguments | CollectiveError) -> tuple[str, str] | None:
+        """Return the algorithm that the channel runs for a call, and its transport.
+
+        None where it does not serve such calls.
+        """
+        if isinstance(checked, CollectiveError) or not self.serves(checked):
+            return None
+        name, size, shared = checked.collective.name, self.transport.size, self.transport.shared
+        is_shared_out = size >= FIRST_SHARE_RANKS and checked.nbytes > SHARES_ABOVE
+        has_cores = shared is not None and not shared.wait_policy.oversubscribed
+        if is_shared_out and (name == "allreduce" or (name == "reduce" and has_cores)):
+            return "two_shot", SLOTS
+        return _SCHEDULES.get(name, "one_shot").format(size), SLOTS
+
+    def digest(self, arguments: Arguments) -> int:
+        """Return 64 bits, equal on ranks that make the same call, each by the channel."""
+        row = arguments.row or ()
+        digest: int = self.table.digest_with(_digest(arguments), row)
+        return digest
+
+    def open(self) -> None:
+        """Open the channel; collective. Without the memory that it needs, it serves no calls."""
+        transport, shared = self.transport, self.transport.shared
+        assert shared is not None
+        forms = forms_of(transport.arrays)
+        self._state = _CLOSED
+        if not all(transport.exchange(forms is not None, bool)):
+            return
+        try:
+            segment, units = open_units(transport.exchange, transport.rank, transport.size)
+        except Unavailable:
+            return
+        assert forms is not None
+        self.channel = GroupChannel(
+            forms, transport.rank, units,
+            [shared.processes[rank] for rank in range(transport.size)],
+            transport.deadline, self.flight, shares_cores=shared.wait_policy.oversubscribed,
+            keep=segment, progress=self._look,
+        )  # fmt: skip
+        self.table.serve_by(self.channel.channel)
+        self._state = _OPEN
+
+    def _look(self) -> None:
+        """Let handlers of signals run in a long wait, which lasts as long as a user says."""
+        if self.channel is not None:
+            self.channel.channel.deadline = self.transport.deadline
+
+    def run(self, arguments: Arguments, raw_arguments: tuple[Any, ...]) -> Array | None:
+        """Run a call that all ranks make, and let the table serve such calls.
+
+        Args:
+            raw_arguments: the arguments as they came, by which the table knows such a call again;
+                empty where it is not to.
+        """
+        assert self.channel is not None
+        out = arguments.out
+        if arguments.has_output and out is None:
+            out = empty(self.transport, arguments, arguments.shape("output"))
+        width, name = prod(arguments.row or ()), arguments.collective.name
+        rest = self._op(arguments), arguments.root, _counts(arguments, width), "auto", 0
+        x, flat = self._flat(arguments, arguments.x), self._flat(arguments, out)
+        run = self.channel.channel.run_next
+        if not run(name, x, flat, *rest):  # they overlap
+            copy = self.transport.arrays.empty(tuple(x.shape), arguments.dtype or "")
+            self.transport.arrays.copy(copy, x)
+            is_run = run(name, copy, flat, *rest)
+            assert is_run
+        if raw_arguments:
+            self._enter(arguments, raw_arguments)
+        return out
+
+    def _flat(self, arguments: Arguments, array: Array | None) -> Any:
+        """Return a plain flat array in the memory of an array, whatever its class."""
+        if array is None or arguments.dtype is None:
+            return None
+        arrays = self.transport.arrays
+        start, stop = arrays.span(array)
+        count = (stop - start) // itemsize(arguments.dtype)
+        if not count:
+            return arrays.empty((0,), arguments.dtype)
+        return arrays.at(start, arguments.dtype, count, array)
+
+    def _op(self, arguments: Arguments) -> str | None:
+        assert self.channel is not None
+        ops = self.channel.forms.ops
+        return ops[ops.index(arguments.op.name)] if arguments.collective.reduces else None
+
+    def _enter(self, arguments: Arguments, raw_arguments: tuple[Any, ...]) -> None:
+        """Let the table serve such calls, of any length."""
+        contract, rank, root = arguments.collective, arguments.rank, arguments.root
+        takes_x = contract.has_input(rank, root) or contract.name == "broadcast"
+        self.table.add_channel(
+            raw_arguments, _digest(arguments), self._op(arguments), _counts(arguments, 1),
+            arguments.has_output, partial(_empty, self.transport.arrays, arguments.dtype or ""),
+            _rows(arguments, "input") if takes_x else _NO_ARRAY,
+            _rows(arguments, "output") if arguments.has_output else _NO_ARRAY,
+            arguments.row or (),
+        )  # fmt: skip
+
+    @contextmanager
+    def left_on_error(self) -> Iterator[None]:
+        """Use the channel no more where this rank fails within this context; others find out."""
+        try:
+            yield
+        except BaseException:
+            if self.channel is not None:
+                self.channel.channel.leave()
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Serve no more calls."""
+        self._state = _CLOSED
+        if self.channel is not None:
+            self.table.serve_by(None)
+            self.channel.close()
+            self.channel = None
+
+
+def _empty(arrays: Arrays, dtype: str, shape: tuple[int, ...]) -> Array:
+    return arrays.empty(shape, dtype)
+
+
+def _digest(arguments: Arguments) -> int:
+    """Return 64 bits, equal where ranks make the same call but for the shapes of their arrays."""
+    return digest_of(repr(("channel", *(arguments.signature | {"shape": None}).values())))
+
+
+def _rows(arguments: Arguments, side: Any) -> int:
+    """Return the length of the first axis of an array, `_ONE_ROW` where it is a row itself."""
+    if arguments.collective.unit == "none":
+        return _NO_ARRAY
+    shape = arguments.shape(side)
+    return _ONE_ROW if len(shape) == len(arguments.row or ()) else shape[0]
+
+
+def _counts(arguments: Arguments, width: int) -> Any:
+    """Return the counts of a call in elements, as a channel takes them.
+
+    Args:
+        width: elements of a row.
+    """
+    counts: Any = arguments.counts
+    if counts is None:
+        return None
+    if arguments.collective.unit != "pairs":
+        return tuple(count * width for count in counts)
+    rank = arguments.rank
+    return (
+        tuple(count * width for count in counts[rank]), tuple(row[rank] * width for row in counts)
+    )  # fmt: skip
+
+
+def forms_of(arrays: Arrays) -> Forms | None:
+    """Return what channels read of arrays and operators; None where these arrays have no layout."""
+    return None if arrays.layout() is None else _forms_of(type(arrays))
+
+
+@cache
+def _forms_of(kind: Callable[[], Arrays]) -> Forms:
+    arrays = kind()
+    layout = arrays.layout()
+    assert layout is not None
+    probe, table = layout
+    if isinstance(table, tuple):  # of NumPy, which has two dtypes of some names
+        samples = [(dtype.name, dtype.kind, type(probe)((1,), dtype)) for dtype, *_ in table]
+    else:
+        samples = [(name, kind_of(name), arrays.empty((1,), name)) for name in DTYPES]
+    ops = tuple((name, name, op.kinds) for name, op in OPS.items())
+    names = tuple(name for name, *_ in samples)
+    return Forms(
+        _compiled.prepare_channels(layout, tuple(samples), ops, (), None, None), names,
+        tuple(map(itemsize, names)), tuple(OPS),
+    )  # fmt: skip
