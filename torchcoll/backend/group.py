@@ -8,7 +8,7 @@ Other calls that are not ours, because of a device, a dtype or an operator, go t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -19,11 +19,9 @@ from torch.autograd import profiler
 from torch.distributed import distributed_c10d
 
 from mpicoll.backend import Nodes
-from mpicoll.c_extension import _compiled
 from mpicoll.errors import ArgumentError, CollectiveError
-from torchcoll.backend import autograd
-from torchcoll.backend.autograd import Operator
-from torchcoll.backend.calls import SpanningTensorCalls, TensorCalls, Tensors
+from torchcoll.backend import autograd, operations
+from torchcoll.backend.calls import TensorCalls, check_lengths
 from torchcoll.backend.channels import OneNode
 from torchcoll.backend.choice import choose
 from torchcoll.backend.compiling import uncompiled_methods
@@ -36,9 +34,19 @@ from torchcoll.backend.opening import (
     open_over_gloo,
     wait_for_all,
 )
+from torchcoll.backend.operations import INPUT_ROWS, Operation
 from torchcoll.backend.order import Call, Order
 from torchcoll.backend.spanning import SpanningCalls
-from torchcoll.backend.tensors import Tensor, is_watched, moves, op_name, reduces
+from torchcoll.backend.tensors import (
+    Nested,
+    Part,
+    Tensor,
+    is_watched,
+    leaves,
+    moves,
+    op_name,
+    reduces,
+)
 from torchcoll.backend.works import (
     COMPLETE_WORK,
     IssuedWork,
@@ -53,9 +61,9 @@ from torchcoll.groups import method_of
 Open = Callable[[Any], Any]
 # torch's stubs lack its names for options, and one of the two constructors.
 c10d: Any = distributed_c10d
-FLAT, ROWS = _compiled.FLAT, _compiled.ROWS
-INPUT_ROWS, OUTPUT_ROWS = _compiled.INPUT_ROWS, _compiled.OUTPUT_ROWS
-"""Which arrays of a collective are rows, one for each rank."""
+Tensors = Sequence[Tensor]
+_ROOTED = ("reduce", "gather", "scatter")
+"""The collectives of which a rank that is not the root has only one side."""
 _ProcessGroup: Any = dist.ProcessGroup
 _GLOO = dist.ProcessGroup.BackendType.GLOO
 _NOTHING: dict[str, Any] = {}
@@ -63,6 +71,88 @@ _FIELDS = {"op": "reduceOp", "root": "rootRank", "timeout": "timeout"}
 """Of the options, where torch's own methods take them by name."""
 _OF_THE_GROUP = timedelta(0)
 """A timeout in a call's options that is not longer leaves it to the group's."""
+
+
+def _options(kind: Any, opts: Any, arguments: Any = (), named: Any = _NOTHING) -> Any:
+    """Return options as torch's own methods take them, or an operator, root or timeout instead."""
+    if type(opts) is kind:
+        return opts
+    if unknown := named.keys() - _FIELDS.keys():
+        raise TypeError(f"{min(unknown)} is no argument of this call; use {', '.join(_FIELDS)}")
+    options = kind()
+    for name, value in named.items():
+        setattr(options, _FIELDS[name], value)
+    for value in (opts, *arguments):
+        if isinstance(value, timedelta):
+            options.timeout = value
+        elif isinstance(value, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+            options.reduceOp = value
+        elif value is not None:
+            options.rootRank = value
+    return options
+
+
+def _on_vectors(operation: Operation) -> Any:
+    """Return the method of a group for vectors that are read and written."""
+    kind, folds, is_coalesced = operation.options, operation.folds, operation.is_coalesced
+    is_rooted = operation.is_rooted
+
+    def method(group: Group, tensors: Any, opts: Any = None, *arguments: Any, **named: Any) -> Any:
+        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+        if type(opts) is not kind:
+            opts = _options(kind, opts, arguments, named)
+        op = op_name(opts.reduceOp) if folds else "sum"
+        if is_coalesced or len(tensors) != 1:
+            parts = [(x, x) for x in tensors]
+            return group._run_in_turn(operation, (tensors,), tensors, tensors, parts, opts, op)
+        x, root = tensors[0], opts.rootRank if is_rooted else 0
+        return group._run(operation, (tensors,), tensors, tensors, x, x, opts, op, root)
+
+    return method
+
+
+def _on_lists(operation: Operation) -> Any:
+    """Return the method of a group for tensors of all ranks on one side, in a list of one list."""
+    kind, folds, is_rooted = operation.options, operation.folds, operation.is_rooted
+    reads_rows = operation.rows == INPUT_ROWS
+
+    def method(
+        group: Group, outputs: Any, inputs: Any, opts: Any = None, *arguments: Any, **named: Any
+    ) -> Any:
+        if isinstance(outputs if reads_rows else inputs, Tensor):
+            outputs, inputs = (
+                [side] if isinstance(side, Tensor) or side else [] for side in (outputs, inputs)
+            )
+        if type(opts) is not kind:
+            opts = _options(kind, opts, arguments, named)
+        op, root = op_name(opts.reduceOp) if folds else "sum", opts.rootRank if is_rooted else 0
+        single, rows = (outputs, inputs) if reads_rows else (inputs, outputs)
+        rows = rows[0] if rows else []
+        if len(single) != 1:
+            return group._run_in_turn(operation, (outputs, inputs), single, rows, [], opts, op)
+        arguments, tensor = (outputs, inputs), single[0]
+        if reads_rows:
+            return group._run(operation, arguments, rows, single, rows, tensor, opts, op, root)
+        return group._run(operation, arguments, single, rows, tensor, rows, opts, op, root)
+
+    return method
+
+
+def _on_pairs(operation: Operation) -> Any:
+    """Return the method of a group for one tensor, or one list, on either side."""
+    kind, folds, is_coalesced = operation.options, operation.folds, operation.is_coalesced
+
+    def method(group: Group, output: Any, tensor: Any, opts: Any = None, **named: Any) -> Any:
+        if type(opts) is not kind:
+            opts = _options(kind, opts, (), named)
+        arguments, op = (output, tensor), op_name(opts.reduceOp) if folds else "sum"
+        if is_coalesced:
+            parts = [*zip(tensor, output, strict=True)]
+            return group._run_in_turn(operation, arguments, tensor, output, parts, opts, op)
+        inputs, results = ([tensor], [output]) if isinstance(tensor, Tensor) else arguments[::-1]
+        return group._run(operation, arguments, inputs, results, tensor, output, opts, op)
+
+    return method
 
 
 @uncompiled_methods
@@ -106,7 +196,6 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     def span(self, nodes: Nodes) -> None:
         """Compare no calls, and leave those to gloo that it runs faster between these nodes."""
         self.spanning = SpanningCalls(nodes, lambda: self._opened_once(deadline_of(self)))
-        self.calls = SpanningTensorCalls(self._rank, self._size, self._opened_once, self.algorithms)
 
     # -- what torch asks of a group beside collectives --------------------------------------
 
@@ -158,330 +247,151 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     # -- collectives ------------------------------------------------------------------------
 
-    def allreduce(self, tensors: Any, opts: Any = None, *arguments: Any, **named: Any) -> Any:
-        tensors, opts = _as_list(tensors), _options(c10d.AllreduceOptions, opts, arguments, named)
-        x, op = tensors[0], op_name(opts.reduceOp)
-        call = self.calls.allreduce, x, op
-        issued = autograd.ALL_REDUCE, tensors, call, tensors, opts
-        if work := self._serve(*issued, "allreduce", x, x, op):
-            return work
-        if (
-            len(tensors) != 1
-            or not self._reduces(op, tensors)
-            or self._is_gloos(opts, "allreduce", x, None, op)
-        ):
-            return self._forward("allreduce", tensors, opts, tensors)
-        return self._issue(*issued)
-
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
-        opts = _options(c10d.AllreduceCoalescedOptions, opts)
-        op = op_name(opts.reduceOp)
-        if self.spanning or not self._reduces(op, tensors):
-            return self._forward("allreduce_coalesced", tensors, opts, tensors)
-        call = self.calls.repeat, tensors, self.calls.allreduce, [op] * len(tensors)
-        return self._issue(autograd.ALL_REDUCE_COALESCED, tensors, call, tensors, opts)
-
-    def broadcast(self, tensors: Any, opts: Any = None, *arguments: Any, **named: Any) -> Any:
-        tensors, opts = _as_list(tensors), _options(c10d.BroadcastOptions, opts, arguments, named)
-        x, root = tensors[0], opts.rootRank
-        call = self.calls.broadcast, x, root
-        issued = autograd.BROADCAST, tensors, call, tensors, opts
-        if work := self._serve(*issued, "broadcast", x, x, "sum", root):
-            return work
-        if (
-            len(tensors) != 1
-            or not _moves(tensors)
-            or self._is_gloos(opts, "broadcast", x, None, root=root)
-        ):
-            return self._forward("broadcast", tensors, opts, tensors)
-        return self._issue(*issued)
-
-    def reduce(self, tensors: Any, opts: Any = None, *arguments: Any, **named: Any) -> Any:
-        tensors, opts = _as_list(tensors), _options(c10d.ReduceOptions, opts, arguments, named)
-        x, op, root = tensors[0], op_name(opts.reduceOp), opts.rootRank
-        out = x if self._rank == root else None
-        call = self.calls.reduce, x, op, root
-        issued = autograd.REDUCE, tensors, call, tensors, opts
-        if work := self._serve(*issued, "reduce", x, out, op, root):
-            return work
-        if (
-            len(tensors) != 1
-            or not self._reduces(op, tensors)
-            or self._is_gloos(opts, "reduce", x, None, op, root)
-        ):
-            return self._forward("reduce", tensors, opts, tensors)
-        return self._issue(*issued)
-
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, **named: Any) -> Any:
-        if isinstance(inputs, Tensor):
-            outputs, inputs = [outputs], [inputs]
-        opts = _options(c10d.AllgatherOptions, opts, (), named)
-        rows, x = outputs[0], inputs[0]
-        call = self.calls.allgather, rows, x
-        issued = autograd.ALL_GATHER, inputs, call, rows, opts
-        if work := self._serve(*issued, "allgather", x, rows, "sum", 0, OUTPUT_ROWS):
-            return work
-        if (
-            len(inputs) != 1
-            or len(rows) != self._size
-            or not _moves([x, *rows])
-            or self._is_gloos(opts, "allgather", x, rows)
-        ):
-            return self._forward("allgather", outputs, inputs, opts, rows)
-        return self._issue(*issued)
-
-    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        opts = _options(c10d.AllgatherOptions, opts)
-        if self.spanning or not _moves([*inputs, *(tensor for row in outputs for tensor in row)]):
-            return self._forward("allgather_coalesced", outputs, inputs, opts, outputs)
-        call = self.calls.allgather_coalesced, outputs, inputs
-        return self._issue(autograd.ALL_GATHER_COALESCED, inputs, call, outputs, opts)
-
-    def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
-        opts = _options(c10d.AllgatherOptions, opts)
-        call = self.calls.all_gather_single, output, tensor
-        issued = autograd.ALL_GATHER_SINGLE, [tensor], call, [output], opts
-        if work := self._serve(*issued, "allgather", tensor, output, "sum", 0, OUTPUT_ROWS):
-            return work
-        if not _moves((output, tensor)) or self._is_gloos(opts, "allgather", tensor, output):
-            return self._forward("all_gather_single", output, tensor, opts, [output])
-        _fit(output, tensor, self._size, "output", "input")
-        return self._issue(*issued)
-
-    _allgather_base = all_gather_single
-
-    def all_gather_single_coalesced(self, outputs: Tensors, tensors: Tensors,
-                                    opts: Any = None) -> Any:  # fmt: skip
-        opts = _options(c10d.AllgatherOptions, opts)
-        if self.spanning or not _moves([*outputs, *tensors]):
-            return self._forward("all_gather_single_coalesced", outputs, tensors, opts, outputs)
-        call = self.calls.repeat, outputs, self.calls.all_gather_single, tensors
-        return self._issue(autograd.ALL_GATHER_SINGLE_COALESCED, tensors, call, outputs, opts)
-
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-
-    def gather(
-        self, outputs: Any, inputs: Any, opts: Any = None, *arguments: Any, **named: Any
-    ) -> Any:
-        if isinstance(inputs, Tensor):
-            outputs, inputs = [outputs] if outputs else [], [inputs]
-        opts = _options(c10d.GatherOptions, opts, arguments, named)
-        rows, x, root = outputs[0] if outputs else [], inputs[0], opts.rootRank
-        out = rows if self._rank == root else None
-        call = self.calls.gather, rows, x, root
-        issued = autograd.GATHER, inputs, call, rows, opts
-        if work := self._serve(*issued, "gather", x, out, "sum", root, OUTPUT_ROWS):
-            return work
-        if (
-            len(inputs) != 1
-            or not _moves([*inputs, *rows])
-            or self._is_gloos(opts, "gather", x, out, root=root)
-        ):
-            return self._forward("gather", outputs, inputs, opts, rows)
-        return self._issue(*issued)
-
-    def scatter(
-        self, outputs: Any, inputs: Any, opts: Any = None, *arguments: Any, **named: Any
-    ) -> Any:
-        if isinstance(outputs, Tensor):
-            outputs, inputs = [outputs], [inputs] if inputs else []
-        opts = _options(c10d.ScatterOptions, opts, arguments, named)
-        rows, out, root = inputs[0] if inputs else [], outputs[0], opts.rootRank
-        x = rows if self._rank == root else None
-        call = self.calls.scatter, out, rows, root
-        issued = autograd.SCATTER, rows, call, outputs, opts
-        if work := self._serve(*issued, "scatter", x, out, "sum", root, INPUT_ROWS):
-            return work
-        if (
-            len(outputs) != 1
-            or not _moves([*outputs, *rows])
-            or self._is_gloos(opts, "scatter", out, x, root=root)
-        ):
-            return self._forward("scatter", outputs, inputs, opts, outputs)
-        return self._issue(*issued)
-
-    def reduce_scatter(
-        self, outputs: Any, inputs: Any, opts: Any = None, *arguments: Any, **named: Any
-    ) -> Any:
-        if isinstance(outputs, Tensor):
-            outputs, inputs = [outputs], [inputs]
-        opts = _options(c10d.ReduceScatterOptions, opts, arguments, named)
-        op, out, rows = op_name(opts.reduceOp), outputs[0], inputs[0]
-        call = self.calls.reduce_scatter, out, rows, op
-        issued = autograd.REDUCE_SCATTER, rows, call, outputs, opts
-        if work := self._serve(*issued, "reduce_scatter", rows, out, op, 0, INPUT_ROWS):
-            return work
-        if (
-            len(outputs) != 1
-            or not self._reduces(op, [*outputs, *rows])
-            or self._is_gloos(opts, "reduce_scatter", out, rows, op)
-        ):
-            return self._forward("reduce_scatter", outputs, inputs, opts, outputs)
-        return self._issue(*issued)
-
-    def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
-        opts = _options(c10d.ReduceScatterOptions, opts)
-        op = op_name(opts.reduceOp)
-        call = self.calls.reduce_scatter_single, output, tensor, op
-        issued = autograd.REDUCE_SCATTER_SINGLE, [tensor], call, [output], opts
-        if work := self._serve(*issued, "reduce_scatter", tensor, output, op, 0, INPUT_ROWS):
-            return work
-        if not self._reduces(op, (output, tensor)) or self._is_gloos(
-            opts, "reduce_scatter", output, tensor, op
-        ):
-            return self._forward("reduce_scatter_single", output, tensor, opts, [output])
-        _fit(tensor, output, self._size, "input", "output")
-        return self._issue(*issued)
-
-    _reduce_scatter_base = reduce_scatter_single
-
-    def reduce_scatter_single_coalesced(self, outputs: Tensors, tensors: Tensors,
-                                        opts: Any = None) -> Any:  # fmt: skip
-        opts = _options(c10d.ReduceScatterOptions, opts)
-        op = op_name(opts.reduceOp)
-        if self.spanning or not self._reduces(op, [*outputs, *tensors]):
-            return self._forward("reduce_scatter_single_coalesced", outputs, tensors, opts, outputs)
-        ops = [op] * len(tensors)
-        call = self.calls.repeat, outputs, self.calls.reduce_scatter_single, tensors, ops
-        return self._issue(autograd.REDUCE_SCATTER_SINGLE_COALESCED, tensors, call, outputs, opts)
-
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    allreduce = _on_vectors(operations.ALL_REDUCE)
+    allreduce_coalesced = _on_vectors(operations.ALL_REDUCE_COALESCED)
+    broadcast = _on_vectors(operations.BROADCAST)
+    reduce = _on_vectors(operations.REDUCE)
+    allgather = _on_lists(operations.ALL_GATHER)
+    gather = _on_lists(operations.GATHER)
+    scatter = _on_lists(operations.SCATTER)
+    reduce_scatter = _on_lists(operations.REDUCE_SCATTER)
+    all_gather_single = _allgather_base = _on_pairs(operations.ALL_GATHER_SINGLE)
+    all_gather_single_coalesced = allgather_into_tensor_coalesced = _on_pairs(
+        operations.ALL_GATHER_SINGLE_COALESCED
+    )
+    reduce_scatter_single = _reduce_scatter_base = _on_pairs(operations.REDUCE_SCATTER_SINGLE)
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced = _on_pairs(
+        operations.REDUCE_SCATTER_SINGLE_COALESCED
+    )
+    alltoall = _on_pairs(operations.ALL_TO_ALL)
 
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_sizes: Any, input_sizes: Any,
         opts: Any = None, **named: Any,
     ) -> Any:  # fmt: skip
         opts = _options(c10d.AllToAllOptions, opts, (), named)
-        sizes = output_sizes, input_sizes
-        call = self.calls.all_to_all_single, output, tensor, *sizes
-        issued = autograd.ALL_TO_ALL_SINGLE, [tensor], call, [output], opts
-        if not any(sizes):
-            work = self._serve(*issued, "alltoall", tensor, output, "sum", 0, ROWS)
-            if work is not None:
-                return work
-        if (
-            not _moves((output, tensor))
-            or (self.spanning and any(sizes))
-            or self._is_gloos(opts, "alltoall", tensor, output)
-        ):
-            return self._forward("all_to_all_single", output, tensor, *sizes, opts, [output])
-        return self._issue(*issued)
+        arguments, sizes = (output, tensor, output_sizes, input_sizes), (input_sizes, output_sizes)
+        tensors = [tensor], [output], tensor, output
+        return self._run(operations.ALL_TO_ALL_SINGLE, arguments, *tensors, opts, sizes=sizes)
 
     alltoall_base = all_to_all_single
 
-    def alltoall(self, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Any:
-        opts = _options(c10d.AllToAllOptions, opts)
-        call = self.calls.all_to_all, outputs, tensors
-        issued = autograd.ALL_TO_ALL, tensors, call, outputs, opts
-        if work := self._serve(*issued, "alltoall", tensors, outputs, "sum", 0, ROWS):
-            return work
-        if self.spanning or not _moves([*outputs, *tensors]):
-            return self._forward("alltoall", outputs, tensors, opts, outputs)
-        return self._issue(*issued)
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        operation, opts = operations.ALL_GATHER_COALESCED, _options(c10d.AllgatherOptions, opts)
+        parts = [(x, rows) for x, *rows in zip(inputs, *outputs, strict=True)]
+        return self._run_in_turn(operation, (outputs, inputs), inputs, outputs, parts, opts)
 
     def barrier(self, opts: Any = None, **named: Any) -> Any:
         opts = _options(c10d.BarrierOptions, opts, (), named)
-        if (
-            self.device_libraries
-            and opts.device is not None
-            and opts.device.type in self.device_libraries
-        ):
-            return self.device_libraries[opts.device.type].barrier(opts)
-        call = self.calls.run, "barrier", None, None
-        tensors: list[Tensor] = []
-        issued = autograd.BARRIER, tensors, call, tensors, opts
-        if work := self._serve(*issued, "barrier", None, None):
-            return work
-        if is_watched() or self._is_gloos(opts, "barrier"):
-            return self._forward("barrier", opts, [])
-        return self._issue(*issued)
+        library = self.device_libraries.get(opts.device.type) if opts.device else None
+        if library is not None:
+            return library.barrier(opts)
+        return self._run(operations.BARRIER, (), [], [], None, None, opts)
 
     # -- running ----------------------------------------------------------------------------
 
-    def _reduces(self, op: str | None, tensors: Tensors) -> bool:
-        return all(
-            reduces(op, tensor.dtype) and moves(tensor) and tensor.dtype not in self.not_reduced
-            for tensor in tensors
+    def _run(
+        self, operation: Operation, arguments: Sequence[Any], inputs: Tensors, results: Any,
+        x: Nested, out: Nested, opts: Any, op: str | None = "sum", root: int = 0, sizes: Any = (),
+    ) -> Any:  # fmt: skip
+        """Run a call by the channel, or issue it; in Python where the channel cannot.
+
+        Args:
+            operation: torch's.
+            arguments: those of its method, before the options.
+            inputs: the tensors that it reads.
+            results: the tensors that it writes.
+            x, out: the input and the output: a tensor, one for each rank, or None.
+            op: our name of the operator.
+            sizes: rows of the input and of the output for each rank, if a program gives them.
+        """
+        collective = operation.collective
+        if root != self._rank and collective in _ROOTED:
+            x, out = (None, out) if operation.rows == INPUT_ROWS else (x, None)
+        order, is_async = self.order, opts.asyncOp
+        if not (
+            order.queue is None or profiler._is_profiler_enabled or is_watched() or any(sizes)
+            or opts.timeout > _OF_THE_GROUP or (operation.copies and autograd.is_checked(results))
+        ):  # fmt: skip
+            key = collective, x, out, op, root, None, "auto", operation.rows
+            work: Any = COMPLETE_WORK
+            if is_async:
+                work = IssuedWork(results, order, self._missing)
+                is_served = order.issue(work, key)
+            else:
+                try:
+                    is_served = order.run_known(key)
+                except CollectiveError as error:
+                    raise as_torch(error) from error
+            if is_served:
+                autograd.tell(operation, inputs, results)
+                return work
+        parts = [(x, out)]
+        return self._run_in_turn(
+            operation, arguments, inputs, results, parts, opts, op, root, sizes
         )
 
-    def _is_gloos(
-        self, opts: Any, name: str, part: Any = None, whole: Any = None, op: str | None = "sum",
-        root: int = 0,
-    ) -> bool:  # fmt: skip
-        """Whether gloo runs a call that could be ours, as the ranks lie on several nodes.
+    def _run_in_turn(
+        self, operation: Operation, arguments: Sequence[Any], inputs: Tensors, results: Any,
+        parts: Sequence[Part], opts: Any, op: str | None = "sum", root: int = 0, sizes: Any = (),
+    ) -> Any:  # fmt: skip
+        """Run calls in Python in their turn, or queue them; torch's C++ takes a work in any case.
 
-        Its arguments are those of `SpanningCalls.count`.
+        Args:
+            parts: the input and output of each call. Its other arguments are those of `_run`.
         """
+        postpone_handlers()
+        if self._is_librarys(operation, parts, opts, op, root, sizes):
+            return self._forward(operation, arguments, results, opts)
+        try:
+            for x, out in () if any(sizes) else parts:
+                check_lengths(operation, x, out, self._size)
+        except ArgumentError as error:
+            raise as_torch(error) from error
+        written = list(leaves(results))
+        is_copied = operation.copies and autograd.is_checked(written)
+        call: Call = (self.calls.run, operation, parts, op, root, sizes)
+        call = (autograd.run_on_copies, *call) if is_copied else call
+        work = self._begin(operation, inputs, (run_unseen, *call), results, opts)
+        autograd.tell(operation, inputs, written, is_copied=is_copied)
+        return work
+
+    def _is_librarys(
+        self, operation: Operation, parts: Sequence[Part], opts: Any, op: str | None, root: int,
+        sizes: Any,
+    ) -> bool:  # fmt: skip
+        """Whether the library runs calls, whose arguments are those of `_run_in_turn`."""
+        tensors = list(leaves(parts))
+        if is_watched() or not all(map(moves, tensors)):
+            return True
+        if operation.folds and not all(
+            reduces(op, tensor.dtype) and tensor.dtype not in self.not_reduced for tensor in tensors
+        ):
+            return True
+        sides = [side for part in parts for side in part]
+        if (len(parts) != 1 and not operation.is_coalesced) or any(
+            len(side) != self._size for side in sides if isinstance(side, (list, tuple))
+        ):
+            return True
         if self.spanning is None:
             return False
-        postpone_handlers()
-        if opts.asyncOp or opts.timeout > _OF_THE_GROUP:
+        if operation.is_coalesced or opts.asyncOp or opts.timeout > _OF_THE_GROUP or any(sizes):
             return True
+        part, whole = reversed(sides) if operation.rows == INPUT_ROWS else sides
+        whole = whole if operation.rows else None
         try:
-            return not self.spanning.count(name, part, whole, op, root)
+            return not self.spanning.count(operation.collective, part, whole, op, root)
         except CollectiveError as error:  # a rank did not come to make the plan
             raise as_torch(error) from error
 
-    def _serve(
-        self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any,
-        name: str, x: Any, out: Any, op: str | None = "sum", root: int = 0, rows: int = FLAT,
-    ) -> Any:  # fmt: skip
-        """Run a call by its compiled program, or issue it; None where there is none.
-
-        Args:
-            operator: torch's, as autograd and torch's profiler see it.
-            inputs: the tensors that it reads.
-            call: what runs it in Python, where ranks find that they call different things.
-            results: the tensors that it writes.
-            name: the collective, with its input and output, its operator, and its root.
-            rows: which arrays are rows.
-        """
-        order = self.order
-        if order.queue is None or (opts.asyncOp and self.spanning):
-            return None
-        if profiler._is_profiler_enabled or is_watched():
-            return None
-        if opts.timeout > _OF_THE_GROUP or (operator.copies and autograd.is_checked(results)):
-            return None
-        key = name, x, out, op, root, None, self.algorithms[name], rows
-        work: Any = COMPLETE_WORK
-        if opts.asyncOp:
-            work = IssuedWork(call, results, order, self._missing)
-            is_known = order.issue(work, key)
-        else:
-            try:
-                is_known = order.run_known(key)
-            except CollectiveError as error:
-                raise as_torch(error) from error
-        if not is_known:
-            postpone_handlers()
-            return None
-        autograd.tell(operator, inputs, results)
-        return work
-
-    def _issue(
-        self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any
-    ) -> Any:
-        """Run a call in its turn, or queue it; torch's C++ asks for a work in any case.
-
-        Its arguments are those of `_serve`.
-        """
-        written = list(autograd.leaves(results))
-        is_copied = operator.copies and autograd.is_checked(written)
-        if is_copied:
-            call = autograd.copied(call, is_in_place=operator.is_in_place)
-        work = self._begin(operator, inputs, (run_unseen, *call), results, opts)
-        autograd.tell(operator, inputs, written, is_copied=is_copied)
-        return work
-
     def _begin(
-        self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any
+        self, operation: Operation, inputs: Tensors, call: Call, results: Any, opts: Any
     ) -> Any:
         postpone_handlers()
         if opts.timeout > _OF_THE_GROUP and self._size > 1:
             call = self._within, opts.timeout.total_seconds(), *call
         if profiler._is_profiler_enabled:
-            return self._profile(operator, inputs, call, results, opts)
+            return self._profile(operation, inputs, call, results, opts)
         if opts.asyncOp:
             work = QueuedWork(call, results, self.order, self._missing)
             if is_watched():
@@ -496,26 +406,24 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return COMPLETE_WORK
 
     def _profile(
-        self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any
+        self, operation: Operation, inputs: Tensors, call: Call, results: Any, opts: Any
     ) -> ProfiledWork:
         """Run a call on a thread of the group, under the names that torch's profiler shows."""
-        title = f"{c10d.get_backend(self)}:{operator.title}"
-        with record_of(f"c10d::{operator.name}", inputs):
+        title = f"{c10d.get_backend(self)}:{operation.title}"
+        with record_of(f"c10d::{operation.name}", inputs):
             work = ProfiledWork(recorded(title, inputs, call), results, self.order, self._missing)
             self.order.add(work)
         if not opts.asyncOp:
             work.wait()
         return work
 
-    def _forward(self, name: str, *parameters: Any) -> Any:
-        """Leave a call to the library: in its turn, or at once where it is not on the host.
-
-        The last of `parameters` is where the results are, the one before the options.
-        """
-        *arguments, opts, results = parameters
-        tensors = list(autograd.leaves(arguments))
+    def _forward(
+        self, operation: Operation, arguments: Sequence[Any], results: Any, opts: Any
+    ) -> Any:
+        """Leave a call to the library: in its turn, or at once where it is not on the host."""
+        tensors = list(leaves(arguments))
         device = next((tensor.device.type for tensor in tensors if not tensor.is_cpu), "cpu")
-        library = self.device_libraries.get(device, self.library)
+        library, name = self.device_libraries.get(device, self.library), operation.method
         how = method_of(library, name)
         if device != "cpu" or self.spanning:
             return how(*arguments, opts)
@@ -528,7 +436,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
                 with autograd_mode(enabled=enabled, inference=inference):
                     how(*arguments, opts).wait()
 
-        return self._begin(Operator(name, name), tensors, (call,), results, opts)
+        return self._begin(operation, tensors, (call,), results, opts)
 
     def _recorded(self, name: str) -> AbstractContextManager[None]:
         """Return a context in which the flight recorder has a call of the library."""
@@ -590,43 +498,3 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return "its group shares no memory, so nobody knows which rank is missing"
         ranks = ", ".join(map(str, find_missing()))
         return f"it waits for rank {ranks}" if ranks else "all ranks have called"
-
-
-def _as_list(tensors: Any) -> Any:
-    return tensors if type(tensors) is list or not isinstance(tensors, Tensor) else [tensors]
-
-
-def _options(kind: Any, opts: Any, arguments: Any = (), named: Any = _NOTHING) -> Any:
-    """Return options as torch's own methods take them, or an operator, root or timeout instead."""
-    if type(opts) is kind:
-        return opts
-    if unknown := named.keys() - _FIELDS.keys():
-        raise TypeError(f"{min(unknown)} is no argument of this call; use {', '.join(_FIELDS)}")
-    options = kind()
-    for name, value in named.items():
-        setattr(options, _FIELDS[name], value)
-    for value in (opts, *arguments):
-        if isinstance(value, timedelta):
-            options.timeout = value
-        elif isinstance(value, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
-            options.reduceOp = value
-        elif value is not None:
-            options.rootRank = value
-    return options
-
-
-def _moves(tensors: Tensors) -> bool:
-    return all(map(moves, tensors))
-
-
-def _fit(whole: Tensor, part: Tensor, size: int, large: str, small: str) -> None:
-    if whole.dtype != part.dtype:
-        wrong = f"the {large} is {whole.dtype}, the {small} {part.dtype}: they agree"
-    elif whole.numel() != size * part.numel():
-        wrong = (
-            f"the {large} has {whole.numel()} elements: {size} ranks need {size} times the "
-            f"{part.numel()} of the {small}"
-        )
-    else:
-        return
-    raise as_torch(ArgumentError(wrong))

@@ -36,17 +36,12 @@ class Pending(Protocol):
     Attributes:
         number: in the queue of the channel; 0 where Python runs the call.
         is_done: whether it has run; its result or error is there then.
-        has_begun: whether Python runs it, or has run it.
     """
 
     number: int
-    has_begun: bool
 
     @property
     def is_done(self) -> bool: ...
-
-    def perform(self) -> None:
-        """Run the call, and keep its error."""
 
     def fail(self, error: BaseException) -> None:
         """Keep the error by which the call has ended."""
@@ -67,7 +62,7 @@ class Order:
         self.name = name
         self.queue: Channel | None = None
         self.turn = threading.RLock()
-        self._queued: deque[Pending] = deque()
+        self._queued: deque[Any] = deque()
         self._issued: deque[Pending] = deque()
         self._lock, self._serving = threading.Lock(), threading.Lock()
         self._holds = 0
@@ -122,8 +117,8 @@ class Order:
                 self.turn.release()
         return True
 
-    def add(self, call: Pending) -> None:
-        """Queue a call, and return."""
+    def add(self, call: Any) -> None:
+        """Queue a call that Python runs, and return: a `torchcoll.backend.works.QueuedWork`."""
         with self._lock:
             self._queued.append(call)
             if self.queue is not None:

@@ -58,7 +58,6 @@ class PendingWork(dist.Work):
     """The handle of a call that runs in its turn.
 
     Args:
-        call: runs it in Python, a function and its arguments.
         results: the tensors that hold its results, the value of its future.
         order: the calls of its group.
         missing: names the ranks that keep it waiting.
@@ -69,14 +68,10 @@ class PendingWork(dist.Work):
 
     max_wait = 0.0
     number = 0
-    has_begun = False
     is_done: bool
 
-    def __init__(
-        self, call: Call, results: Sequence[Any], order: Order, missing: Callable[[], str]
-    ) -> None:
+    def __init__(self, results: Sequence[Any], order: Order, missing: Callable[[], str]) -> None:
         super().__init__()
-        self.call: Call | None = call
         self.results, self.order, self.missing = list(results), order, missing
         self.error: BaseException | None = None
         self.future: Any = None
@@ -84,15 +79,6 @@ class PendingWork(dist.Work):
 
     def fail(self, error: BaseException) -> None:
         self.error = as_torch(error)
-
-    def perform(self) -> None:
-        assert self.call is not None
-        function, *arguments = self.call
-        try:
-            function(*arguments)
-        except BaseException as error:
-            self.fail(error)
-        self.call = None
 
     def settle(self) -> None:
         with _FUTURES:
@@ -206,18 +192,27 @@ class IssuedWork(PendingWork):
 
 @uncompiled_methods
 class QueuedWork(PendingWork):
-    """The handle of a call that Python runs."""
+    """The handle of a call that Python runs.
 
-    is_done = False
+    Args:
+        call: a function and its arguments. The others are those of `PendingWork`.
+    """
+
+    is_done = has_begun = False
+
+    def __init__(self, call: Call, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.call = call
 
     def perform(self) -> None:
         self.has_begun = True
         try:
-            super().perform()
+            function, *arguments = self.call
+            function(*arguments)
         except BaseException as error:
             self.fail(error)
-            raise
         finally:
+            self.call = ()
             with _FUTURES:
                 self.is_done = True
 

@@ -94,7 +94,7 @@ def test_an_error_belongs_to_the_call_that_it_has_ended() -> None:
 
     order = Order("test")
     order.queue = queue = Queue()  # type: ignore[assignment]
-    works = [IssuedWork((print,), [], order, str) for _ in range(3)]
+    works = [IssuedWork([], order, str) for _ in range(3)]
     for number, work in enumerate(works, 1):
         work.number = number
         order._issued.append(work)

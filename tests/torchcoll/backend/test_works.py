@@ -48,7 +48,7 @@ def test_who_asks_whether_a_work_is_complete_learns_that_a_rank_is_missing(
 
     order = Order("test")
     order.queue = Queue()  # type: ignore[assignment]
-    work = works.IssuedWork((print,), [], order, str)
+    work = works.IssuedWork([], order, str)
     work.number = 1
     order._issued.append(work)
     assert not work.is_completed()
@@ -72,7 +72,7 @@ def test_a_future_is_there_however_soon_the_call_is_settled(
     order = Order("test")
     order.queue = queue = Queue()  # type: ignore[assignment]
     settled = Event()
-    work = IssuedWork((print,), [], order, str)
+    work = IssuedWork([], order, str)
     work.number = 1
 
     def settle() -> None:
@@ -153,7 +153,7 @@ def test_who_has_waited_for_a_call_has_its_future() -> None:
     order = Order("test")
     order.queue = Queue()  # type: ignore[assignment]
     order.attend = lambda call: Timer(0.2, call.settle).start()  # type: ignore[method-assign]
-    work = IssuedWork((print,), [3], order, str)
+    work = IssuedWork([3], order, str)
     work.number = 1
     future = work.get_future()
     assert not future.done() and work.wait() and future.done() and future.value() == [3]
@@ -165,7 +165,7 @@ def test_a_call_that_has_failed_is_not_done_before_its_error_is_known() -> None:
 
     order = Order("test")
     order.queue = Queue()  # type: ignore[assignment]
-    first, second = (IssuedWork((print,), [], order, str) for _ in range(2))
+    first, second = (IssuedWork([], order, str) for _ in range(2))
     first.number, second.number = 1, 2
     assert first.is_done and not second.is_done
     second.fail(Disagreement("collective differs"))
