@@ -27,13 +27,7 @@ from torchcoll.backend.choice import choose
 from torchcoll.backend.compiling import uncompiled_methods
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted_methods
 from torchcoll.backend.modes import autograd_mode, run_unseen, unseen
-from torchcoll.backend.opening import (
-    come,
-    deadline_of,
-    open_on_node,
-    open_over_gloo,
-    wait_for_all,
-)
+from torchcoll.backend.opening import deadline_of, open_on_node, open_over_gloo
 from torchcoll.backend.operations import INPUT_ROWS, Operation
 from torchcoll.backend.order import Call, Order
 from torchcoll.backend.spanning import SpanningCalls
@@ -58,7 +52,7 @@ from torchcoll.backend.works import (
 )
 from torchcoll.groups import method_of
 
-Open = Callable[[Any], Any]
+Open = Callable[[Any, float], Any]
 # torch's stubs lack its names for options, and one of the two constructors.
 c10d: Any = distributed_c10d
 Tensors = Sequence[Tensor]
@@ -195,7 +189,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def span(self, nodes: Nodes) -> None:
         """Compare no calls, and leave those to gloo that it runs faster between these nodes."""
-        self.spanning = SpanningCalls(nodes, lambda: self._opened_once(deadline_of(self)))
+        self.spanning = SpanningCalls(nodes, self._opened_once)
 
     # -- what torch asks of a group beside collectives --------------------------------------
 
@@ -459,29 +453,26 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     def _opened_once(self, seconds: float | None = None) -> Any:
         """Return the group's collectives, which all its ranks open at their first call.
 
+        By a channel, unless a user chooses algorithms or the ranks lie on several nodes.
+
         Args:
-            seconds: for which the first call waits for the others, and names the missing ones; None
-                where the library waits for them, for the group's timeout.
+            seconds: for which the first call waits for the others; by default the group's timeout.
 
         Raises:
             ArgumentError: the group has been destroyed.
+            RankLost: a rank did not come.
         """
         if self._opened is None:
             if self._is_destroyed:
                 raise ArgumentError("this process group has been destroyed: make another one")
-            come(self.store, self._rank)
-            if seconds is not None:
-                wait_for_all(self.store, self._rank, self._size, seconds)
+            seconds = deadline_of(self) if seconds is None else seconds
+            is_free = self.spanning is None and set(self.algorithms.values()) == {"auto"}
             with unseen():
-                self._opened = self._open()
+                opened = open_on_node(self, seconds) if is_free else None
+                self._opened = opened or self.over(self, seconds)
             self._opened.deadline = deadline_of(self)
             self.order.begin(getattr(self._opened, "channel", None))
         return self._opened
-
-    def _open(self) -> Any:
-        """Return the group's collectives: by a channel, unless a user chooses algorithms."""
-        is_free = self.spanning is None and set(self.algorithms.values()) == {"auto"}
-        return (open_on_node(self) if is_free else None) or self.over(self)
 
     def _finds_missing(self) -> Callable[[], Any] | None:
         """Return what finds the ranks that are missing, None where the ranks share no memory."""

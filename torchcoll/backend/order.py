@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic, sleep
@@ -80,13 +81,9 @@ class Order:
 
     def run(self, call: Callable[..., object], *arguments: Any) -> None:
         """Run a call after all that were issued before it."""
-        with self.turn:
-            self._hold()
-            try:
-                self._finish()
-                call(*arguments)
-            finally:
-                self._release()
+        with self._held():
+            self._perform_until(None)
+            call(*arguments)
 
     def run_known(self, key: Sequence[Any]) -> bool:
         """Run a call by its compiled program after all that were issued; whether there is one."""
@@ -178,38 +175,32 @@ class Order:
             forget_current_thread()  # which a callback of the program may have asked for
             settled.set()
 
-    def _hold(self) -> None:
-        """Give the channel nothing more, as Python runs calls."""
-        with self._lock:
-            self._holds += 1
-            if self.queue is not None:
-                self.queue.held = True
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Take the turn, and give the channel nothing more, as Python runs calls."""
+        with self.turn:
+            self._count_hold(1)
+            try:
+                yield
+            finally:
+                self._count_hold(-1)
 
-    def _release(self) -> None:
+    def _count_hold(self, change: int) -> None:
         with self._lock:
-            self._holds -= 1
+            self._holds += change
             if self.queue is not None:
                 self.queue.held = bool(self._holds or self._queued)
 
-    def _perform_until(self, call: Pending) -> None:
-        """Run calls until a pending one is done."""
+    def _perform_until(self, call: Pending | None) -> None:
+        """Run calls until a pending one is done; all of them where there is none."""
         with self.turn:
-            if call.number:
+            if call is not None and call.number:
                 self._complete_issued(call.number)
                 return
-            self._hold()
-            try:
+            with self._held():
                 self._complete_issued()
-                while self._queued and not call.is_done:
+                while self._queued and not (call is not None and call.is_done):
                     self._perform_first()
-            finally:
-                self._release()
-
-    def _finish(self) -> None:
-        """Run all calls that are pending."""
-        self._complete_issued()
-        while self._queued:
-            self._perform_first()
 
     def _perform_first(self) -> None:
         """Run the first call that is queued, where it stays until it has begun: a Ctrl-C may come.

@@ -29,31 +29,6 @@ _CALLBACKS = threading.local()
 
 
 @uncompiled_methods
-class DoneWork(dist.Work):
-    """The handle of a call that has run before it returned."""
-
-    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        return True
-
-    def is_completed(self) -> bool:
-        return True
-
-    def is_success(self) -> bool:
-        return True
-
-    def exception(self) -> None:
-        return None
-
-    def synchronize(self) -> None: ...
-
-    def result(self) -> list[torch.Tensor]:
-        return []
-
-    def get_future(self) -> Any:
-        return _future([])
-
-
-@uncompiled_methods
 class PendingWork(dist.Work):
     """The handle of a call that runs in its turn.
 
@@ -106,7 +81,14 @@ class PendingWork(dist.Work):
 
     def _promise(self) -> Any:
         """Return a future that is set once the call has run."""
-        raise NotImplementedError
+        with _FUTURES:
+            if self.future is None:
+                if self.is_done:
+                    return _future(None)
+                self.future = torch.futures.Future()
+                if self.number:  # a thread of the group attends queued calls in any case
+                    self.order.attend(self)
+            return self.future
 
     def _outcome(self, _: Any) -> list[Any]:
         if self.error is not None:
@@ -180,15 +162,6 @@ class IssuedWork(PendingWork):
             self.order.attend(self)
         return self.is_done
 
-    def _promise(self) -> Any:
-        if self.is_done and self.future is None:
-            return _future(None)
-        with _FUTURES:
-            if (future := self.future) is None:
-                future = self.future = torch.futures.Future()
-                self.order.attend(self)
-        return future
-
 
 @uncompiled_methods
 class QueuedWork(PendingWork):
@@ -215,13 +188,6 @@ class QueuedWork(PendingWork):
             self.call = ()
             with _FUTURES:
                 self.is_done = True
-
-    def _promise(self) -> Any:
-        with _FUTURES:
-            if not self.is_done:
-                self.future = self.future or torch.futures.Future()
-            future = self.future
-        return future or _future(None)
 
 
 class ProfiledWork(QueuedWork):
@@ -257,7 +223,20 @@ def are_callbacks_run() -> bool:
     return getattr(_CALLBACKS, "are_run", False)
 
 
-COMPLETE_WORK = DoneWork()
+@uncompiled_methods
+class DoneWork(PendingWork):
+    """The handle of all calls that have run before they returned."""
+
+    is_done = True
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        return True
+
+    def get_future(self) -> Any:
+        return _future([])
+
+
+COMPLETE_WORK = DoneWork([], Order("complete"), str)
 
 
 def as_torch(error: BaseException) -> BaseException:
