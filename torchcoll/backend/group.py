@@ -8,7 +8,7 @@ Other calls that are not ours, because of a device, a dtype or an operator, go t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from torch.distributed import distributed_c10d
 
 from mpicoll.backend import Nodes
 from mpicoll.errors import ArgumentError, CollectiveError
-from torchcoll.backend import autograd, operations
+from torchcoll.backend import autograd
 from torchcoll.backend.calls import TensorCalls, check_lengths
 from torchcoll.backend.channels import OneNode
 from torchcoll.backend.choice import choose
@@ -28,11 +28,10 @@ from torchcoll.backend.compiling import uncompiled_methods
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted_methods
 from torchcoll.backend.modes import autograd_mode, run_unseen, unseen
 from torchcoll.backend.opening import deadline_of, open_on_node, open_over_gloo
-from torchcoll.backend.operations import INPUT_ROWS, Operation
+from torchcoll.backend.operations import BARRIER, INPUT_ROWS, OPERATIONS, Operation
 from torchcoll.backend.order import Call, Order
 from torchcoll.backend.spanning import SpanningCalls
 from torchcoll.backend.tensors import (
-    Nested,
     Part,
     Tensor,
     is_watched,
@@ -52,31 +51,27 @@ from torchcoll.backend.works import (
 )
 from torchcoll.groups import method_of
 
-Open = Callable[[Any, float], Any]
-# torch's stubs lack its names for options, and one of the two constructors.
+# torch's stubs lack some names, and one of the two constructors.
 c10d: Any = distributed_c10d
 Tensors = Sequence[Tensor]
 _ROOTED = ("reduce", "gather", "scatter")
 """The collectives of which a rank that is not the root has only one side."""
 _ProcessGroup: Any = dist.ProcessGroup
 _GLOO = dist.ProcessGroup.BackendType.GLOO
-_NOTHING: dict[str, Any] = {}
 _FIELDS = {"op": "reduceOp", "root": "rootRank", "timeout": "timeout"}
 """Of the options, where torch's own methods take them by name."""
 _OF_THE_GROUP = timedelta(0)
 """A timeout in a call's options that is not longer leaves it to the group's."""
 
 
-def _options(kind: Any, opts: Any, arguments: Any = (), named: Any = _NOTHING) -> Any:
+def _options(kind: Any, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Return options as torch's own methods take them, or an operator, root or timeout instead."""
-    if type(opts) is kind:
-        return opts
     if unknown := named.keys() - _FIELDS.keys():
         raise TypeError(f"{min(unknown)} is no argument of this call; use {', '.join(_FIELDS)}")
     options = kind()
     for name, value in named.items():
         setattr(options, _FIELDS[name], value)
-    for value in (opts, *arguments):
+    for value in values:
         if isinstance(value, timedelta):
             options.timeout = value
         elif isinstance(value, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
@@ -86,67 +81,27 @@ def _options(kind: Any, opts: Any, arguments: Any = (), named: Any = _NOTHING) -
     return options
 
 
-def _on_vectors(operation: Operation) -> Any:
-    """Return the method of a group for vectors that are read and written."""
-    kind, folds, is_coalesced = operation.options, operation.folds, operation.is_coalesced
-    is_rooted = operation.is_rooted
+def _method(operation: Operation) -> Any:
+    """Return the method of a group that runs an operation."""
+    kind, count, bare = operation.options, operation.argument_count, operation.bare
+    folds, is_rooted, arrange = operation.folds, operation.is_rooted, operation.arrange
 
-    def method(group: Group, tensors: Any, opts: Any = None, *arguments: Any, **named: Any) -> Any:
-        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+    def method(group: Group, *arguments: Any, opts: Any = None, **named: Any) -> Any:
+        tensors = arguments[:count]
+        if opts is None and len(arguments) > count:
+            opts = arguments[count]
         if type(opts) is not kind:
-            opts = _options(kind, opts, arguments, named)
-        op = op_name(opts.reduceOp) if folds else "sum"
-        if is_coalesced or len(tensors) != 1:
-            parts = [(x, x) for x in tensors]
-            return group._run_in_turn(operation, (tensors,), tensors, tensors, parts, opts, op)
-        x, root = tensors[0], opts.rootRank if is_rooted else 0
-        return group._run(operation, (tensors,), tensors, tensors, x, x, opts, op, root)
-
-    return method
-
-
-def _on_lists(operation: Operation) -> Any:
-    """Return the method of a group for tensors of all ranks on one side, in a list of one list."""
-    kind, folds, is_rooted = operation.options, operation.folds, operation.is_rooted
-    reads_rows = operation.rows == INPUT_ROWS
-
-    def method(
-        group: Group, outputs: Any, inputs: Any, opts: Any = None, *arguments: Any, **named: Any
-    ) -> Any:
-        if isinstance(outputs if reads_rows else inputs, Tensor):
-            outputs, inputs = (
-                [side] if isinstance(side, Tensor) or side else [] for side in (outputs, inputs)
-            )
-        if type(opts) is not kind:
-            opts = _options(kind, opts, arguments, named)
+            opts = _options(kind, (opts, *arguments[count + 1 :]), named)
+        if bare is not None and isinstance(tensors[bare], Tensor):
+            tensors = tuple([side] if isinstance(side, Tensor) or side else [] for side in tensors)
+        inputs, results, parts = arrange(*tensors)
         op, root = op_name(opts.reduceOp) if folds else "sum", opts.rootRank if is_rooted else 0
-        single, rows = (outputs, inputs) if reads_rows else (inputs, outputs)
-        rows = rows[0] if rows else []
-        if len(single) != 1:
-            return group._run_in_turn(operation, (outputs, inputs), single, rows, [], opts, op)
-        arguments, tensor = (outputs, inputs), single[0]
-        if reads_rows:
-            return group._run(operation, arguments, rows, single, rows, tensor, opts, op, root)
-        return group._run(operation, arguments, single, rows, tensor, rows, opts, op, root)
+        return group._run(operation, tensors, inputs, results, parts, opts, op, root)
 
     return method
 
 
-def _on_pairs(operation: Operation) -> Any:
-    """Return the method of a group for one tensor, or one list, on either side."""
-    kind, folds, is_coalesced = operation.options, operation.folds, operation.is_coalesced
-
-    def method(group: Group, output: Any, tensor: Any, opts: Any = None, **named: Any) -> Any:
-        if type(opts) is not kind:
-            opts = _options(kind, opts, (), named)
-        arguments, op = (output, tensor), op_name(opts.reduceOp) if folds else "sum"
-        if is_coalesced:
-            parts = [*zip(tensor, output, strict=True)]
-            return group._run_in_turn(operation, arguments, tensor, output, parts, opts, op)
-        inputs, results = ([tensor], [output]) if isinstance(tensor, Tensor) else arguments[::-1]
-        return group._run(operation, arguments, inputs, results, tensor, output, opts, op)
-
-    return method
+_barrier = _method(BARRIER)
 
 
 @uncompiled_methods
@@ -158,10 +113,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         store: of this group's ranks.
         rank: of this process in the group.
         size: of the group.
-        over: opens the collectives of the group, which all its ranks do at its first call.
-        options: `pg_options`: see `torchcoll.backend.choice`.
 
     Attributes:
+        over: opens the collectives of the group, which all its ranks do at its first call.
         library: a plain process group over gloo, for what is not ours.
         others: plain process groups for devices that another library than gloo serves.
         algorithms: the algorithm of each collective.
@@ -170,14 +124,12 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             for other groups.
     """
 
-    def __init__(
-        self, store: Any, rank: int, size: int, *, over: Open = open_over_gloo,
-        options: Any = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, store: Any, rank: int, size: int) -> None:
         super().__init__(rank, size)
-        self.store, self.over = store, over
+        self.store = store
+        self.over: Callable[[Any, float], Any] = open_over_gloo
         self._rank, self._size = rank, size
-        self.algorithms = choose(options)
+        self.algorithms = choose()
         self.library = self._plain(_GLOO)
         self.device_libraries: dict[str, Any] = {}
         self.calls = TensorCalls(rank, size, self._opened_once, self.algorithms)
@@ -241,75 +193,40 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     # -- collectives ------------------------------------------------------------------------
 
-    allreduce = _on_vectors(operations.ALL_REDUCE)
-    allreduce_coalesced = _on_vectors(operations.ALL_REDUCE_COALESCED)
-    broadcast = _on_vectors(operations.BROADCAST)
-    reduce = _on_vectors(operations.REDUCE)
-    allgather = _on_lists(operations.ALL_GATHER)
-    gather = _on_lists(operations.GATHER)
-    scatter = _on_lists(operations.SCATTER)
-    reduce_scatter = _on_lists(operations.REDUCE_SCATTER)
-    all_gather_single = _allgather_base = _on_pairs(operations.ALL_GATHER_SINGLE)
-    all_gather_single_coalesced = allgather_into_tensor_coalesced = _on_pairs(
-        operations.ALL_GATHER_SINGLE_COALESCED
-    )
-    reduce_scatter_single = _reduce_scatter_base = _on_pairs(operations.REDUCE_SCATTER_SINGLE)
-    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced = _on_pairs(
-        operations.REDUCE_SCATTER_SINGLE_COALESCED
-    )
-    alltoall = _on_pairs(operations.ALL_TO_ALL)
-
-    def all_to_all_single(
-        self, output: Tensor, tensor: Tensor, output_sizes: Any, input_sizes: Any,
-        opts: Any = None, **named: Any,
-    ) -> Any:  # fmt: skip
-        opts = _options(c10d.AllToAllOptions, opts, (), named)
-        arguments, sizes = (output, tensor, output_sizes, input_sizes), (input_sizes, output_sizes)
-        tensors = [tensor], [output], tensor, output
-        return self._run(operations.ALL_TO_ALL_SINGLE, arguments, *tensors, opts, sizes=sizes)
-
-    alltoall_base = all_to_all_single
-
-    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        operation, opts = operations.ALL_GATHER_COALESCED, _options(c10d.AllgatherOptions, opts)
-        parts = [(x, rows) for x, *rows in zip(inputs, *outputs, strict=True)]
-        return self._run_in_turn(operation, (outputs, inputs), inputs, outputs, parts, opts)
+    vars().update({name: _method(row) for row in OPERATIONS for name in row.methods})
 
     def barrier(self, opts: Any = None, **named: Any) -> Any:
-        opts = _options(c10d.BarrierOptions, opts, (), named)
-        library = self.device_libraries.get(opts.device.type) if opts.device else None
-        if library is not None:
-            return library.barrier(opts)
-        return self._run(operations.BARRIER, (), [], [], None, None, opts)
-
-    # -- running ----------------------------------------------------------------------------
+        device = getattr(opts, "device", None)
+        library = self.device_libraries.get(device.type) if device else None
+        return _barrier(self, opts, **named) if library is None else library.barrier(opts)
 
     def _run(
         self, operation: Operation, arguments: Sequence[Any], inputs: Tensors, results: Any,
-        x: Nested, out: Nested, opts: Any, op: str | None = "sum", root: int = 0, sizes: Any = (),
+        parts: Sequence[Part], opts: Any, op: str | None, root: int,
     ) -> Any:  # fmt: skip
-        """Run a call by the channel, or issue it; in Python where the channel cannot.
+        """Run a call by the channel, or issue it; in Python, in its turn, where the channel cannot.
+
+        torch's C++ takes a work in any case.
 
         Args:
-            operation: torch's.
-            arguments: those of its method, before the options.
-            inputs: the tensors that it reads.
-            results: the tensors that it writes.
-            x, out: the input and the output: a tensor, one for each rank, or None.
+            arguments: those of the operation's method, before the options.
+            inputs, results, parts: what `Operation.arrange` makes of these.
             op: our name of the operator.
-            sizes: rows of the input and of the output for each rank, if a program gives them.
         """
-        collective = operation.collective
+        collective, order = operation.collective, self.order
+        sizes = arguments[:1:-1] if len(arguments) > 2 else ()  # of an alltoall
         if root != self._rank and collective in _ROOTED:
-            x, out = (None, out) if operation.rows == INPUT_ROWS else (x, None)
-        order, is_async = self.order, opts.asyncOp
+            is_read = operation.rows != INPUT_ROWS
+            parts = [(x, None) if is_read else (None, out) for x, out in parts]
         if not (
-            order.queue is None or profiler._is_profiler_enabled or is_watched() or any(sizes)
+            order.queue is None or profiler._is_profiler_enabled or is_watched() or len(parts) != 1
             or opts.timeout > _OF_THE_GROUP or (operation.copies and autograd.is_checked(results))
+            or (sizes and any(sizes))
         ):  # fmt: skip
+            [(x, out)] = parts
             key = collective, x, out, op, root, None, "auto", operation.rows
             work: Any = COMPLETE_WORK
-            if is_async:
+            if opts.asyncOp:
                 work = IssuedWork(results, order, self._missing)
                 is_served = order.issue(work, key)
             else:
@@ -320,20 +237,6 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             if is_served:
                 autograd.tell(operation, inputs, results)
                 return work
-        parts = [(x, out)]
-        return self._run_in_turn(
-            operation, arguments, inputs, results, parts, opts, op, root, sizes
-        )
-
-    def _run_in_turn(
-        self, operation: Operation, arguments: Sequence[Any], inputs: Tensors, results: Any,
-        parts: Sequence[Part], opts: Any, op: str | None = "sum", root: int = 0, sizes: Any = (),
-    ) -> Any:  # fmt: skip
-        """Run calls in Python in their turn, or queue them; torch's C++ takes a work in any case.
-
-        Args:
-            parts: the input and output of each call. Its other arguments are those of `_run`.
-        """
         postpone_handlers()
         if self._is_librarys(operation, parts, opts, op, root, sizes):
             return self._forward(operation, arguments, results, opts)
@@ -354,7 +257,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self, operation: Operation, parts: Sequence[Part], opts: Any, op: str | None, root: int,
         sizes: Any,
     ) -> bool:  # fmt: skip
-        """Whether the library runs calls, whose arguments are those of `_run_in_turn`."""
+        """Whether the library runs a call, whose arguments are those of `_run`."""
         tensors = list(leaves(parts))
         if is_watched() or not all(map(moves, tensors)):
             return True
