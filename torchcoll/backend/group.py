@@ -225,16 +225,16 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         ):  # fmt: skip
             [(x, out)] = parts
             key = collective, x, out, op, root, None, "auto", operation.rows
-            work: Any = COMPLETE_WORK
+            work: Any = None
             if opts.asyncOp:
-                work = IssuedWork(results, order, self._missing)
-                is_served = order.issue(work, key)
+                if number := order.issue(key):
+                    work = IssuedWork(number, results, order, self._missing)
             else:
                 try:
-                    is_served = order.run_known(key)
+                    work = COMPLETE_WORK if order.run_known(key) else None
                 except CollectiveError as error:
                     raise as_torch(error) from error
-            if is_served:
+            if work is not None:
                 autograd.tell(operation, inputs, results)
                 return work
         postpone_handlers()

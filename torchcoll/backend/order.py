@@ -44,9 +44,6 @@ class Pending(Protocol):
     @property
     def is_done(self) -> bool: ...
 
-    def fail(self, error: BaseException) -> None:
-        """Keep the error by which the call has ended."""
-
     def settle(self) -> None:
         """Tell who waits for the future of a call that is done."""
 
@@ -57,6 +54,7 @@ class Order:
     Attributes:
         queue: the channel that runs calls without Python; None where nothing does.
         turn: held by the thread that runs calls, or waits for them.
+        errors: of the calls of the channel that have failed, by their numbers.
     """
 
     def __init__(self, name: str) -> None:
@@ -64,7 +62,7 @@ class Order:
         self.queue: Channel | None = None
         self.turn = threading.RLock()
         self._queued: deque[Any] = deque()
-        self._issued: deque[Pending] = deque()
+        self.errors: dict[int, BaseException] = {}
         self._lock, self._serving = threading.Lock(), threading.Lock()
         self._holds = 0
         self._signals: SimpleQueue[Pending | None] = SimpleQueue()
@@ -97,22 +95,10 @@ class Order:
             has_run: bool = queue.run(*key)
             return has_run
 
-    def issue(self, call: Pending, key: Sequence[Any]) -> bool:
-        """Give a call to the channel; whether that is possible."""
-        with self._lock:
-            if (queue := self.queue) is None:  # the group has been shut down meanwhile
-                return False
-            call.number = queue.issue(*key)
-            if not call.number:
-                return False
-            self._issued.append(call)
-            # Who holds the turn may still have to tell a call its error.
-            if self.turn.acquire(blocking=False):
-                completed = queue.completed
-                while self._issued and self._issued[0].number <= completed:
-                    self._issued.popleft()
-                self.turn.release()
-        return True
+    def issue(self, key: Sequence[Any]) -> int:
+        """Give a call to the channel, and return its number; 0 where that is not possible."""
+        with self._lock:  # the group may be shut down meanwhile
+            return 0 if self.queue is None else self.queue.issue(*key)
 
     def add(self, call: Any) -> None:
         """Queue a call that Python runs, and return: a `torchcoll.backend.works.QueuedWork`."""
@@ -231,15 +217,9 @@ class Order:
 
         The channel may have completed later calls meanwhile.
         """
-        failed = None if queue.failed == previous_failure else self._numbered(queue.failed)
-        if failed is None:
+        if queue.failed == previous_failure:
             raise error
-        failed.fail(error)
-
-    def _numbered(self, number: int) -> Pending | None:
-        """Return the call of a number; None for one that blocks, whose caller gets its error."""
-        with self._lock:
-            return next((call for call in self._issued if call.number == number), None)
+        self.errors[queue.failed] = error
 
     def _look(self, call: Pending) -> None:
         """Check whether the rank that the channel waits for can still come."""

@@ -44,16 +44,13 @@ class PendingWork(dist.Work):
     max_wait = 0.0
     number = 0
     is_done: bool
+    error: BaseException | None = None
 
     def __init__(self, results: Sequence[Any], order: Order, missing: Callable[[], str]) -> None:
         super().__init__()
         self.results, self.order, self.missing = list(results), order, missing
-        self.error: BaseException | None = None
         self.future: Any = None
         self.outcome_future: Any = None
-
-    def fail(self, error: BaseException) -> None:
-        self.error = as_torch(error)
 
     def settle(self) -> None:
         with _FUTURES:
@@ -137,20 +134,30 @@ class PendingWork(dist.Work):
 class IssuedWork(PendingWork):
     """The handle of a call that the channel runs; a thread of the group settles its future.
 
-    Attributes:
-        number: of the call in its queue.
+    Args:
+        number: of the call in its queue. The others are those of `PendingWork`.
     """
 
     polling: Waited | None = None
 
+    def __init__(self, number: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.number = number
+
+    @property
+    def error(self) -> BaseException | None:  # type: ignore[override]
+        errors = self.order.errors
+        if self.number not in errors:
+            return None
+        error = errors[self.number] = as_torch(errors[self.number])
+        return error
+
     @property
     def is_done(self) -> bool:  # type: ignore[override]
-        queue = self.order.queue
+        queue, number = self.order.queue, self.number
         if queue is None:  # the group has been shut down, once all calls had run
             return True
-        if queue.completed < self.number:
-            return False
-        return queue.failed != self.number or self.error is not None
+        return queue.completed >= number and (queue.failed != number or number in self.order.errors)
 
     def is_completed(self) -> bool:
         if self.is_done:
@@ -183,7 +190,7 @@ class QueuedWork(PendingWork):
             function, *arguments = self.call
             function(*arguments)
         except BaseException as error:
-            self.fail(error)
+            self.error = as_torch(error)
         finally:
             self.call = ()
             with _FUTURES:
