@@ -9,7 +9,6 @@ Other calls that are not ours, because of a device, a dtype or an operator, go t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -117,7 +116,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     Attributes:
         over: opens the collectives of the group, which all its ranks do at its first call.
         library: a plain process group over gloo, for what is not ours.
-        others: plain process groups for devices that another library than gloo serves.
+        device_libraries: plain process groups for devices that another library than gloo serves.
         algorithms: the algorithm of each collective.
         not_reduced: dtypes whose reductions are left to the library.
         spanning: which calls are ours in a group on several nodes, where gloo runs the others; None
@@ -328,21 +327,16 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         enabled, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
         def call() -> None:
-            with self._recorded(name):
+            with autograd_mode(enabled=enabled, inference=inference):
+                how(*arguments, opts).wait()
+
+        def call_on_all_ranks() -> None:
+            with self._opened_once().recording.call(f"{name} of gloo"):
                 run_unseen(self.calls.agree, description)
-                with autograd_mode(enabled=enabled, inference=inference):
-                    how(*arguments, opts).wait()
+                call()
 
-        return self._begin(operation, tensors, (call,), results, opts)
-
-    def _recorded(self, name: str) -> AbstractContextManager[None]:
-        """Return a context in which the flight recorder has a call of the library."""
-        if self._size == 1:
-            return nullcontext()
-        context: AbstractContextManager[None] = self._opened_once().recording.call(
-            f"{name} of gloo"
-        )
-        return context
+        run = call if self._size == 1 else call_on_all_ranks
+        return self._begin(operation, tensors, (run,), results, opts)
 
     def _within(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
         """Run a call that waits for the others for so many seconds, not for the group's timeout."""
