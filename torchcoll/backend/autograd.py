@@ -9,29 +9,18 @@ directly, and tell autograd the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
 
-from torchcoll.backend.operations import (
-    ALL_GATHER_SINGLE,
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    BROADCAST,
-    REDUCE_SCATTER,
-    REDUCE_SCATTER_SINGLE,
-    SCATTER,
-    Operation,
-)
+from torchcoll.backend.operations import OPERATIONS, Operation
 from torchcoll.backend.tensors import Nested, Part, Tensor, leaves
 
 _OPERATORS: Any = torch.library.Library("torchcoll", "DEF")  # type: ignore[no-untyped-call]
 """Operators that return their outputs. torch does to these what it does to its own."""
-for _operation in (
-    ALL_REDUCE, BROADCAST, ALL_GATHER_SINGLE, SCATTER, REDUCE_SCATTER, REDUCE_SCATTER_SINGLE,
-    ALL_TO_ALL,
-):  # fmt: skip
+for _operation in filter(attrgetter("warns"), OPERATIONS):
     _OPERATORS.define(f"{_operation.name}(Tensor[] outputs, Tensor[] inputs) -> Tensor[]")
     _OPERATORS.impl(_operation.name, lambda outputs, inputs: outputs, "CPU")
 

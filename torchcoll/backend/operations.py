@@ -125,58 +125,56 @@ def _nothing() -> tuple[Any, Any, list[Part]]:
     return [], [], [(None, None)]
 
 
-ALL_REDUCE = Operation(
-    "allreduce", "allreduce", _vectors, c10d.AllreduceOptions, "all_reduce", warns=True
-)
-ALL_REDUCE_COALESCED = Operation(
-    "allreduce_coalesced", "allreduce", _vectors, c10d.AllreduceCoalescedOptions, "all_reduce",
-    copies=True, is_in_place=True,
-)  # fmt: skip
-BROADCAST = Operation(
-    "broadcast", "broadcast", _vectors, c10d.BroadcastOptions, "broadcast", warns=True
-)
-REDUCE = Operation("reduce", "reduce", _vectors, c10d.ReduceOptions, "reduce")
-ALL_GATHER = Operation(
-    "allgather", "allgather", _row_outputs, c10d.AllgatherOptions, "all_gather", OUTPUT_ROWS,
-    copies=True,
-)  # fmt: skip
-ALL_GATHER_COALESCED = Operation(
-    "allgather_coalesced", "allgather", _coalesced_row_outputs, c10d.AllgatherOptions, "all_gather",
-    OUTPUT_ROWS, copies=True,
-)  # fmt: skip
-ALL_GATHER_SINGLE = Operation(
-    "all_gather_single", "allgather", _pair, c10d.AllgatherOptions, "all_gather", OUTPUT_ROWS,
-    copies=True, warns=True,
-)  # fmt: skip
-ALL_GATHER_SINGLE_COALESCED = Operation(
-    "all_gather_single_coalesced", "allgather", _pairs, c10d.AllgatherOptions,
-    "all_gather_into_tensor_coalesced", OUTPUT_ROWS, copies=True,
-)  # fmt: skip
-GATHER = Operation(
-    "gather", "gather", _row_outputs, c10d.GatherOptions, "gather", OUTPUT_ROWS, copies=True
-)
-SCATTER = Operation(
-    "scatter", "scatter", _row_inputs, c10d.ScatterOptions, "scatter", INPUT_ROWS, warns=True,
-    follows_inputs=False,
-)  # fmt: skip
-REDUCE_SCATTER = Operation(
-    "reduce_scatter", "reduce_scatter", _row_inputs, c10d.ReduceScatterOptions, "reduce_scatter",
-    INPUT_ROWS, copies=True, warns=True,
-)  # fmt: skip
-REDUCE_SCATTER_SINGLE = Operation(
-    "reduce_scatter_single", "reduce_scatter", _pair, c10d.ReduceScatterOptions,
-    "_reduce_scatter_base", INPUT_ROWS, copies=True, warns=True,
-)  # fmt: skip
-REDUCE_SCATTER_SINGLE_COALESCED = Operation(
-    "reduce_scatter_single_coalesced", "reduce_scatter", _pairs, c10d.ReduceScatterOptions,
-    "reduce_scatter_tensor_coalesced", INPUT_ROWS, copies=True,
-)  # fmt: skip
-ALL_TO_ALL_SINGLE = Operation(
-    "all_to_all_single", "alltoall", _sized_pair, c10d.AllToAllOptions, "all_to_all", ROWS
-)
-ALL_TO_ALL = Operation(
-    "alltoall", "alltoall", _lists, c10d.AllToAllOptions, "all_to_all", ROWS, copies=True,
-    warns=True,
-)  # fmt: skip
 BARRIER = Operation("barrier", "barrier", _nothing, c10d.BarrierOptions, "barrier")
-OPERATIONS = tuple(row for row in list(vars().values()) if isinstance(row, Operation))
+OPERATIONS = (
+    Operation("allreduce", "allreduce", _vectors, c10d.AllreduceOptions, "all_reduce", warns=True),
+    Operation(
+        "allreduce_coalesced", "allreduce", _vectors, c10d.AllreduceCoalescedOptions, "all_reduce",
+        copies=True, is_in_place=True,
+    ),
+    Operation("broadcast", "broadcast", _vectors, c10d.BroadcastOptions, "broadcast", warns=True),
+    Operation("reduce", "reduce", _vectors, c10d.ReduceOptions, "reduce"),
+    Operation(
+        "allgather", "allgather", _row_outputs, c10d.AllgatherOptions, "all_gather", OUTPUT_ROWS,
+        copies=True,
+    ),
+    Operation(
+        "allgather_coalesced", "allgather", _coalesced_row_outputs, c10d.AllgatherOptions,
+        "all_gather", OUTPUT_ROWS, copies=True,
+    ),
+    Operation(
+        "all_gather_single", "allgather", _pair, c10d.AllgatherOptions, "all_gather", OUTPUT_ROWS,
+        copies=True, warns=True,
+    ),
+    Operation(
+        "all_gather_single_coalesced", "allgather", _pairs, c10d.AllgatherOptions,
+        "all_gather_into_tensor_coalesced", OUTPUT_ROWS, copies=True,
+    ),
+    Operation(
+        "gather", "gather", _row_outputs, c10d.GatherOptions, "gather", OUTPUT_ROWS, copies=True
+    ),
+    Operation(
+        "scatter", "scatter", _row_inputs, c10d.ScatterOptions, "scatter", INPUT_ROWS, warns=True,
+        follows_inputs=False,
+    ),
+    Operation(
+        "reduce_scatter", "reduce_scatter", _row_inputs, c10d.ReduceScatterOptions,
+        "reduce_scatter", INPUT_ROWS, copies=True, warns=True,
+    ),
+    Operation(
+        "reduce_scatter_single", "reduce_scatter", _pair, c10d.ReduceScatterOptions,
+        "_reduce_scatter_base", INPUT_ROWS, copies=True, warns=True,
+    ),
+    Operation(
+        "reduce_scatter_single_coalesced", "reduce_scatter", _pairs, c10d.ReduceScatterOptions,
+        "reduce_scatter_tensor_coalesced", INPUT_ROWS, copies=True,
+    ),
+    Operation(
+        "all_to_all_single", "alltoall", _sized_pair, c10d.AllToAllOptions, "all_to_all", ROWS
+    ),
+    Operation(
+        "alltoall", "alltoall", _lists, c10d.AllToAllOptions, "all_to_all", ROWS, copies=True,
+        warns=True,
+    ),
+    BARRIER,
+)  # fmt: skip
