@@ -536,6 +536,8 @@ def check_options_choose() -> None:
     same(x, sum(every()))
     with pytest.raises(ValueError, match="did you mean 'ring'"):
         dist.new_group(backend=BACKEND, pg_options="allreduce=rnig")
+    with pytest.raises(ValueError, match="pg_options is 5"):
+        dist.new_group(backend=BACKEND, pg_options=5)
 
 
 @contextmanager

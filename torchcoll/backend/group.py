@@ -24,7 +24,7 @@ from torchcoll.backend.calls import TensorCalls, check_lengths
 from torchcoll.backend.channels import OneNode
 from torchcoll.backend.choice import choose
 from torchcoll.backend.compiling import uncompiled_methods
-from torchcoll.backend.interrupting import postpone_handlers, uninterrupted_methods
+from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
 from torchcoll.backend.modes import autograd_mode, run_unseen, unseen
 from torchcoll.backend.opening import deadline_of, open_on_node, open_over_gloo
 from torchcoll.backend.operations import BARRIER, INPUT_ROWS, OPERATIONS, Operation
@@ -81,10 +81,11 @@ def _options(kind: Any, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
 
 
 def _method(operation: Operation) -> Any:
-    """Return the method of a group that runs an operation."""
+    """Return the method of a group that runs an operation, and lets no handler interrupt it."""
     kind, count, bare = operation.options, operation.argument_count, operation.bare
     folds, is_rooted, arrange = operation.folds, operation.is_rooted, operation.arrange
 
+    @uninterrupted
     def method(group: Group, *arguments: Any, opts: Any = None, **named: Any) -> Any:
         tensors = arguments[:count]
         if opts is None and len(arguments) > count:
@@ -104,7 +105,6 @@ _barrier = _method(BARRIER)
 
 
 @uncompiled_methods
-@uninterrupted_methods
 class Group(_ProcessGroup):  # type: ignore[misc]
     """A process group of torch.distributed whose collectives are ours.
 
@@ -179,6 +179,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if opened is not None:
             opened.deadline = timeout.total_seconds()
 
+    @uninterrupted
     def shutdown(self) -> None:
         """Run the queued calls, and release the memory that the ranks share."""
         postpone_handlers()

@@ -15,7 +15,7 @@ from torchcoll.backend.choice import choose
 from torchcoll.backend.group import Group
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
 from torchcoll.backend.opening import open_over_mpi
-from torchcoll.backend.spanning import Place, find_nodes, has_lone_ranks
+from torchcoll.backend.spanning import find_nodes, has_lone_ranks
 
 # torch's stubs lack what is private to it.
 c10d: Any = distributed_c10d
@@ -46,15 +46,16 @@ def make_group(
     postpone_handlers()
     size, rank, ranks, backend, *extras = arguments
     options = named.get("backend_options")
-    if isinstance(options, (str, Mapping)):
+    if isinstance(options, (str, Mapping)) or beneath == "gloo" != backend:
         named = {**named, "backend_options": None}
-    else:
+    else:  # those of a library
         options = None
     algorithms = choose(options)
     call = signature(make).bind(size, rank, ranks, beneath, *extras, **named)
     nodes: Nodes = ()
     if rank is not None and not over_mpi:
-        nodes = _nodes_of(call.arguments, algorithms)
+        store = c10d.PrefixStore(call.arguments["group_name"], call.arguments["store"])
+        nodes = find_nodes(store, rank, size, ranks, algorithms, call.arguments["timeout"])
     plain = c10d.ProcessGroup
     c10d.ProcessGroup = plain if has_lone_ranks(nodes) else Group
     try:
@@ -74,12 +75,3 @@ def make_group(
         c10d._world.pg_map[group] = (backend, store)
         c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
     return group_and_store
-
-
-def _nodes_of(arguments: Mapping[str, Any], algorithms: Mapping[str, str]) -> Nodes:
-    """Return the nodes of a group, given the arguments of torch's maker of groups; collective."""
-    place = Place(
-        arguments["group_rank"], arguments["group_size"], arguments["global_ranks_in_group"]
-    )
-    store = c10d.PrefixStore(arguments["group_name"], arguments["store"])
-    return find_nodes(store, place, algorithms, arguments["timeout"])

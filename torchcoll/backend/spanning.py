@@ -29,18 +29,6 @@ _MOST_COUNTS = 4096
 """Keys whose calls are counted: a program of more lengths makes few calls of each."""
 
 
-class Place(NamedTuple):
-    """The place of a rank in a new group.
-
-    Attributes:
-        ranks: those of the group in the default group; empty for the default group itself.
-    """
-
-    rank: int
-    size: int
-    ranks: Sequence[int]
-
-
 class _Member(NamedTuple):
     """A rank's host, the node that the user states for it, and whether it needs our schedules."""
 
@@ -50,8 +38,9 @@ class _Member(NamedTuple):
 
 
 def find_nodes(
-    store: Any, place: Place, algorithms: Mapping[str, str], timeout: timedelta
-) -> Nodes:
+    store: Any, rank: int, size: int, ranks: Sequence[int], algorithms: Mapping[str, str],
+    timeout: timedelta,
+) -> Nodes:  # fmt: skip
     """Return the nodes of a new group, if there are several; collective.
 
     There are none if a rank has chosen an algorithm or asks for one order of folding, as gloo may
@@ -59,13 +48,13 @@ def find_nodes(
 
     Args:
         store: of this group.
+        ranks: those of the group in the default group; empty for the default group itself.
         algorithms: this rank's algorithm of each collective.
         timeout: for which this rank waits for the others.
 
     Raises:
         RankLost: a rank did not come within the timeout.
     """
-    rank, size, ranks = place
     if size == 1:
         return ()
     needs_schedules = is_reproducible() or {*algorithms.values()} != {"auto"}
