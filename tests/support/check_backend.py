@@ -441,6 +441,16 @@ def check_methods_of_groups_take_tensors_instead_of_lists_of_one() -> None:
         same([row[1] for row in lists], every(count=3))
 
 
+def check_several_tensors_in_one_call() -> None:
+    """Gloo folds those of each rank, too."""
+    stock, results = dist.new_group(backend="gloo"), []
+    for group in (stock, dist.group.WORLD):
+        tensors = [given(rank()), given(rank() + 1)]
+        group.allreduce(tensors).wait()
+        results.append(tensors)
+    same(results[1], results[0])
+
+
 def strided(of: int, count: int) -> torch.Tensor:
     """Return a tensor of some of the numbers of a rank, none beside another."""
     return torch.stack([given(of, count=count), torch.zeros(count)], 1)[:, 0]
