@@ -86,7 +86,6 @@ EXCEPTIONS = {
     "backend/opening.py": {"_TAGS": LAYOUT, "_NAP": PATIENCE},
     "backend/order.py": {"_STUCK": PATIENCE},
     "backend/spanning.py": {"_MOST_COUNTS": LIMIT, "_REPEATS": LIMIT},
-    "backend/tensors.py": {"_MAX_BYTES": LIMIT},
     "backend/works.py": {"_PATIENCE": PATIENCE},
     "rendezvous/connecting.py": {"_LOOKS": PATIENCE},
     "rendezvous/meeting.py": {"_MAX_BYTES": LIMIT},

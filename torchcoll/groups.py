@@ -33,7 +33,7 @@ Group = Any
 
 _SPLITS: Counter[str] = Counter()
 _USED: weakref.WeakSet[Any] = weakref.WeakSet()
-_BEFORE_2_13 = {
+BEFORE_2_13 = {
     "all_gather_single": "_allgather_base",
     "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
     "reduce_scatter_single": "_reduce_scatter_base",
@@ -113,7 +113,7 @@ def world_ranks(group: Group) -> list[int]:
 
 def method_of(group: Group, collective: str) -> Any:
     """Return a collective of a group, by its name in torch 2.13."""
-    return getattr(group, collective, None) or getattr(group, _BEFORE_2_13[collective])
+    return getattr(group, collective, None) or getattr(group, BEFORE_2_13[collective])
 
 
 def count_split(parent: Group) -> None:

@@ -418,6 +418,70 @@ def check_torch_compiles_no_frame_of_ours() -> None:
     torch.testing.assert_close(our_gradients, gradients)
 
 
+def check_methods_of_groups_take_tensors_instead_of_lists_of_one() -> None:
+    group, most = dist.group.WORLD, timedelta(seconds=200)
+    for _ in range(2):  # the first call of a group may take another way
+        x, y, part = given(rank()), torch.tensor(float(rank())), torch.empty(6)
+        rows = [torch.empty(6) for _ in range(size())]
+        group.allreduce(x, ReduceOp.MAX).wait()
+        same(x, torch.stack(every()).amax(0))
+        group.broadcast(y, root=1).wait()
+        same(y, torch.tensor(1.0))
+        group.allgather(rows, given(rank()), most).wait()
+        same(rows, every())
+        group.scatter(part, every() if rank() == 0 else [], 0).wait()
+        same(part, given(rank()))
+        group.reduce_scatter(part, every(), ReduceOp.SUM).wait()
+        same(part, size() * given(rank()))
+        gathered = [torch.empty(6) for _ in range(size())] if rank() == 0 else []
+        group.gather(gathered, given(rank()), 0).wait()
+        same(gathered, every() if rank() == 0 else [])
+        lists = [[torch.empty(6), torch.empty(3)] for _ in range(size())]
+        group.allgather_coalesced(lists, [given(rank()), given(rank(), count=3)]).wait()
+        same([row[1] for row in lists], every(count=3))
+
+
+def check_several_tensors_in_one_call() -> None:
+    """Gloo folds those of each rank, too."""
+    stock, results = dist.new_group(backend="gloo"), []
+    for group in (stock, dist.group.WORLD):
+        tensors = [given(rank()), given(rank() + 1)]
+        group.allreduce(tensors).wait()
+        results.append(tensors)
+    same(results[1], results[0])
+
+
+def strided(of: int, count: int) -> torch.Tensor:
+    """Return a tensor of some of the numbers of a rank, none beside another."""
+    return torch.stack([given(of, count=count), torch.zeros(count)], 1)[:, 0]
+
+
+def check_lists_of_tensors_that_are_not_contiguous() -> None:
+    rows, ranks = [strided(0, 3) for _ in range(size())], range(size())
+    dist.all_gather(rows, strided(rank(), 3))
+    same(rows, every(count=3))
+    dist.all_to_all(rows, [strided(rank(), 3) for _ in ranks])
+    same(rows, every(count=3))
+    rows = [strided(0, peer + 1) for peer in ranks]
+    dist.all_gather(rows, strided(rank(), rank() + 1))
+    same(rows, [given(peer, count=peer + 1) for peer in ranks])
+    x = strided(0, rank() + 1)
+    dist.reduce_scatter(x, [strided(rank(), peer + 1) for peer in ranks])
+    same(x, sum(given(peer, count=rank() + 1) for peer in ranks))
+
+
+def check_lists_that_are_read_and_written() -> None:
+    for _ in range(2):
+        rows = [given(rank()) for _ in range(size())]
+        dist.all_to_all(rows, rows)
+        same(rows, every())
+        whole = torch.zeros(size(), 6)
+        whole[rank()] = given(rank())
+        rows = list(whole.unbind())
+        dist.all_gather(rows, rows[rank()])
+        same(rows, every())
+
+
 def check_messages() -> None:
     x = torch.empty(6)
     ahead, behind = (rank() + 1) % size(), (rank() - 1) % size()
@@ -482,6 +546,8 @@ def check_options_choose() -> None:
     same(x, sum(every()))
     with pytest.raises(ValueError, match="did you mean 'ring'"):
         dist.new_group(backend=BACKEND, pg_options="allreduce=rnig")
+    with pytest.raises(ValueError, match="pg_options is 5"):
+        dist.new_group(backend=BACKEND, pg_options=5)
 
 
 @contextmanager

@@ -8,70 +8,21 @@ directly, and tell autograd the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
 
-from torchcoll.backend.order import Call
-from torchcoll.backend.tensors import Tensor
-
-Nested = Any
-"""A tensor, None, or a sequence of these."""
-
-
-class Operator(NamedTuple):
-    """One of torch's collectives.
-
-    Attributes:
-        name: torch's own.
-        title: of its record in torch's profiler, without the name of the backend.
-        copies: whether gloo writes its results by `Tensor.copy_`.
-        warns: whether torch warns of a gradient that comes back through it.
-        follows_inputs: whether its outputs require a gradient where an input does.
-        is_in_place: whether it reads what it writes by copies, so that gradients pass.
-    """
-
-    name: str
-    title: str
-    copies: bool = False
-    warns: bool = False
-    follows_inputs: bool = True
-    is_in_place: bool = False
-
-
-ALL_REDUCE = Operator("allreduce_", "all_reduce", warns=True)
-ALL_REDUCE_COALESCED = Operator("allreduce_coalesced_", "all_reduce", copies=True, is_in_place=True)
-BROADCAST = Operator("broadcast_", "broadcast", warns=True)
-REDUCE = Operator("reduce_", "reduce")
-ALL_GATHER = Operator("allgather_", "all_gather", copies=True)
-ALL_GATHER_COALESCED = Operator("allgather_coalesced_", "all_gather", copies=True)
-ALL_GATHER_SINGLE = Operator("_allgather_base_", "all_gather", copies=True, warns=True)
-ALL_GATHER_SINGLE_COALESCED = Operator(
-    "allgather_into_tensor_coalesced_", "all_gather_into_tensor_coalesced", copies=True
-)
-GATHER = Operator("gather_", "gather", copies=True)
-SCATTER = Operator("scatter_", "scatter", warns=True, follows_inputs=False)
-REDUCE_SCATTER = Operator("reduce_scatter_", "reduce_scatter", copies=True, warns=True)
-REDUCE_SCATTER_SINGLE = Operator(
-    "_reduce_scatter_base_", "_reduce_scatter_base", copies=True, warns=True
-)
-REDUCE_SCATTER_SINGLE_COALESCED = Operator(
-    "reduce_scatter_tensor_coalesced_", "reduce_scatter_tensor_coalesced", copies=True
-)
-ALL_TO_ALL_SINGLE = Operator("alltoall_base_", "all_to_all")
-ALL_TO_ALL = Operator("alltoall_", "all_to_all", copies=True, warns=True)
-BARRIER = Operator("barrier", "barrier")
+from torchcoll.backend.operations import OPERATIONS, Operation
+from torchcoll.backend.tensors import Nested, Part, Tensor, leaves
 
 _OPERATORS: Any = torch.library.Library("torchcoll", "DEF")  # type: ignore[no-untyped-call]
 """Operators that return their outputs. torch does to these what it does to its own."""
-for _operator in (
-    ALL_REDUCE, BROADCAST, ALL_GATHER_SINGLE, SCATTER, REDUCE_SCATTER, REDUCE_SCATTER_SINGLE,
-    ALL_TO_ALL,
-):  # fmt: skip
-    _OPERATORS.define(f"{_operator.name}(Tensor[] outputs, Tensor[] inputs) -> Tensor[]")
-    _OPERATORS.impl(_operator.name, lambda outputs, inputs: outputs, "CPU")
+for _operation in filter(attrgetter("warns"), OPERATIONS):
+    _OPERATORS.define(f"{_operation.name}(Tensor[] outputs, Tensor[] inputs) -> Tensor[]")
+    _OPERATORS.impl(_operation.name, lambda outputs, inputs: outputs, "CPU")
 
 
 def _count_writes_of_each(tensors: Sequence[Tensor]) -> None:
@@ -87,15 +38,6 @@ except TypeError:  # older versions of torch take one tensor
     _count_writes = _count_writes_of_each
 
 
-def leaves(tensors: Nested) -> Iterator[Tensor]:
-    """Return the tensors of nested sequences, in order."""
-    if isinstance(tensors, Tensor):
-        yield tensors
-    elif isinstance(tensors, Sequence):
-        for part in tensors:
-            yield from leaves(part)
-
-
 def is_checked(outputs: Sequence[Tensor]) -> bool:
     """Whether torch checks and records who writes one of these tensors now.
 
@@ -107,44 +49,40 @@ def is_checked(outputs: Sequence[Tensor]) -> bool:
     return False
 
 
-def copied(call: Call, *, is_in_place: bool) -> Call:
-    """Return a call that writes new tensors and then copies these as gloo does.
+def run_on_copies(run: Callable[..., None], operation: Operation, parts: Sequence[Part],
+                  *arguments: Any) -> None:  # fmt: skip
+    """Run the calls of an operation on new tensors, and copy these to its outputs as gloo does.
 
     torch may refuse the copy. It comes last, so no other rank waits for this one in vain.
-
-    Args:
-        call: a function, its outputs, and its other arguments.
-        is_in_place: see `Operator`.
     """
-    function, outputs, *arguments = call
-
-    def run() -> None:
-        with torch.set_grad_enabled(is_in_place):
-            results = _clone(outputs)
-        function(results, *arguments)
-        with torch.enable_grad():
-            for output, result in zip(leaves(outputs), leaves(results), strict=True):
+    copies: list[Part] = []
+    with torch.set_grad_enabled(operation.is_in_place):
+        for x, out in parts:
+            copy = _clone(out)
+            copies.append((copy if x is out else x, copy))
+    run(operation, copies, *arguments)
+    with torch.enable_grad():
+        for (_, out), (_, copy) in zip(parts, copies, strict=True):
+            for output, result in zip(leaves(out), leaves(copy), strict=True):
                 output.copy_(result)
-
-    return (run,)
 
 
 def tell(
-    operator: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *,
+    operation: Operation, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *,
     is_copied: bool = False,
 ) -> None:  # fmt: skip
     """Tell autograd of a call.
 
     Args:
-        is_copied: whether the call is one that `copied` has returned.
+        is_copied: whether `run_on_copies` runs the call.
     """
-    if operator.copies and not is_copied:
+    if operation.copies and not is_copied:
         _count_writes(outputs)
-    if operator.warns:
-        inputs = inputs if operator.follows_inputs else ()
+    if operation.warns:
+        inputs = inputs if operation.follows_inputs else ()
         for tensor in outputs if inputs is outputs else (*outputs, *inputs):
             if tensor.requires_grad and torch.is_grad_enabled():
-                getattr(torch.ops.torchcoll, operator.name)(outputs, inputs)
+                getattr(torch.ops.torchcoll, operation.name)(outputs, inputs)
                 return
 
 

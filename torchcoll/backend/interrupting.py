@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 from mpicoll.c_extension import _compiled
 
-Class = TypeVar("Class", bound=type)
 postpone_handlers = _compiled.postpone_handlers
 """Have handlers wait from here on. A call that a compiled program serves does so in its waits."""
 
@@ -26,16 +24,3 @@ def uninterrupted(function: Callable[..., Any]) -> Any:
         return run(function, *arguments, **named)
 
     return call
-
-
-def uninterrupted_methods(kind: Class) -> Class:
-    """Make the public methods of a class uninterrupted, under all their names."""
-    methods = {
-        method: uninterrupted(method)
-        for method in vars(kind).values()
-        if isinstance(method, FunctionType) and not method.__name__.startswith("_")
-    }
-    for name, method in list(vars(kind).items()):
-        if isinstance(method, FunctionType) and method in methods:
-            setattr(kind, name, methods[method])
-    return kind

@@ -15,64 +15,27 @@ from torchcoll.backend.choice import choose
 from torchcoll.backend.group import Group
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
 from torchcoll.backend.opening import open_over_mpi
-from torchcoll.backend.spanning import Place, find_nodes, has_lone_ranks
+from torchcoll.backend.spanning import find_nodes, has_lone_ranks
 
-_GLOO = dist.ProcessGroup.BackendType.GLOO
 # torch's stubs lack what is private to it.
 c10d: Any = distributed_c10d
 
 
 @uninterrupted
-def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Any:
-    """Make a group as `init_process_group` and `new_group` ask for it.
-
-    A group is torch's own, over gloo, where every node has one rank, unless MPI carries its calls.
-
-    Args:
-        options: torch's: store, rank, size, timeout, name.
-        chosen: the caller's `pg_options`.
-        over_mpi: whether MPI has started the ranks, and carries what they exchange.
-
-    Raises:
-        ArgumentError: `pg_options` or ``TORCHCOLL_ALGORITHM`` names no such algorithm.
-    """
-    postpone_handlers()
-    rank, size = options.group_rank, options.group_size
-    place = Place(rank, size, options.global_ranks_in_group)
-    nodes = () if over_mpi else find_nodes(options.store, place, choose(chosen), options.timeout)
-    group: Any
-    if has_lone_ranks(nodes):
-        group = dist.ProcessGroup(options.store, rank, size)
-    else:
-        group = Group(options.store, rank, size, options=chosen)
-        if nodes:
-            group.span(nodes)
-    if over_mpi:
-        _exchange_over_mpi(group)
-    gloo = dist.ProcessGroupGloo(options.store, rank, size, timeout=options.timeout)
-    gloo.options.global_ranks_in_group = options.global_ranks_in_group
-    gloo.options.group_name = options.group_id
-    group._set_default_backend(_GLOO)
-    for device in ("cpu", "cuda"):
-        group._register_backend(torch.device(device), _GLOO, gloo)
-    if hasattr(dist.ProcessGroup, "_set_sequence_number_for_group"):  # until torch 2.13
-        gloo._set_sequence_number_for_group()
-    return group
-
-
-@uninterrupted
-def make_beside(
+def make_group(
     make: Callable[..., Any], beneath: str, arguments: Sequence[Any], named: dict[str, Any], *,
     over_mpi: bool,
 ) -> Any:  # fmt: skip
-    """Make a group whose collectives on the host are ours, beside other libraries for GPUs.
+    """Make a group whose collectives on the host are ours, perhaps beside other libraries for GPUs.
+
+    It is torch's own, over gloo, where every node has one rank, unless MPI carries its calls.
 
     Args:
         make: torch's maker of groups.
-        beneath: the backend for torch to make, with gloo where the one asked for is ours.
+        beneath: the backend for torch to make, with gloo in place of ours.
         arguments: what torch is given: size, rank, ranks of the group, backend, and more.
         named: what it is given by name.
-        over_mpi: see `make_group`.
+        over_mpi: whether MPI has started the ranks, and carries what they exchange.
 
     Returns:
         What torch returns: the group and its store, or that this rank is not of the group.
@@ -83,15 +46,16 @@ def make_beside(
     postpone_handlers()
     size, rank, ranks, backend, *extras = arguments
     options = named.get("backend_options")
-    if isinstance(options, (str, Mapping)):
+    if isinstance(options, (str, Mapping)) or beneath == "gloo" != backend:
         named = {**named, "backend_options": None}
-    else:
+    else:  # those of a library
         options = None
     algorithms = choose(options)
     call = signature(make).bind(size, rank, ranks, beneath, *extras, **named)
     nodes: Nodes = ()
     if rank is not None and not over_mpi:
-        nodes = _nodes_of(call.arguments, algorithms)
+        store = c10d.PrefixStore(call.arguments["group_name"], call.arguments["store"])
+        nodes = find_nodes(store, rank, size, ranks, algorithms, call.arguments["timeout"])
     plain = c10d.ProcessGroup
     c10d.ProcessGroup = plain if has_lone_ranks(nodes) else Group
     try:
@@ -104,24 +68,10 @@ def make_beside(
         if nodes:
             group.span(nodes)
         if over_mpi:
-            _exchange_over_mpi(group)
+            # NumPy, whose arrays MPI takes, cannot fold the dtype.
+            group.over, group.not_reduced = open_over_mpi, {torch.bfloat16}
     if isinstance(group, dist.ProcessGroup):
         # What the program has asked for, and a group that it makes next takes after.
         c10d._world.pg_map[group] = (backend, store)
         c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
     return group_and_store
-
-
-def _nodes_of(arguments: Mapping[str, Any], algorithms: Mapping[str, str]) -> Nodes:
-    """Return the nodes of a group, given the arguments of torch's maker of groups; collective."""
-    place = Place(
-        arguments["group_rank"], arguments["group_size"], arguments["global_ranks_in_group"]
-    )
-    store = c10d.PrefixStore(arguments["group_name"], arguments["store"])
-    return find_nodes(store, place, algorithms, arguments["timeout"])
-
-
-def _exchange_over_mpi(group: Group) -> None:
-    group.over = open_over_mpi
-    # NumPy, whose arrays MPI takes, cannot fold it.
-    group.not_reduced = {torch.bfloat16}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 from time import monotonic, sleep
 from typing import Any
@@ -22,11 +21,18 @@ from torchcoll.transport import TorchTransport
 _TAGS = 1 << 15
 """Every MPI has as many tags."""
 _NAP = 0.02
-_HERE, _IN_MPI = "torchcoll/here/{}", "torchcoll/mpi/{}"
 
 
-def open_over_gloo(group: Any) -> Collectives:
-    """Return the collectives of a `Group` over its gloo."""
+def open_over_gloo(group: Any, seconds: float) -> Collectives:
+    """Return the collectives of a `Group` over its gloo; collective.
+
+    Args:
+        seconds: for which this rank waits for the others to begin.
+
+    Raises:
+        RankLost: a rank did not come.
+    """
+    exchange_values(group.store, "gloo", group.rank(), group.size(), "", seconds)
     compares = group.spanning is None
     transport = TorchTransport(group.library, ranks=world_ranks(group), compares=compares)
     return Collectives(transport, name_of(group))
@@ -38,69 +44,51 @@ def deadline_of(group: Any) -> float:
     return seconds
 
 
-def come(store: Any, rank: int) -> None:
-    """Tell the other ranks of a group that this one is at its first call."""
-    store.set(_HERE.format(rank), "")
+def exchange_values(
+    store: Any, name: str, rank: int, size: int, value: str | bytes, seconds: float,
+    action: str = "come to the first call of this group",
+) -> list[bytes]:  # fmt: skip
+    """Return the values of all ranks in a store; collective. A rank that gives up removes its own.
 
-
-def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
-    """Return once all ranks of a group are here.
-
-    What makes its collectives waits for longer: MPI without limit, gloo for the group's timeout.
+    Args:
+        name: of the exchange.
+        action: for the error: what a missing rank did not do.
 
     Raises:
         RankLost: a rank did not come in so many seconds.
     """
-    keys = [_HERE.format(peer) for peer in range(size)]
-    come(store, rank)
-    try:
-        wait_for_keys(store, keys, seconds, "come to the first call of this group")
-    except RankLost:
-        store.delete_key(keys[rank])
-        raise
-
-
-def wait_for_keys(store: Any, keys: Sequence[str], seconds: float, action: str) -> None:
-    """Return once a store has the keys of all ranks.
-
-    Args:
-        keys: one for each rank.
-        action: for the error: what a rank without a key did not do.
-
-    Raises:
-        RankLost: a rank has not set its key in so many seconds.
-    """
+    keys = [f"torchcoll/{name}/{peer}" for peer in range(size)]
+    store.set(keys[rank], value)
     end, nap = monotonic() + seconds, 1e-3
     # A wait in the store would keep other threads from it, which open other groups.
     while not (all_here := store.check(keys)) and monotonic() < end:
         sleep(nap)
         nap = min(2 * nap, _NAP)
-    if all_here:
-        return
-    if missing := [peer for peer, key in enumerate(keys) if not store.check([key])]:
-        ranks = ", ".join(map(str, missing))
-        raise RankLost(
-            f"rank {ranks} did not {action} within the timeout of {seconds:.3g} s", rank=missing[0]
-        )
+    if not all_here:
+        missing = [peer for peer, key in enumerate(keys) if not store.check([key])]
+        if missing:
+            store.delete_key(keys[rank])
+            ranks = ", ".join(map(str, missing))
+            raise RankLost(
+                f"rank {ranks} did not {action} within the timeout of {seconds:.3g} s",
+                rank=missing[0],
+            )
+    values: list[bytes] = store.multi_get(keys)
+    return values
 
 
-def open_on_node(group: Any) -> OneNode | None:
+def open_on_node(group: Any, seconds: float) -> OneNode | None:
     """Return the collectives of a `Group` by a channel, None where none can serve it; collective.
 
-    Raises:
-        RankLost: a rank did not come before the timeout of the group.
+    Its arguments and errors are those of `open_over_gloo`.
     """
-    rank, size, seconds = group.rank(), group.size(), deadline_of(group)
-    rounds = count()
+    rank, size, rounds = group.rank(), group.size(), count()
 
     def exchange(item: Any, kind: Any = Any) -> list[Any]:
-        number = next(rounds)
-        keys = [f"torchcoll/channel/{number}/{peer}" for peer in range(size)]
-        group.store.set(keys[rank], encode_for(kind, item))
-        wait_for_keys(group.store, keys, seconds, "come to the first call of this group")
-        return decode_alike([group.store.get(key) for key in keys], kind)
+        name, data = f"channel/{next(rounds)}", encode_for(kind, item)
+        return decode_alike(exchange_values(group.store, name, rank, size, data, seconds), kind)
 
-    return open_channel(exchange, rank, size, name_of(group), seconds)
+    return open_channel(exchange, rank, size, name_of(group), deadline_of(group))
 
 
 def name_of(group: Any) -> str:
@@ -109,19 +97,20 @@ def name_of(group: Any) -> str:
     return name if group.group_desc == "undefined" else f"{group.group_desc} {name}"
 
 
-def open_over_mpi(group: Any) -> OverMpi:
-    """Return the collectives of a `Group` over MPI.
+def open_over_mpi(group: Any, seconds: float) -> OverMpi:
+    """Return the collectives of a `Group` over MPI; collective.
+
+    Its arguments and errors are those of `open_over_gloo`.
 
     Raises:
         LaunchError: on all ranks, where one MPI has not started them.
-        RankLost: a rank did not come before the timeout of the group.
     """
     from mpi4py import MPI
 
-    comm, store, size = MPI.COMM_WORLD, group.store, group.size()
-    store.set(_IN_MPI.format(group.rank()), f"{comm.rank} of {comm.size}")
-    wait_for_all(store, group.rank(), size, deadline_of(group))
-    places = [store.get(_IN_MPI.format(rank)).decode() for rank in range(size)]
+    comm, size = MPI.COMM_WORLD, group.size()
+    place = f"{comm.rank} of {comm.size}"
+    values = exchange_values(group.store, "mpi", group.rank(), size, place, seconds)
+    places = [value.decode() for value in values]
     ranks, sizes = zip(*(map(int, place.split(" of ")) for place in places), strict=True)
     if len({*ranks}) < size or {*sizes} != {comm.size}:
         raise LaunchError(

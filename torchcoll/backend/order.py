@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic, sleep
@@ -36,20 +37,12 @@ class Pending(Protocol):
     Attributes:
         number: in the queue of the channel; 0 where Python runs the call.
         is_done: whether it has run; its result or error is there then.
-        has_begun: whether Python runs it, or has run it.
     """
 
     number: int
-    has_begun: bool
 
     @property
     def is_done(self) -> bool: ...
-
-    def perform(self) -> None:
-        """Run the call, and keep its error."""
-
-    def fail(self, error: BaseException) -> None:
-        """Keep the error by which the call has ended."""
 
     def settle(self) -> None:
         """Tell who waits for the future of a call that is done."""
@@ -61,14 +54,15 @@ class Order:
     Attributes:
         queue: the channel that runs calls without Python; None where nothing does.
         turn: held by the thread that runs calls, or waits for them.
+        errors: of the calls of the channel that have failed, by their numbers.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.queue: Channel | None = None
         self.turn = threading.RLock()
-        self._queued: deque[Pending] = deque()
-        self._issued: deque[Pending] = deque()
+        self._queued: deque[Any] = deque()
+        self.errors: dict[int, BaseException] = {}
         self._lock, self._serving = threading.Lock(), threading.Lock()
         self._holds = 0
         self._signals: SimpleQueue[Pending | None] = SimpleQueue()
@@ -85,13 +79,9 @@ class Order:
 
     def run(self, call: Callable[..., object], *arguments: Any) -> None:
         """Run a call after all that were issued before it."""
-        with self.turn:
-            self._hold()
-            try:
-                self._finish()
-                call(*arguments)
-            finally:
-                self._release()
+        with self._held():
+            self._perform_until(None)
+            call(*arguments)
 
     def run_known(self, key: Sequence[Any]) -> bool:
         """Run a call by its compiled program after all that were issued; whether there is one."""
@@ -105,25 +95,13 @@ class Order:
             has_run: bool = queue.run(*key)
             return has_run
 
-    def issue(self, call: Pending, key: Sequence[Any]) -> bool:
-        """Give a call to the channel; whether that is possible."""
-        with self._lock:
-            if (queue := self.queue) is None:  # the group has been shut down meanwhile
-                return False
-            call.number = queue.issue(*key)
-            if not call.number:
-                return False
-            self._issued.append(call)
-            # Who holds the turn may still have to tell a call its error.
-            if self.turn.acquire(blocking=False):
-                completed = queue.completed
-                while self._issued and self._issued[0].number <= completed:
-                    self._issued.popleft()
-                self.turn.release()
-        return True
+    def issue(self, key: Sequence[Any]) -> int:
+        """Give a call to the channel, and return its number; 0 where that is not possible."""
+        with self._lock:  # the group may be shut down meanwhile
+            return 0 if self.queue is None else self.queue.issue(*key)
 
-    def add(self, call: Pending) -> None:
-        """Queue a call, and return."""
+    def add(self, call: Any) -> None:
+        """Queue a call that Python runs, and return: a `torchcoll.backend.works.QueuedWork`."""
         with self._lock:
             self._queued.append(call)
             if self.queue is not None:
@@ -183,38 +161,32 @@ class Order:
             forget_current_thread()  # which a callback of the program may have asked for
             settled.set()
 
-    def _hold(self) -> None:
-        """Give the channel nothing more, as Python runs calls."""
-        with self._lock:
-            self._holds += 1
-            if self.queue is not None:
-                self.queue.held = True
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Take the turn, and give the channel nothing more, as Python runs calls."""
+        with self.turn:
+            self._count_hold(1)
+            try:
+                yield
+            finally:
+                self._count_hold(-1)
 
-    def _release(self) -> None:
+    def _count_hold(self, change: int) -> None:
         with self._lock:
-            self._holds -= 1
+            self._holds += change
             if self.queue is not None:
                 self.queue.held = bool(self._holds or self._queued)
 
-    def _perform_until(self, call: Pending) -> None:
-        """Run calls until a pending one is done."""
+    def _perform_until(self, call: Pending | None) -> None:
+        """Run calls until a pending one is done; all of them where there is none."""
         with self.turn:
-            if call.number:
+            if call is not None and call.number:
                 self._complete_issued(call.number)
                 return
-            self._hold()
-            try:
+            with self._held():
                 self._complete_issued()
-                while self._queued and not call.is_done:
+                while self._queued and not (call is not None and call.is_done):
                     self._perform_first()
-            finally:
-                self._release()
-
-    def _finish(self) -> None:
-        """Run all calls that are pending."""
-        self._complete_issued()
-        while self._queued:
-            self._perform_first()
 
     def _perform_first(self) -> None:
         """Run the first call that is queued, where it stays until it has begun: a Ctrl-C may come.
@@ -245,15 +217,9 @@ class Order:
 
         The channel may have completed later calls meanwhile.
         """
-        failed = None if queue.failed == previous_failure else self._numbered(queue.failed)
-        if failed is None:
+        if queue.failed == previous_failure:
             raise error
-        failed.fail(error)
-
-    def _numbered(self, number: int) -> Pending | None:
-        """Return the call of a number; None for one that blocks, whose caller gets its error."""
-        with self._lock:
-            return next((call for call in self._issued if call.number == number), None)
+        self.errors[queue.failed] = error
 
     def _look(self, call: Pending) -> None:
         """Check whether the rank that the channel waits for can still come."""

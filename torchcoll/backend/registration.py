@@ -101,10 +101,14 @@ def _names(default_libraries: dict[str, str]) -> Iterator[str]:
 
 
 def _make(name: str, options: Any, chosen: Any) -> Any:
-    """Make a process group, as torch asks for it: see `torchcoll.backend.making`."""
-    from torchcoll.backend.making import make_group
-
-    return make_group(options, chosen, over_mpi=name == OVER_MPI)
+    """Make a group where torch's maker has begun before `activate` has replaced it."""
+    c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
+    size, rank, ranks = options.group_size, options.group_rank, options.global_ranks_in_group
+    group, _ = c10d._new_process_group_helper(
+        size, rank, ranks, name, options.store, options.group_id, chosen, options.timeout
+    )
+    c10d._unregister_process_group(options.group_id)  # which torch does once more
+    return group
 
 
 def _meet_through_mpi(rendezvous: Any) -> None:
@@ -142,38 +146,27 @@ def _tell_timeouts(c10d: Any) -> None:
 
 
 def _replace_groups(c10d: Any, make: Any) -> None:
-    """Make ours of groups over several libraries, one of which is ours, or gloo where asked for.
+    """Make the groups that are ours, or over gloo where asked for.
 
-    torch gives a library of Python's the whole group, and makes no other beside it.
+    torch would give a library of Python's the whole group, and make no other beside it.
     """
 
     def helper(size: Any, rank: Any, ranks: Any, backend: Any, *extras: Any, **named: Any) -> Any:
-        libraries = _by_device(c10d, backend)
-        if not libraries:
-            return make(size, rank, ranks, backend, *extras, **named)
-        from torchcoll.backend.making import make_beside
+        libraries = c10d.BackendConfig(backend).get_device_backend_map()
+        our_names = {NAME, OVER_MPI} & {*libraries.values()}
+        as_gloo = os.environ.get(AS_GLOO) == "1" and "gloo" in libraries.values()
+        arguments, beneath = (size, rank, ranks, backend, *extras), backend
+        if not our_names and not as_gloo:
+            return make(*arguments, **named)
+        from torchcoll.backend.making import make_group
 
-        arguments, our_names = (
-            (size, rank, ranks, backend, *extras),
-            {NAME, OVER_MPI} & {*libraries.values()},
-        )
-        beneath = backend
         if our_names:
             beneath = ",".join(
                 f"{device}:{'gloo' if name in our_names else name}"
                 for device, name in libraries.items()
             )
-        return make_beside(make, beneath, arguments, named, over_mpi=OVER_MPI in our_names)
+        if our_names == {*libraries.values()}:
+            beneath = "gloo"
+        return make_group(make, beneath, arguments, named, over_mpi=OVER_MPI in our_names)
 
     c10d._new_process_group_helper = uncompiled(helper)
-
-
-def _by_device(c10d: Any, backend: Any) -> dict[str, str]:
-    """Return the library of each device, for a group that torch would not make ours of."""
-    as_gloo = os.environ.get(AS_GLOO) == "1"
-    if not as_gloo and "," not in str(backend):
-        return {}
-    libraries: dict[str, str] = c10d.BackendConfig(backend).get_device_backend_map()
-    names = set(libraries.values())
-    is_one_of_several = len(names) > 1 and not names.isdisjoint((NAME, OVER_MPI))
-    return libraries if is_one_of_several or (as_gloo and "gloo" in names) else {}

@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
-from torch.distributed import distributed_c10d
 
 from mpicoll.backend import Nodes
 from mpicoll.calls.arguments import Arguments
@@ -21,28 +20,13 @@ from mpicoll.machine.settings import is_reproducible
 from mpicoll.notation.contract import collective
 from mpicoll.notation.elements import OPS
 from mpicoll.text.encoding import decode, encode
-from torchcoll.backend.opening import wait_for_keys
+from torchcoll.backend.opening import exchange_values
 from torchcoll.backend.tensors import Tensor, dtype_name
 
-# torch's stubs lack the store's prefix, and that it takes bytes.
-c10d: Any = distributed_c10d
-_PREFIX = "torchcoll/node"
 _REPEATS = 8
 """Calls of a key that are gloo's: a plan takes about as long to make as so many calls."""
 _MOST_COUNTS = 4096
 """Keys whose calls are counted: a program of more lengths makes few calls of each."""
-
-
-class Place(NamedTuple):
-    """The place of a rank in a new group.
-
-    Attributes:
-        ranks: those of the group in the default group; empty for the default group itself.
-    """
-
-    rank: int
-    size: int
-    ranks: Sequence[int]
 
 
 class _Member(NamedTuple):
@@ -54,8 +38,9 @@ class _Member(NamedTuple):
 
 
 def find_nodes(
-    store: Any, place: Place, algorithms: Mapping[str, str], timeout: timedelta
-) -> Nodes:
+    store: Any, rank: int, size: int, ranks: Sequence[int], algorithms: Mapping[str, str],
+    timeout: timedelta,
+) -> Nodes:  # fmt: skip
     """Return the nodes of a new group, if there are several; collective.
 
     There are none if a rank has chosen an algorithm or asks for one order of folding, as gloo may
@@ -63,22 +48,22 @@ def find_nodes(
 
     Args:
         store: of this group.
+        ranks: those of the group in the default group; empty for the default group itself.
         algorithms: this rank's algorithm of each collective.
         timeout: for which this rank waits for the others.
 
     Raises:
         RankLost: a rank did not come within the timeout.
     """
-    rank, size, ranks = place
     if size == 1:
         return ()
     needs_schedules = is_reproducible() or {*algorithms.values()} != {"auto"}
     node = stated_node(ranks[rank] if ranks else rank)
-    members_store = c10d.PrefixStore(_PREFIX, store)
-    members_store.set(str(rank), encode(_Member(host_identity(), node, needs_schedules)))
-    keys = [str(peer) for peer in range(size)]
-    wait_for_keys(members_store, keys, timeout.total_seconds(), "come to make this group")
-    hosts, stated_nodes, needs = zip(*decode(members_store.multi_get(keys), _Member), strict=True)
+    member = encode(_Member(host_identity(), node, needs_schedules))
+    members = exchange_values(
+        store, "node", rank, size, member, timeout.total_seconds(), "come to make this group"
+    )
+    hosts, stated_nodes, needs = zip(*decode(members, _Member), strict=True)
     nodes, _ = group_by_node(hosts, stated_nodes)
     return () if any(needs) or len(nodes) == 1 else nodes
 
@@ -122,7 +107,7 @@ class SpanningCalls:
         self._counts: dict[Key, int] = {}
         self.planned: set[Key] = set()
 
-    def count(self, name: str, part: Tensor | None, whole: Any, op: str | None, root: int) -> bool:
+    def count(self, name: str, part: Any, whole: Any, op: str | None, root: int) -> bool:
         """Count a call, and return whether our plan runs it: the same on all ranks.
 
         Args:
@@ -131,6 +116,8 @@ class SpanningCalls:
         """
         if part is None:
             return self._is_planned(Key(name, op, root, torch.uint8, 0))
+        if not isinstance(part, Tensor):  # an alltoall of lists
+            return False
         length = part.numel()
         if not length or not _fits(part, whole, self.size, name):
             return False

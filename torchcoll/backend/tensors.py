@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,9 +12,12 @@ from torch.utils import _python_dispatch
 from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from mpicoll.notation.elements import DTYPES, OPS, kind_of
-from torchcoll.arrays import HOST
 
 Tensor = torch.Tensor
+Nested = Any
+"""A tensor, None, or a sequence of these."""
+Part = tuple[Nested, Nested]
+"""The input and the output of a call: a tensor, one for each rank, or None."""
 _RED: Any = dist.ReduceOp.RedOpType
 # By hash, which is that of the kind for either type of torch's, and takes a tenth of a comparison.
 _OPS = {
@@ -27,8 +30,15 @@ _OPS = {
 _BY_NAME = {getattr(torch, name): name for name in DTYPES}
 _PLAIN = Tensor.__torch_dispatch__
 _OF_TORCH = Tensor, torch.nn.Parameter
-_MAX_BYTES = 64 << 20
-"""Bytes that a group keeps: a fresh page costs more than what is written there."""
+
+
+def leaves(tensors: Nested) -> Iterator[Tensor]:
+    """Return the tensors of nested sequences, in order."""
+    if isinstance(tensors, Tensor):
+        yield tensors
+    elif isinstance(tensors, Sequence):
+        for part in tensors:
+            yield from leaves(part)
 
 
 def op_name(op: Any) -> str | None:
@@ -55,11 +65,11 @@ def is_watched() -> bool:
 def moves(tensor: Tensor) -> bool:
     """Whether we move a tensor: any dense one on the host, of whatever dtype.
 
-    Not where operators on it are a program's own, or a mode of torch's is to see them.
+    Not where operators on it are a program's own.
     """
     if not tensor.is_cpu or tensor.layout is not torch.strided:
         return False
-    if type(tensor).__torch_dispatch__ is not _PLAIN or is_watched():
+    if type(tensor).__torch_dispatch__ is not _PLAIN:
         return False
     return tensor.dtype in _BY_NAME or not tensor.is_quantized
 
@@ -105,58 +115,3 @@ def give_back(tensor: Tensor, result: Tensor) -> None:
     if tensor.numel() and result.data_ptr() != tensor.data_ptr():
         source = result if result.dtype == tensor.dtype else result.view(tensor.dtype)
         tensor.data.copy_(source.view(tensor.shape))
-
-
-def join_rows(tensors: Sequence[Tensor]) -> Tensor | None:
-    """Return equal tensors that lie one after the other as rows, None where they do not."""
-    first = tensors[0]
-    count, step = first.numel(), first.numel() * first.element_size()
-    start = first.data_ptr()
-    for index, tensor in enumerate(tensors):
-        if not tensor.is_contiguous() or tensor.numel() != count or tensor.dtype != first.dtype:
-            return None
-        if tensor.data_ptr() != start + index * step or tensor.is_conj() or tensor.is_neg():
-            return None
-    if not count or first.dtype not in _BY_NAME:
-        return None
-    storage = first.untyped_storage()
-    if any(tensor.untyped_storage().data_ptr() != storage.data_ptr() for tensor in tensors):
-        return None
-    return first.detach().as_strided((len(tensors), count), (count, 1))
-
-
-class Room:
-    """Memory in which a group lays tensors side by side that lie apart, kept for the next call."""
-
-    def __init__(self) -> None:
-        self.memory: Tensor | None = None
-
-    def take(self, rows: int, like: Tensor) -> Tensor:
-        """Return rows like a flat tensor, whose contents last until the next such call."""
-        nbytes = rows * like.numel() * like.element_size()
-        if nbytes > _MAX_BYTES:
-            return like.new_empty((rows, like.numel()))
-        if self.memory is None or self.memory.numel() < nbytes:
-            self.memory = torch.empty(nbytes, dtype=torch.uint8, device=HOST)
-        return self.memory[:nbytes].view(like.dtype).view(rows, like.numel())
-
-    def rows_of(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Return equal tensors as the rows of one, for reading."""
-        rows = join_rows(tensors)
-        if rows is None:
-            parts = [flat(tensor).detach() for tensor in tensors]
-            rows = self.take(len(parts), parts[0])
-            torch.stack(parts, out=rows)
-        return rows
-
-    def for_rows(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Return rows for equal tensors to be written: their own memory where they lie together."""
-        rows = join_rows(tensors)
-        return self.take(len(tensors), flat(tensors[0]).detach()) if rows is None else rows
-
-
-def hand_out(tensors: Sequence[Tensor], rows: Tensor | Sequence[Tensor]) -> None:
-    """Copy rows that `Room.for_rows` has returned to the tensors that they are for."""
-    parts = rows.unbind() if isinstance(rows, Tensor) else rows
-    for tensor, part in zip(tensors, parts, strict=True):
-        give_back(tensor, part)

@@ -29,36 +29,10 @@ _CALLBACKS = threading.local()
 
 
 @uncompiled_methods
-class DoneWork(dist.Work):
-    """The handle of a call that has run before it returned."""
-
-    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        return True
-
-    def is_completed(self) -> bool:
-        return True
-
-    def is_success(self) -> bool:
-        return True
-
-    def exception(self) -> None:
-        return None
-
-    def synchronize(self) -> None: ...
-
-    def result(self) -> list[torch.Tensor]:
-        return []
-
-    def get_future(self) -> Any:
-        return _future([])
-
-
-@uncompiled_methods
 class PendingWork(dist.Work):
     """The handle of a call that runs in its turn.
 
     Args:
-        call: runs it in Python, a function and its arguments.
         results: the tensors that hold its results, the value of its future.
         order: the calls of its group.
         missing: names the ranks that keep it waiting.
@@ -69,30 +43,14 @@ class PendingWork(dist.Work):
 
     max_wait = 0.0
     number = 0
-    has_begun = False
     is_done: bool
+    error: BaseException | None = None
 
-    def __init__(
-        self, call: Call, results: Sequence[Any], order: Order, missing: Callable[[], str]
-    ) -> None:
+    def __init__(self, results: Sequence[Any], order: Order, missing: Callable[[], str]) -> None:
         super().__init__()
-        self.call: Call | None = call
         self.results, self.order, self.missing = list(results), order, missing
-        self.error: BaseException | None = None
         self.future: Any = None
         self.outcome_future: Any = None
-
-    def fail(self, error: BaseException) -> None:
-        self.error = as_torch(error)
-
-    def perform(self) -> None:
-        assert self.call is not None
-        function, *arguments = self.call
-        try:
-            function(*arguments)
-        except BaseException as error:
-            self.fail(error)
-        self.call = None
 
     def settle(self) -> None:
         with _FUTURES:
@@ -120,7 +78,14 @@ class PendingWork(dist.Work):
 
     def _promise(self) -> Any:
         """Return a future that is set once the call has run."""
-        raise NotImplementedError
+        with _FUTURES:
+            if self.future is None:
+                if self.is_done:
+                    return _future(None)
+                self.future = torch.futures.Future()
+                if self.number:  # a thread of the group attends queued calls in any case
+                    self.order.attend(self)
+            return self.future
 
     def _outcome(self, _: Any) -> list[Any]:
         if self.error is not None:
@@ -169,20 +134,30 @@ class PendingWork(dist.Work):
 class IssuedWork(PendingWork):
     """The handle of a call that the channel runs; a thread of the group settles its future.
 
-    Attributes:
-        number: of the call in its queue.
+    Args:
+        number: of the call in its queue. The others are those of `PendingWork`.
     """
 
     polling: Waited | None = None
 
+    def __init__(self, number: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.number = number
+
+    @property
+    def error(self) -> BaseException | None:  # type: ignore[override]
+        errors = self.order.errors
+        if self.number not in errors:
+            return None
+        error = errors[self.number] = as_torch(errors[self.number])
+        return error
+
     @property
     def is_done(self) -> bool:  # type: ignore[override]
-        queue = self.order.queue
+        queue, number = self.order.queue, self.number
         if queue is None:  # the group has been shut down, once all calls had run
             return True
-        if queue.completed < self.number:
-            return False
-        return queue.failed != self.number or self.error is not None
+        return queue.completed >= number and (queue.failed != number or number in self.order.errors)
 
     def is_completed(self) -> bool:
         if self.is_done:
@@ -194,39 +169,32 @@ class IssuedWork(PendingWork):
             self.order.attend(self)
         return self.is_done
 
-    def _promise(self) -> Any:
-        if self.is_done and self.future is None:
-            return _future(None)
-        with _FUTURES:
-            if (future := self.future) is None:
-                future = self.future = torch.futures.Future()
-                self.order.attend(self)
-        return future
-
 
 @uncompiled_methods
 class QueuedWork(PendingWork):
-    """The handle of a call that Python runs."""
+    """The handle of a call that Python runs.
 
-    is_done = False
+    Args:
+        call: a function and its arguments. The others are those of `PendingWork`.
+    """
+
+    is_done = has_begun = False
+
+    def __init__(self, call: Call, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.call = call
 
     def perform(self) -> None:
         self.has_begun = True
         try:
-            super().perform()
+            function, *arguments = self.call
+            function(*arguments)
         except BaseException as error:
-            self.fail(error)
-            raise
+            self.error = as_torch(error)
         finally:
+            self.call = ()
             with _FUTURES:
                 self.is_done = True
-
-    def _promise(self) -> Any:
-        with _FUTURES:
-            if not self.is_done:
-                self.future = self.future or torch.futures.Future()
-            future = self.future
-        return future or _future(None)
 
 
 class ProfiledWork(QueuedWork):
@@ -262,7 +230,20 @@ def are_callbacks_run() -> bool:
     return getattr(_CALLBACKS, "are_run", False)
 
 
-COMPLETE_WORK = DoneWork()
+@uncompiled_methods
+class DoneWork(PendingWork):
+    """The handle of all calls that have run before they returned."""
+
+    is_done = True
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        return True
+
+    def get_future(self) -> Any:
+        return _future([])
+
+
+COMPLETE_WORK = DoneWork([], Order("complete"), str)
 
 
 def as_torch(error: BaseException) -> BaseException:

@@ -12,7 +12,7 @@ def test_arguments_of_groups_go_by_their_names() -> None:
 
     from torchcoll.backend.group import _options
 
-    assert _options(c10d.BroadcastOptions, None, (), {"root": 1}).rootRank == 1
-    assert _options(c10d.ReduceOptions, 2, (c10d.ReduceOp.MAX,)).rootRank == 2
+    assert _options(c10d.BroadcastOptions, (), {"root": 1}).rootRank == 1
+    assert _options(c10d.ReduceOptions, (2, c10d.ReduceOp.MAX), {}).rootRank == 2
     with pytest.raises(TypeError, match=r"async_op is no argument .* op, root, timeout"):
-        _options(c10d.BroadcastOptions, None, (), {"async_op": True})
+        _options(c10d.BroadcastOptions, (), {"async_op": True})

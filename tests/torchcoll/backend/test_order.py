@@ -94,10 +94,7 @@ def test_an_error_belongs_to_the_call_that_it_has_ended() -> None:
 
     order = Order("test")
     order.queue = queue = Queue()  # type: ignore[assignment]
-    works = [IssuedWork((print,), [], order, str) for _ in range(3)]
-    for number, work in enumerate(works, 1):
-        work.number = number
-        order._issued.append(work)
+    works = [IssuedWork(number, [], order, str) for number in (1, 2, 3)]
     with pytest.raises(Disagreement):
         works[0].wait()
     assert works[1].wait() and works[1].is_success()

@@ -48,9 +48,7 @@ def test_who_asks_whether_a_work_is_complete_learns_that_a_rank_is_missing(
 
     order = Order("test")
     order.queue = Queue()  # type: ignore[assignment]
-    work = works.IssuedWork((print,), [], order, str)
-    work.number = 1
-    order._issued.append(work)
+    work = works.IssuedWork(1, [], order, str)
     assert not work.is_completed()
     monkeypatch.setattr(works, "_PATIENCE", 0.05)
     while not work.is_completed():
@@ -72,8 +70,7 @@ def test_a_future_is_there_however_soon_the_call_is_settled(
     order = Order("test")
     order.queue = queue = Queue()  # type: ignore[assignment]
     settled = Event()
-    work = IssuedWork((print,), [], order, str)
-    work.number = 1
+    work = IssuedWork(1, [], order, str)
 
     def settle() -> None:
         queue.completed = 1
@@ -153,8 +150,7 @@ def test_who_has_waited_for_a_call_has_its_future() -> None:
     order = Order("test")
     order.queue = Queue()  # type: ignore[assignment]
     order.attend = lambda call: Timer(0.2, call.settle).start()  # type: ignore[method-assign]
-    work = IssuedWork((print,), [3], order, str)
-    work.number = 1
+    work = IssuedWork(1, [3], order, str)
     future = work.get_future()
     assert not future.done() and work.wait() and future.done() and future.value() == [3]
 
@@ -165,10 +161,9 @@ def test_a_call_that_has_failed_is_not_done_before_its_error_is_known() -> None:
 
     order = Order("test")
     order.queue = Queue()  # type: ignore[assignment]
-    first, second = (IssuedWork((print,), [], order, str) for _ in range(2))
-    first.number, second.number = 1, 2
+    first, second = (IssuedWork(number, [], order, str) for number in (1, 2))
     assert first.is_done and not second.is_done
-    second.fail(Disagreement("collective differs"))
+    order.errors[2] = Disagreement("collective differs")
     assert second.is_done and not second.is_success()
 
 
