@@ -74,7 +74,7 @@ EXCEPTIONS = {
     "communicator/method_arguments.py": {"_WORD": LAYOUT},
     "communicator/state.py": {
         "_WARMUP_CALLS": VARIABLE, "_REPEATS": VARIABLE,
-        "_MOST_SERVED": LIMIT, "_NAP": PATIENCE,
+        "_MOST_SERVED": LIMIT, "_MOST_CLOSED": LIMIT, "_NAP": PATIENCE,
     },
     "torchcoll/kernels.py": {"_THREADS": LAYOUT, "_PACK_BYTES": LAYOUT, "_MAX_ELEMENTS": LAYOUT},
     "torchcoll/launch.py": {"_LATER": PATIENCE},

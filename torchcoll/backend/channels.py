@@ -12,14 +12,13 @@ from mpicoll.c_extension import _compiled
 from mpicoll.calls.channel_calls import forms_of
 from mpicoll.calls.recording import Recording
 from mpicoll.engine.channels import ALLGATHER, Forms, GroupChannel, open_units
-from mpicoll.errors import ArgumentError, Unavailable
+from mpicoll.errors import Unavailable
 from mpicoll.flight.groups import join
 from mpicoll.machine.nodes import Cores, host_identity, is_oversubscribed, own_cores
 from mpicoll.memory.files import is_switched_off
 from torchcoll.arrays import TorchArrays
 
 Tensor = torch.Tensor
-_ROWS = _compiled.ROWS
 
 
 class _Member(NamedTuple):
@@ -65,29 +64,6 @@ class OneNode(GroupChannel):
     @deadline.setter
     def deadline(self, seconds: float) -> None:
         self.channel.deadline = seconds
-
-    def _call(
-        self, name: str, x: Tensor | None, out: Tensor | None, op: str, root: int, counts: Any,
-        algorithm: str,
-    ) -> None:  # fmt: skip
-        """Run a call on flat tensors, or on rows of such.
-
-        Args:
-            counts: the elements of all ranks' blocks; of an alltoall those that this rank sends,
-                and those that it gets.
-
-        Raises:
-            ArgumentError: the tensors of this rank do not fit.
-        """
-        run, rest = self.channel.run_next, (op, root, counts, algorithm, _ROWS)
-        if run(name, x, out, *rest):
-            return
-        if x is None or out is None or not run(name, x.clone(), out, *rest):  # they may overlap
-            shapes = [None if part is None else tuple(part.shape) for part in (x, out)]
-            raise ArgumentError(
-                f"{name} of {self.size} ranks has input {shapes[0]} and output {shapes[1]}, which "
-                "do not fit each other"
-            )
 
     def agree(self, digest: int) -> bool:
         """Whether all ranks give the same number of 64 bits; collective."""
