@@ -12,8 +12,8 @@ from mpicoll.flight.reader import Dump
 from mpicoll.measurement.peers import Excess, medians_of_peers
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
-from mpicoll.verdict.matching import amounts_of, counts_of
-from mpicoll.verdict.profiles import Profile, profiles
+from mpicoll.verdict.matching import SYNCHRONISING, Place, amounts_of, counts_of
+from mpicoll.verdict.profiles import Profile
 from mpicoll.verdict.thresholds import (
     EXPLAINS,
     FEWEST_CALLS,
@@ -29,6 +29,7 @@ from mpicoll.verdict.thresholds import (
 )
 
 Pick = Callable[[Profile], Excess | None]
+Profiles = Mapping[Place, Mapping[int, Profile]]
 
 
 class Nodes(NamedTuple):
@@ -70,12 +71,16 @@ class Nodes(NamedTuple):
 
 
 def late_ranks(
-    meetings: Sequence[Meeting], observation: Observation, nodes: Nodes
+    place: Place, places: Profiles, observation: Observation, nodes: Nodes
 ) -> Iterator[Finding]:
-    """Yield the causes for which ranks come late at a place."""
+    """Yield the causes for which ranks come late at a place.
+
+    Args:
+        places: the profiles of all ranks at all places.
+    """
+    meetings, ranks = observation.meetings[place], places[place]
     if len(meetings) < FEWEST_CALLS:
         return
-    ranks = profiles(meetings)
     span, busy = observation.span / len(meetings), observation.busy_span / len(meetings)
     causes = (
         (Kind.MORE_WORK, _running, busy, RELEVANT), (Kind.ASLEEP, _asleep, busy, RELEVANT),
@@ -85,22 +90,26 @@ def late_ranks(
     for kind, pick, length, relevant in causes:
         for rank in _outliers(ranks, pick, length, relevant):
             excess, profile = pick(ranks[rank]), ranks[rank]
-            if excess and profile.arrival.mean >= excess.mean / 3:  # it makes the rank late
+            is_blamed = kind is not Kind.SHARED_CORE or _is_late_in_sum(rank, place, places)
+            if excess and is_blamed and profile.arrival.mean >= excess.mean / 3:
                 weight = excess.mean if kind is Kind.SHARED_CORE else _with_queue(profile, excess)
                 largest[rank] = max(largest.get(rank, (0.0, kind)), (weight, kind), key=_mean)
     for kind, pick, _, _ in causes:
         if stragglers := [rank for rank, (_, cause) in largest.items() if cause is kind]:
             yield _finding(kind, stragglers, ranks, pick, meetings, observation, nodes)
     stragglers = _outliers(ranks, _lateness, span, 2 * RELEVANT)
-    stragglers = [rank for rank in stragglers if _is_unclear(ranks[rank])]
+    stragglers = [
+        rank for rank in stragglers
+        if _is_unclear(ranks[rank]) and _is_late_in_sum(rank, place, places)
+    ]  # fmt: skip
     if stragglers and not largest:
         yield _finding(Kind.UNCLEAR, stragglers, ranks, _lateness, meetings, observation, nodes)
-    elif not largest and (places := turns(meetings, span)):
-        behind = [meetings[place] for place in places]
+    elif not largest and (late_calls := turns(meetings, span)):
+        behind = [meetings[number] for number in late_calls]
         delay = median([meeting.lateness(meeting.last) for meeting in behind])
         yield Finding(
-            Kind.TURNS, cost_of(behind, observation), tuple(ranks), "", meetings[0].call.place,
-            len(meetings), len(behind), delay,
+            Kind.TURNS, cost_of(behind, observation), tuple(ranks), "", place, len(meetings),
+            len(behind), delay,
         )  # fmt: skip
 
 
@@ -127,7 +136,7 @@ def turns(meetings: Sequence[Meeting], span: float) -> list[int]:
     ranks = list(meetings[0].arrivals)
     times = np.array([
         [
-            activity.running + activity.asleep if (activity := arrival.activity) else arrival.at
+            activity.by_itself if (activity := arrival.activity) else arrival.at
             for arrival in meeting.arrivals.values()
         ]
         for meeting in meetings
@@ -143,6 +152,28 @@ def turns(meetings: Sequence[Meeting], span: float) -> list[int]:
     return places.tolist() if is_regular and is_complete else []
 
 
+def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:
+    """Whether a rank is late at all places of a group together, half as much as at this one.
+
+    Ranks that share cores take turns: the last one of a call keeps its core, and comes first to the
+    next call. So each is late at a place of its own, and none is late in sum.
+    """
+    group = [other for other in places if other.group == place.group]
+    synchronising = [other for other in group if other.collective in SYNCHRONISING]
+    sums = {
+        number: sum(
+            map(_total_lateness, (places[other][number] for other in synchronising or group))
+        )
+        for number in places[place]
+    }
+    excess = sums.pop(rank) - median(sums.values())
+    return 2 * excess >= _total_lateness(places[place][rank])
+
+
+def _total_lateness(profile: Profile) -> float:
+    return profile.arrival.mean * profile.calls
+
+
 def _is_unclear(profile: Profile) -> bool:
     """Whether a rank is late by itself, for a reason that the samples do not tell.
 
@@ -155,7 +186,10 @@ def _is_unclear(profile: Profile) -> bool:
 
 
 def _running(profile: Profile) -> Excess | None:
-    return profile.running
+    """Return the excess of the running; 0 for what shared cores explain, by colder caches."""
+    excess, share = profile.running, min(1.0, profile.total.stretch - 1.0)
+    is_work = excess and excess.mean >= EXPLAINS * share * profile.base
+    return excess if is_work else excess and excess._replace(mean=0.0)
 
 
 def _asleep(profile: Profile) -> Excess | None:
@@ -190,9 +224,9 @@ def _outliers(ranks: Mapping[int, Profile], pick: Pick, span: float, relevant: f
         if value.mean >= max(SMALLEST, relevant * (span + value.mean)) and value.is_real
     ]  # fmt: skip
     normal = [value.mean for rank, value in values.items() if rank not in stragglers]
-    limit = OUTLIER * max(normal, default=0.0) if len(values) > 2 else 0.0
     if 2 * len(stragglers) > len(values):  # the other ranks are early, rather
         return []
+    limit = OUTLIER * max(normal) if len(values) > 2 else 0.0
     return [rank for rank in stragglers if values[rank].mean > limit]
 
 

@@ -178,6 +178,56 @@ def test_a_queue_is_blamed_if_its_rank_is_always_late(share: float) -> None:
     assert kinds == ([Kind.SHARED_CORE] if share == 1.0 else [])
 
 
+@pytest.mark.parametrize("has_samples", [True, False])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_ranks_that_lose_a_core_in_turn_are_not_blamed(size: int, has_samples: bool) -> None:
+    """The last rank of a call keeps its core, so each place has a late rank, and none is late."""
+    works = [
+        [Work(1, queued=2.0 if call % size == rank else 0.0) for rank in range(size)]
+        for call in range(CALLS * size)
+    ]
+    dumps = worked(works, places=size)
+    if not has_samples:
+        dumps = [dump._replace(samples=[]) for dump in dumps]
+    assert judge(dumps).findings == []
+
+
+def test_a_shared_core_is_named_if_the_rank_is_late_at_one_of_several_places() -> None:
+    works = [
+        [Work(2, queued=6.0 if rank == VICTIM and call % 3 == 0 else 0.3) for rank in range(SIZE)]
+        for call in range(3 * CALLS)
+    ]
+    finding = first(worked(works, places=3))
+    assert finding and (finding.kind, finding.ranks) == (Kind.SHARED_CORE, (VICTIM,))
+
+
+@pytest.mark.parametrize(("queued", "kinds"), [(2.0, []), (0.0, [Kind.MORE_WORK])])
+@pytest.mark.parametrize("size", [2, 3])
+def test_running_that_a_shared_core_makes_longer_is_no_work(
+    size: int, queued: float, kinds: list[Kind]
+) -> None:
+    """Its caches are cold after each loss of the core."""
+    works = [[Work(2.2 if rank == 1 else 2.0, queued) for rank in range(size)]] * CALLS
+    assert [finding.kind for finding in judge(worked(works)).findings] == kinds
+
+
+def test_ranks_whose_threads_hold_the_interpreter_in_turn_are_not_blamed() -> None:
+    works = [
+        [Work(1, asleep=5.0 if call % 2 == rank else 0.0) for rank in range(2)]
+        for call in range(2 * CALLS)
+    ]
+    dumps = []
+    for dump_of_rank in worked(works):
+        threads, samples = 0, []
+        for place, sample in enumerate(dump_of_rank.samples):
+            is_held = place % 2 and place // 2 % 2 == dump_of_rank.rank
+            threads += 5 * MILLISECOND if is_held else 0
+            process = sample.running + threads
+            samples.append(sample._replace(process=process, main=sample.running))
+        dumps.append(dump_of_rank._replace(samples=samples))
+    assert Kind.TURNS not in [finding.kind for finding in judge(dumps).findings]
+
+
 def test_few_calls_are_not_judged() -> None:
     dumps = [dump._replace(entries=dump.entries[:5]) for dump in job(longer(20))]
     verdict = judge(dumps)
