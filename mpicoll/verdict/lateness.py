@@ -166,7 +166,7 @@ def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:
         )
         for number in places[place]
     }
-    excess = sums.pop(rank) - median(sums.values())
+    excess = sums.pop(rank) - max(0.0, median(sums.values()))
     return 2 * excess >= _total_lateness(places[place][rank])
 
 
