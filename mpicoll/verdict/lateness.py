@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -28,7 +28,6 @@ from mpicoll.verdict.thresholds import (
     UNEVEN,
 )
 
-Pick = Callable[[Profile], Excess | None]
 Profiles = Mapping[Place, Mapping[int, Profile]]
 
 
@@ -83,27 +82,27 @@ def late_ranks(
         return
     span, busy = observation.span / len(meetings), observation.busy_span / len(meetings)
     causes = (
-        (Kind.MORE_WORK, _running, busy, RELEVANT), (Kind.ASLEEP, _asleep, busy, RELEVANT),
-        (Kind.SHARED_CORE, _queued, span, RELEVANT_QUEUE),
+        (Kind.MORE_WORK, "running", busy, RELEVANT), (Kind.ASLEEP, "asleep", busy, RELEVANT),
+        (Kind.SHARED_CORE, "queued", span, RELEVANT_QUEUE),
     )  # fmt: skip
     largest: dict[int, tuple[float, Kind]] = {}
-    for kind, pick, length, relevant in causes:
-        for rank in _outliers(ranks, pick, length, relevant):
-            excess, profile = pick(ranks[rank]), ranks[rank]
+    for kind, field, length, relevant in causes:
+        for rank in _outliers(ranks, field, length, relevant):
+            excess, profile = getattr(ranks[rank], field), ranks[rank]
             is_blamed = kind is not Kind.SHARED_CORE or _is_late_in_sum(rank, place, places)
             if excess and is_blamed and profile.arrival.mean >= excess.mean / 3:
                 weight = excess.mean if kind is Kind.SHARED_CORE else _with_queue(profile, excess)
                 largest[rank] = max(largest.get(rank, (0.0, kind)), (weight, kind), key=_mean)
-    for kind, pick, _, _ in causes:
+    for kind, field, _, _ in causes:
         if stragglers := [rank for rank, (_, cause) in largest.items() if cause is kind]:
-            yield _finding(kind, stragglers, ranks, pick, meetings, observation, nodes)
-    stragglers = _outliers(ranks, _lateness, span, 2 * RELEVANT)
+            yield _finding(kind, stragglers, ranks, field, meetings, observation, nodes)
+    stragglers = _outliers(ranks, "arrival", span, 2 * RELEVANT)
     stragglers = [
         rank for rank in stragglers
         if _is_unclear(ranks[rank]) and _is_late_in_sum(rank, place, places)
     ]  # fmt: skip
     if stragglers and not largest:
-        yield _finding(Kind.UNCLEAR, stragglers, ranks, _lateness, meetings, observation, nodes)
+        yield _finding(Kind.UNCLEAR, stragglers, ranks, "arrival", meetings, observation, nodes)
     elif not largest and (late_calls := turns(meetings, span)):
         behind = [meetings[number] for number in late_calls]
         delay = median([meeting.lateness(meeting.last) for meeting in behind])
@@ -185,40 +184,17 @@ def _is_unclear(profile: Profile) -> bool:
     return 2 * (profile.running.mean + profile.asleep.mean) >= profile.arrival.mean
 
 
-def _running(profile: Profile) -> Excess | None:
-    """Return the excess of the running; 0 for what shared cores explain, by colder caches."""
-    excess, share = profile.running, min(1.0, profile.total.stretch - 1.0)
-    is_work = excess and excess.mean >= EXPLAINS * share * profile.base
-    return excess if is_work else excess and excess._replace(mean=0.0)
-
-
-def _asleep(profile: Profile) -> Excess | None:
-    return profile.asleep
-
-
-def _queued(profile: Profile) -> Excess | None:
-    """Return the excess of the time without a core, if the rank is always late.
-
-    On a healthy busy machine the scheduler makes each rank late in some batches of calls, and early
-    in others.
-    """
-    if profile.queued is None:
-        return None
-    return profile.queued._replace(chance=0.0 if profile.arrival.least > 0 else 1.0)
-
-
-def _lateness(profile: Profile) -> Excess | None:
-    return profile.arrival
-
-
-def _outliers(ranks: Mapping[int, Profile], pick: Pick, span: float, relevant: float) -> list[int]:
+def _outliers(
+    ranks: Mapping[int, Profile], field: str, span: float, relevant: float
+) -> list[int]:  # fmt: skip
     """Return the ranks whose excess is relevant, no chance, and unlike that of the other ranks.
 
     Args:
+        field: of the profile.
         span: nanoseconds between two calls of the place.
         relevant: the share of `span` plus the excess that the excess must reach.
     """
-    values = {rank: value for rank, profile in ranks.items() if (value := pick(profile))}
+    values = {rank: value for rank, profile in ranks.items() if (value := getattr(profile, field))}
     stragglers = [
         rank for rank, value in values.items()
         if value.mean >= max(SMALLEST, relevant * (span + value.mean)) and value.is_real
@@ -231,10 +207,10 @@ def _outliers(ranks: Mapping[int, Profile], pick: Pick, span: float, relevant: f
 
 
 def _finding(
-    kind: Kind, stragglers: Sequence[int], ranks: Mapping[int, Profile], pick: Pick,
+    kind: Kind, stragglers: Sequence[int], ranks: Mapping[int, Profile], field: str,
     meetings: Sequence[Meeting], observation: Observation, nodes: Nodes,
 ) -> Finding:  # fmt: skip
-    worst = max(stragglers, key=lambda rank: value.mean if (value := pick(ranks[rank])) else 0.0)
+    worst = max(stragglers, key=lambda rank: getattr(ranks[rank], field).mean)
     late_calls = sorted({place for rank in stragglers for place in ranks[rank].late_calls})
     lateness = median(ranks[rank].lateness for rank in stragglers)
     finding = Finding(
@@ -243,7 +219,7 @@ def _finding(
         ranks[worst], nodes.slowness(worst),
     )  # fmt: skip
     in_group = observation.of_group(meetings[0].call.place.group)
-    return _refined(finding, pick(ranks[worst]), in_group)
+    return _refined(finding, getattr(ranks[worst], field), in_group)
 
 
 def cost_of(meetings: Sequence[Meeting], observation: Observation) -> float:
