@@ -268,12 +268,8 @@ def uneven_ranks(meetings: Sequence[Meeting]) -> dict[int, float]:
         counts = next(filter(None, (counts_of(text, len(signatures)) for text in signatures)), [])
         sides += [tuple(counts)] if counts else []
         if sides:
-            factors = (map(_times_peers, [side] * len(side), range(len(side))) for side in sides)
-            largest = zip(call.members, map(max, zip(*factors, strict=True)), strict=True)
-            return {rank: factor for rank, factor in largest if factor >= UNEVEN}
+            table = np.array(sides, np.float64)
+            largest = (table / np.maximum(medians_of_peers(table), 1)).max(axis=0).tolist()
+            pairs = zip(call.members, largest, strict=True)
+            return {rank: factor for rank, factor in pairs if factor >= UNEVEN}
     return {}
-
-
-def _times_peers(counts: Sequence[int], place: int) -> float:
-    """Return how many times the median of the other counts one count is."""
-    return counts[place] / max(median([*counts[:place], *counts[place + 1 :]]), 1)
