@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -92,7 +93,9 @@ def late_ranks(
             is_blamed = kind is not Kind.SHARED_CORE or _is_late_in_sum(rank, place, places)
             if excess and is_blamed and profile.arrival.mean >= excess.mean / 3:
                 weight = excess.mean if kind is Kind.SHARED_CORE else _with_queue(profile, excess)
-                largest[rank] = max(largest.get(rank, (0.0, kind)), (weight, kind), key=_mean)
+                largest[rank] = max(
+                    largest.get(rank, (0.0, kind)), (weight, kind), key=itemgetter(0)
+                )
     for kind, field, _, _ in causes:
         if stragglers := [rank for rank, (_, cause) in largest.items() if cause is kind]:
             yield _finding(kind, stragglers, ranks, field, meetings, observation, nodes)
@@ -120,10 +123,6 @@ def _with_queue(profile: Profile, excess: Excess) -> float:
     queued = max(0.0, profile.queued.mean) if profile.queued else 0.0
     is_reason = excess.mean >= EXPLAINS * profile.base
     return excess.mean * profile.total.stretch + (queued if is_reason else 0.0)
-
-
-def _mean(pair: tuple[float, Kind]) -> float:
-    return pair[0]
 
 
 def turns(meetings: Sequence[Meeting], span: float) -> list[int]:
@@ -155,22 +154,24 @@ def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:
     """Whether a rank is late at all places of a group together, half as much as at this one.
 
     Ranks that share cores take turns: the last one of a call keeps its core, and comes first to the
-    next call. So each is late at a place of its own, and none is late in sum.
+    next call. So each is late at a place of its own, and none is late in sum. The time before a
+    call that does not synchronise counts for the next one that does.
     """
-    group = [other for other in places if other.group == place.group]
-    synchronising = [other for other in group if other.collective in SYNCHRONISING]
     sums = {
-        number: sum(
-            map(_total_lateness, (places[other][number] for other in synchronising or group))
-        )
-        for number in places[place]
+        number: profile.arrival.mean * profile.calls for number, profile in places[place].items()
     }
-    excess = sums.pop(rank) - max(0.0, median(sums.values()))
-    return 2 * excess >= _total_lateness(places[place][rank])
-
-
-def _total_lateness(profile: Profile) -> float:
-    return profile.arrival.mean * profile.calls
+    local, calls = sums[rank], places[place][rank].calls
+    group = [other for other in places if other.group == place.group]
+    synchronising = [
+        other for other in group
+        if other.collective in SYNCHRONISING and 2 * places[other][rank].calls >= calls
+    ]  # fmt: skip
+    if synchronising and place not in synchronising:
+        return False
+    for number in sums:
+        profiles = (places[other][number] for other in synchronising or group)
+        sums[number] = sum(profile.arrival.mean * profile.calls for profile in profiles)
+    return 2 * (sums.pop(rank) - max(0.0, median(sums.values()))) >= local
 
 
 def _is_unclear(profile: Profile) -> bool:
