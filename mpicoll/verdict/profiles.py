@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mpicoll.measurement.peers import Excess, Numbers, compare, medians_of_peers
 from mpicoll.verdict.activity import Activity
 from mpicoll.verdict.arrivals import Meeting
-from mpicoll.verdict.thresholds import EXPLAINS, INDEPENDENT, SMALLEST
+from mpicoll.verdict.thresholds import EXPLAINS, INDEPENDENT, LONGER_QUEUE, SMALLEST
 
 
 class Profile(NamedTuple):
@@ -24,8 +24,9 @@ class Profile(NamedTuple):
         running, asleep: the excess of these activities before the call; None without samples.
             Colder caches explain a small one of the running of a rank without a core of its own: 0.
         queued: the excess of the time without a core, less the share that its running explains at
-            the other ranks' ratio. It is real if the rank is late in all batches of the calls: on
-            a healthy busy machine the scheduler makes each rank late in some, and early in others.
+            the other ranks' ratio. It is real if it is large beside their time without a core,
+            and the rank is late in all batches of the calls: on a healthy busy machine the
+            scheduler makes each rank late in some, and early in others.
         threads, children: the excess of the time that other threads, or ended children, have run.
         base: the median of the other ranks' mean running, in nanoseconds per call.
         total: the means of its activities before the call.
@@ -71,11 +72,14 @@ def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
         )  # fmt: skip
         running, queued = profile.running, profile.queued
         if running and queued:
-            base = float(np.median(np.delete(activities[0], place, axis=1).mean(axis=0)))
+            base, queue = np.median(
+                np.delete(activities[:2], place, axis=2).mean(axis=1), axis=1
+            ).tolist()
             total = Activity(*activities[:, :, place].mean(axis=1).tolist())
             if running.mean < EXPLAINS * min(1.0, total.stretch - 1.0) * base:
                 running = running._replace(mean=0.0)
-            queued = queued._replace(chance=0.0 if profile.arrival.least > 0 else 1.0)
+            is_always = profile.arrival.least > 0 and queued.mean >= LONGER_QUEUE * queue
+            queued = queued._replace(chance=0.0 if is_always else 1.0)
             profile = profile._replace(running=running, queued=queued, base=base, total=total)
         profiles[rank] = profile
     return profiles

@@ -13,6 +13,9 @@ RELEVANT = 0.05
 """The share of a job's time that a cause must cost. Less is within the noise of most machines."""
 RELEVANT_QUEUE = 0.08
 """The share of time without a core: the scheduler of a busy machine is unfair by up to 0.05."""
+LONGER_QUEUE = 0.5
+"""The part of the other ranks' time without a core by which that of a blamed rank must be longer:
+where all ranks wait for cores, the scheduler favours some of them for seconds."""
 INDEPENDENT = 40_000_000
 """Nanoseconds after which the scheduler of a busy machine may favour another rank."""
 OUTLIER = 2.5

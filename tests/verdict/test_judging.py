@@ -163,10 +163,13 @@ def test_lateness_without_samples_is_unclear() -> None:
     assert "more work, a shared core and sleep look alike" in [*sentences(verdict)][1]
 
 
-def test_a_queue_below_the_threshold_is_not_blamed() -> None:
-    """Busy cores make a rank late in many calls of a healthy job, but not for much of the time."""
-    dumps = worked([[Work(2, 8), Work(2, 8), Work(2, 8.6), Work(2, 8)]] * CALLS)
-    assert [finding.kind for finding in judge(dumps).findings] == []
+@pytest.mark.parametrize(("queued", "kinds"), [(8.6, []), (11.0, []), (14.0, [Kind.SHARED_CORE])])
+def test_a_queue_is_blamed_if_it_is_long_beside_those_of_all(
+    queued: float, kinds: list[Kind]
+) -> None:
+    """Busy cores make a rank late in many calls of a healthy job, and favour some ranks."""
+    dumps = worked([[Work(2, 8), Work(2, 8), Work(2, queued), Work(2, 8)]] * CALLS)
+    assert [finding.kind for finding in judge(dumps).findings] == kinds
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8, 1.0])
