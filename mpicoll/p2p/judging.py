@@ -11,11 +11,11 @@ explains is a sick link itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from statistics import median_high, median_low
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from mpicoll.backend import Nodes
 from mpicoll.p2p.matchings import Pair
@@ -56,7 +56,7 @@ BANDWIDTH = Quantity("bandwidth", "moves", "GB/s", 1.5)
 COPY = Quantity("copy", "copies", "GB/s", 1.5)
 FOLD = Quantity("fold", "folds", "GB/s", 1.5)
 COMPUTE = Quantity("compute", "computes", "Gop/s", 1.5)
-SHARE = Quantity("share", "gets", "of a core", 2.0)
+SHARE = Quantity("share", "gets", "of a core", 1.6)
 """The limit of latency is the largest: one more switch between two hosts can double it. Rates are
 those of a rank's time on its core, and the share is that of the time in which it has the core."""
 
@@ -87,6 +87,7 @@ Links = Mapping[Pair, Figures]
 Ranks = Mapping[int, Figures]
 Part = Pair | int
 """A link or a rank."""
+P = TypeVar("P", Pair, int)
 
 
 @dataclass(frozen=True)
@@ -96,174 +97,115 @@ class Finding:
     Attributes:
         hosts: the indices of one host, or of the two ends of a link; none if no single host
             explains wrong results.
-        ranks: the ranks whose figures are slow; none if links are.
-        links: the links that are slow.
+        parts: the ranks or the links whose figures are slow.
         quantity: None for a fault.
+        amount, typical: its figure, and that of healthy ones.
+        first: both in the first look, of a finding that the second look confirms.
         fault: the text of a fault.
     """
 
     hosts: tuple[int, ...]
-    ranks: tuple[int, ...] = ()
-    links: tuple[Pair, ...] = ()
+    parts: tuple[Part, ...] = ()
     quantity: Quantity | None = None
     amount: float = 0.0
     typical: float = 0.0
+    first: tuple[float, float] = (0.0, 0.0)
     fault: str = ""
-
-    @property
-    def parts(self) -> Sequence[Part]:
-        """The links or ranks that are slow."""
-        return self.links or self.ranks
 
     def single(self, part: Part, figures: Figures) -> Finding:
         """Return the finding of one of its links or ranks, which has these figures."""
         amount = figures.amounts[self.quantity.name] if self.quantity else 0.0
-        if isinstance(part, int):
-            return replace(self, ranks=(part,), amount=amount)
-        return replace(self, hosts=part, links=(part,), amount=amount)
+        hosts = self.hosts if isinstance(part, int) else part
+        return replace(self, hosts=hosts, parts=(part,), amount=amount)
 
 
-# -- links --------------------------------------------------------------------------------
+# -- links and ranks ----------------------------------------------------------------------
 
 
 def judge_links(links: Links) -> list[Finding]:
     """Return hosts whose links are mostly slow or faulty, and other slow or faulty links."""
-    findings = []
+    hosts_of = {pair: pair for pair in links}
     faulty = {pair: figures.fault for pair, figures in links.items() if figures.fault}
-    for hosts, bad in blame(faulty, links):
-        findings.append(Finding(hosts, links=bad, fault=faulty[bad[0]]))
-    for quantity in LINK_QUANTITIES:
-        findings += _slow_links(quantity, links)
-    return findings
-
-
-def _slow_links(quantity: Quantity, links: Links) -> list[Finding]:
-    amounts = {
-        pair: figures.amounts[quantity.name] for pair, figures in links.items()
-        if quantity.name in figures.amounts
-    }  # fmt: skip
-    if not amounts:
-        return []
-    typical = typical_link(quantity, amounts)
-    slow = {pair for pair in amounts if quantity.ratio(amounts[pair], typical) > quantity.limit}
-    return [
-        Finding(
-            hosts, links=bad, quantity=quantity, typical=typical,
-            amount=quantity.middle([amounts[pair] for pair in bad]),
-        )
-        for hosts, bad in blame(slow, amounts)
-    ]  # fmt: skip
-
-
-def typical_link(quantity: Quantity, amounts: Mapping[Pair, float]) -> float:
-    """Return the median over all hosts of the median of a host's links."""
-    by_host: dict[int, list[float]] = {}
-    for pair, amount in amounts.items():
-        for host in pair:
-            by_host.setdefault(host, []).append(amount)
-    return quantity.middle([quantity.middle(values) for values in by_host.values()])
-
-
-def blame(
-    bad: Iterable[Pair], all_links: Iterable[Pair]
-) -> list[tuple[tuple[int, ...], tuple[Pair, ...]]]:
-    """Return the hosts, then the links, that explain all bad links, each with these links.
-
-    A host needs two links, of which more than half are bad. The worst host comes first, and its
-    links count for no other host.
-
-    >>> blame([(0, 1), (1, 2), (1, 3)], [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
-    [((1,), ((0, 1), (1, 2), (1, 3)))]
-    >>> blame([(0, 1)], [(0, 1), (0, 2), (1, 2)])
-    [((0, 1), ((0, 1),))]
-    """
-    bad_links, links = set(bad), set(all_links)
-    culprits: list[tuple[tuple[int, ...], tuple[Pair, ...]]] = []
-    while bad_links:
-        hosts = sorted({host for pair in bad_links for host in pair})
-        worst = max(hosts, key=lambda host: _share(host, bad_links, links))
-        if _share(worst, bad_links, links) <= 0.5:
-            break
-        culprits.append(((worst,), tuple(sorted(pair for pair in bad_links if worst in pair))))
-        bad_links = {pair for pair in bad_links if worst not in pair}
-        links = {pair for pair in links if worst not in pair}
-    return culprits + [(pair, (pair,)) for pair in sorted(bad_links)]
-
-
-def _share(host: int, bad: set[Pair], links: set[Pair]) -> float:
-    """Return the share of a host's links that are bad; 0 if it has a single link."""
-    count = sum(host in pair for pair in links)
-    return sum(host in pair for pair in bad) / count if count > 1 else 0.0
-
-
-# -- ranks --------------------------------------------------------------------------------
+    findings = [Finding(hosts, bad, fault=faulty[bad[0]]) for hosts, bad in blame(faulty, hosts_of)]
+    return [*findings, *_slow_parts(LINK_QUANTITIES, links, hosts_of)]
 
 
 def judge_ranks(ranks: Ranks, nodes: Nodes) -> list[Finding]:
     """Return hosts whose ranks are mostly slow, and other slow or faulty ranks."""
-    node_of = {rank: index for index, node in enumerate(nodes) for rank in node}
+    hosts_of = {rank: (index,) for index, node in enumerate(nodes) for rank in node}
     findings = [
-        Finding((node_of[rank],), (rank,), fault=figures.fault)
+        Finding(hosts_of[rank], (rank,), fault=figures.fault)
         for rank, figures in ranks.items() if figures.fault
     ]  # fmt: skip
-    for quantity in RANK_QUANTITIES:
+    findings += _slow_parts((SHARE,), ranks, hosts_of)
+    # Memory and arithmetic compare where ranks have their cores alike.
+    sick = {rank for finding in findings for rank in finding.parts}
+    ranks = {rank: figures for rank, figures in ranks.items() if rank not in sick}
+    return [*findings, *_slow_parts(RANK_QUANTITIES[1:], ranks, hosts_of)]
+
+
+def _slow_parts(
+    quantities: Sequence[Quantity], parts: Mapping[P, Figures],
+    hosts_of: Mapping[P, tuple[int, ...]],
+) -> Iterator[Finding]:  # fmt: skip
+    """Yield the hosts of slow links or ranks, and other slow ones."""
+    for quantity in quantities:
         amounts = {
-            rank: figures.amounts[quantity.name] for rank, figures in ranks.items()
+            part: figures.amounts[quantity.name] for part, figures in parts.items()
             if quantity.name in figures.amounts
         }  # fmt: skip
+        by_host: dict[int, list[float]] = {}
+        for part, amount in amounts.items():
+            for host in hosts_of[part]:
+                by_host.setdefault(host, []).append(amount)
         if not amounts:
             continue
-        typical = typical_rank(quantity, amounts, nodes)
-        for index, node in enumerate(nodes):
-            measured = [rank for rank in node if rank in amounts]
-            findings += _slow_ranks(quantity, amounts, typical, index, measured)
-        if quantity is SHARE:  # memory and arithmetic compare where ranks have their cores alike
-            sick = {rank for finding in findings for rank in finding.ranks}
-            ranks = {rank: figures for rank, figures in ranks.items() if rank not in sick}
-    return findings
+        typical = quantity.middle([quantity.middle(values) for values in by_host.values()])
+        slow = {part for part in amounts if quantity.ratio(amounts[part], typical) > quantity.limit}
+        measured = {part: hosts_of[part] for part in amounts}
+        for hosts, bad in blame(slow, measured):
+            amount = quantity.middle([amounts[part] for part in bad])
+            yield Finding(hosts, bad, quantity, amount, typical)
 
 
-def typical_rank(quantity: Quantity, amounts: Mapping[int, float], nodes: Nodes) -> float:
-    """Return the median over the hosts of the median of a host's ranks."""
-    by_host = ([amounts[rank] for rank in node if rank in amounts] for node in nodes)
-    return quantity.middle([quantity.middle(values) for values in by_host if values])
+def blame(
+    bad: Iterable[P], hosts_of: Mapping[P, tuple[int, ...]]
+) -> list[tuple[tuple[int, ...], tuple[P, ...]]]:
+    """Return the hosts, then the links or ranks, that explain all bad ones, each with these.
 
+    A host needs two links or ranks, of which more than half are bad. The worst host comes first,
+    and its links count for no other host.
 
-def _slow_ranks(
-    quantity: Quantity, amounts: Mapping[int, float], typical: float, index: int,
-    node: Sequence[int],
-) -> list[Finding]:  # fmt: skip
-    slow = [rank for rank in node if quantity.ratio(amounts[rank], typical) > quantity.limit]
-    groups = [tuple(slow)] if 2 * len(slow) > len(node) else [(rank,) for rank in slow]
-    return [
-        Finding(
-            (index,), group, quantity=quantity, typical=typical,
-            amount=quantity.middle([amounts[rank] for rank in group]),
-        )
-        for group in groups
-    ]  # fmt: skip
+    >>> links = {pair: pair for pair in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]}
+    >>> blame([(0, 1), (1, 2), (1, 3)], links)
+    [((1,), ((0, 1), (1, 2), (1, 3)))]
+    >>> blame([(0, 1)], links)
+    [((0, 1), ((0, 1),))]
+    """
+    remaining, parts = set(bad), set(hosts_of)
+    culprits: list[tuple[tuple[int, ...], tuple[P, ...]]] = []
+
+    def share(host: int) -> float:
+        count = sum(host in hosts_of[part] for part in parts)
+        return sum(host in hosts_of[part] for part in remaining) / count if count > 1 else 0.0
+
+    while remaining:
+        worst = max(sorted({host for part in remaining for host in hosts_of[part]}), key=share)
+        if share(worst) <= 0.5:
+            break
+        local = {part for part in parts if worst in hosts_of[part]}
+        culprits.append(((worst,), tuple(sorted(remaining & local))))
+        remaining, parts = remaining - local, parts - local
+    return culprits + [(hosts_of[part], (part,)) for part in sorted(remaining)]
 
 
 # -- the second look ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Confirmed:
-    """A finding that a second look has confirmed.
-
-    Attributes:
-        amount: the figure of the second look; `typical`: that of healthy ones in the same look.
-    """
-
-    finding: Finding
-    amount: float = 0.0
-    typical: float = 0.0
-
-
 def confirm(
     finding: Finding, first: Mapping[Part, Figures], again: Mapping[Part, Figures],
     references: Sequence[Figures],
-) -> list[Confirmed]:  # fmt: skip
+) -> list[Finding]:  # fmt: skip
     """Return a finding, or else those of its links or ranks, that the second look confirms.
 
     Noise in the first look can add healthy links to a slow one, so that their host is suspected.
@@ -274,7 +216,7 @@ def confirm(
             those of the first look have to do.
     """
     if finding.quantity is None:
-        return [Confirmed(finding)]  # noise makes no wrong results
+        return [finding]  # noise makes no wrong results
     parts = [part for part in finding.parts if part in again]
     candidates = [(finding, [again[part] for part in parts])]
     if len(finding.parts) > 1:
@@ -285,7 +227,8 @@ def confirm(
         # A link that is silent in the second look has a bandwidth only, which is 0.
         amount = _middle(finding.quantity, figures, candidate.amount)
         if finding.quantity.ratio(amount, typical) > finding.quantity.limit:
-            confirmed.append(Confirmed(candidate, amount, typical))
+            looks = candidate.amount, candidate.typical
+            confirmed.append(replace(candidate, amount=amount, typical=typical, first=looks))
             if candidate is finding:
                 break
     return confirmed
@@ -322,20 +265,18 @@ def hosts_to_avoid(findings: Sequence[Finding]) -> tuple[set[int], set[int]]:
 # -- words --------------------------------------------------------------------------------
 
 
-def sentence(confirmed: Confirmed, names: Sequence[str]) -> str:
+def sentence(finding: Finding, names: Sequence[str]) -> str:
     """Return the line of a sick host, rank or link, with its figures and the typical ones."""
-    finding, quantity = confirmed.finding, confirmed.finding.quantity
-    title = f"SICK {subject(finding, names)}"
+    quantity, title = finding.quantity, f"SICK {subject(finding, names)}"
     if quantity is None:
         return f"{title}: {finding.fault}"
-    if not confirmed.amount:
+    if not finding.amount:
         return f"{title}: does not answer"
-    times = number(quantity.ratio(confirmed.amount, confirmed.typical), 2)
-    unit = quantity.unit
+    times = number(quantity.ratio(finding.amount, finding.typical), 2)
+    amount, typical, *first = map(number, (finding.amount, finding.typical, *finding.first))
     return (
-        f"{title}: {quantity.verb} {number(confirmed.amount)} {unit}, the others "
-        f"{number(confirmed.typical)} {unit}: {times} times slower "
-        f"(in the first look {number(finding.amount)} and {number(finding.typical)} {unit})"
+        f"{title}: {quantity.verb} {amount} {quantity.unit}, the others {typical} {quantity.unit}: "
+        f"{times} times slower (in the first look {first[0]} and {first[1]} {quantity.unit})"
     )
 
 
@@ -346,4 +287,5 @@ def subject(finding: Finding, names: Sequence[str]) -> str:
     if len(finding.hosts) == 2:
         return "link " + " ".join(names[host] for host in finding.hosts)
     host = names[finding.hosts[0]]
-    return f"rank {finding.ranks[0]} on {host}" if len(finding.ranks) == 1 else f"host {host}"
+    is_rank = len(finding.parts) == 1 and isinstance(finding.parts[0], int)
+    return f"rank {finding.parts[0]} on {host}" if is_rank else f"host {host}"

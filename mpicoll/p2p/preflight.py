@@ -19,7 +19,6 @@ from mpicoll.p2p.host_lists import counted_list, hostfile, slurm_list
 from mpicoll.p2p.judging import (
     LATENCY,
     QUANTITIES,
-    Confirmed,
     Figures,
     Finding,
     Part,
@@ -90,7 +89,7 @@ class Report:
         remarks: on what was tried, and what the figures were.
     """
 
-    findings: list[Confirmed] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
 
@@ -148,7 +147,7 @@ def _end_without(error: RankLost, options: Options, ranks: Ranks, hosts: Hosts) 
         leave(SICK)
     host = next(index for index, members in enumerate(hosts.nodes) if error.rank in members)
     finding = Finding((host,), (error.rank,), fault=f"does not answer: {error.reason}")
-    publish(Report([Confirmed(finding)]), options, hosts)
+    publish(Report([finding]), options, hosts)
     leave(SICK)
 
 
@@ -193,10 +192,9 @@ class Check:
         self, links: dict[Pair, Figures], findings: list[Finding], seconds: float
     ) -> None:
         """Try suspicious links again, one at a time, between healthy ones."""
-        for finding in findings:
-            if not finding.quantity:
-                self.report.findings.append(Confirmed(finding))  # noise makes no wrong results
-        sick, _ = hosts_to_avoid([confirmed.finding for confirmed in self.report.findings])
+        # Noise makes no wrong results.
+        self.report.findings += [finding for finding in findings if not finding.quantity]
+        sick, _ = hosts_to_avoid(self.report.findings)
         suspects = [
             finding for finding in findings if finding.quantity and not sick & {*finding.hosts}
         ]
@@ -204,7 +202,7 @@ class Check:
             return
         sick |= {finding.hosts[0] for finding in suspects if len(finding.hosts) == 1}
         chosen = [pair for finding in suspects for pair in sample(finding, links, sick)]
-        bad = {pair for finding in suspects for pair in finding.links}
+        bad = {pair for finding in suspects for pair in finding.parts}
         healthy = [pair for pair in links if pair not in bad and not sick & {*pair}]
         references = healthy[:: max(1, len(healthy) // _REFERENCES)][:_REFERENCES]
         pairs = list(dict.fromkeys([*references, *chosen]))[:_MOST_LINKS]
@@ -279,9 +277,7 @@ class Check:
             lines = everyone.exchange(wrong, list[str])
             for index, members in enumerate(nodes):
                 if text := next((lines[rank][0] for rank in members if lines[rank]), ""):
-                    self.report.findings.append(
-                        Confirmed(Finding((index,), fault=f"wrong results: {text}"))
-                    )
+                    self.report.findings.append(Finding((index,), fault=f"wrong results: {text}"))
         for world in self.ranks.worlds.values():
             lines = everyone.exchange(
                 wrong_results(world, everyone.rank, self.ranks.watchdog), list[str]
@@ -290,17 +286,16 @@ class Check:
 
     def _blame_results(self, wrong: dict[int, str]) -> None:
         """Name the ranks that hold wrong results, unless a sick host explains these."""
-        if not wrong or any(not confirmed.finding.quantity for confirmed in self.report.findings):
+        if not wrong or not all(finding.quantity for finding in self.report.findings):
             return
         if 2 * len(wrong) > self.ranks.everyone.size:
             text = f"wrong on {count_text(len(wrong), 'rank')}: {next(iter(wrong.values()))}"
-            self.report.findings.append(Confirmed(Finding((), fault=text)))
+            self.report.findings.append(Finding((), fault=text))
             return
         for rank, line in wrong.items():
             host = next(i for i, members in enumerate(self.hosts.nodes) if rank in members)
-            self.report.findings.append(
-                Confirmed(Finding((host,), (rank,), fault=f"wrong results: {line}"))
-            )
+            finding = Finding((host,), (rank,), fault=f"wrong results: {line}")
+            self.report.findings.append(finding)
 
     def _describe(
         self, links: dict[Pair, Figures], ranks: dict[int, Figures],
@@ -332,19 +327,18 @@ def sample(finding: Finding, links: Mapping[Pair, Figures], sick: set[int]) -> l
     quantity = finding.quantity
     assert quantity is not None
     slowest = sorted(
-        finding.links, reverse=True,
+        (pair for pair in finding.parts if isinstance(pair, tuple)), reverse=True,
         key=lambda pair: quantity.ratio(links[pair].amounts[quantity.name], finding.typical),
     )  # fmt: skip
     return sorted(slowest, key=lambda pair: len(sick & {*pair}))[:_LINKS_OF_HOST]
 
 
-def unexplained(findings: Sequence[Confirmed]) -> list[Confirmed]:
+def unexplained(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings without the links of sick hosts."""
-    sick, _ = hosts_to_avoid([confirmed.finding for confirmed in findings])
+    sick, _ = hosts_to_avoid(findings)
     return [
-        confirmed for confirmed in findings
-        if len(confirmed.finding.hosts) != 2 or not sick & {*confirmed.finding.hosts}
-    ]  # fmt: skip
+        finding for finding in findings if len(finding.hosts) != 2 or not sick & {*finding.hosts}
+    ]
 
 
 # -- output ---------------------------------------------------------------------------------
@@ -365,14 +359,14 @@ def publish(report: Report, options: Options, hosts: Hosts) -> bool:
 
 
 def _avoided(report: Report, hosts: Hosts) -> tuple[tuple[set[int], set[int]], dict[str, int]]:
-    sick, spared = hosts_to_avoid([confirmed.finding for confirmed in report.findings])
+    sick, spared = hosts_to_avoid(report.findings)
     return (sick, spared), hosts.slots(sick | spared)
 
 
 def lines(report: Report, hosts: Hosts) -> list[str]:
     """Return the lines of a report: figures, what is sick, and the hosts for a job."""
     (sick, spared), slots = _avoided(report, hosts)
-    text = [*report.remarks, *(sentence(confirmed, hosts.names) for confirmed in report.findings)]
+    text = [*report.remarks, *(sentence(finding, hosts.names) for finding in report.findings)]
     if not report.findings:
         return [*text, "healthy: no host, rank or link is sick"]
     for title, group in (("sick hosts", sick), ("left out for their links", spared)):

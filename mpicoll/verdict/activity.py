@@ -40,6 +40,11 @@ class Activity(NamedTuple):
         """By what factor waits for a core make the running longer."""
         return (self.running + self.queued) / max(self.running, 1.0)
 
+    @property
+    def by_itself(self) -> float:
+        """The time that no other process and no other thread of this one explains."""
+        return self.running + max(0.0, self.asleep - self.threads)
+
     def plus(self, addend: Activity, factor: float = 1.0) -> Activity:
         """Return the sum with `factor` times another activity."""
         return Activity(*(a + factor * b for a, b in zip(self, addend, strict=True)))

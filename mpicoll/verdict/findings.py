@@ -43,8 +43,9 @@ class Finding(NamedTuple):
             None where that is unknown.
         detail: a figure or a verb that the sentence needs.
         neighbour: the calls that make this one unneeded.
-        link: the sender and the receiver of the slowest link, and `rates` the bytes per second of
-            slow links and of the others.
+        link: the sender and the receiver of the slowest link.
+        rates, delays: the bytes per second of slow links, and the microseconds for which data wait
+            before them; and those of the others, 0 for none.
     """
 
     kind: Kind
@@ -61,6 +62,7 @@ class Finding(NamedTuple):
     neighbour: Place | None = None
     link: tuple[str, str] = ("", "")
     rates: tuple[float, float] = (0.0, 0.0)
+    delays: tuple[float, float] = (0.0, 0.0)
 
     @property
     def frequency(self) -> float:

@@ -10,8 +10,9 @@ from mpicoll.verdict.arrivals import Meeting, Observation, observe
 from mpicoll.verdict.calls import uneven_data, unneeded_calls
 from mpicoll.verdict.clocks import Alignment, align
 from mpicoll.verdict.findings import Finding, Kind
-from mpicoll.verdict.lateness import Nodes, cost_of, late_ranks
+from mpicoll.verdict.lateness import Nodes, Profiles, cost_of, late_ranks
 from mpicoll.verdict.links import slow_links
+from mpicoll.verdict.profiles import profiles
 from mpicoll.verdict.thresholds import MOVING, RELEVANT_STOP
 
 _STOPPABLE = frozenset((Kind.ASLEEP, Kind.UNCLEAR, Kind.CHILD_PROCESS, Kind.OWN_THREAD))
@@ -22,11 +23,13 @@ class Verdict(NamedTuple):
 
     Attributes:
         findings: the causes of lost time, the most expensive first.
+        places: the profiles of the ranks at each place.
         alignment: the files with the times of one clock.
     """
 
     findings: list[Finding]
     observation: Observation
+    places: Profiles
     alignment: Alignment
 
     @property
@@ -40,10 +43,9 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     alignment = align(dumps)
     observation = observe(alignment.dumps)
     nodes = Nodes.of(dumps)
+    places = {place: profiles(meetings) for place, meetings in observation.meetings.items()}
     lateness = [
-        finding
-        for meetings in observation.meetings.values()
-        for finding in late_ranks(meetings, observation, nodes)
+        finding for place in places for finding in late_ranks(place, places, observation, nodes)
     ]
     stopped = [*stopped_ranks(observation, nodes)]
     lateness = [finding for finding in lateness if not _is_explained(finding, stopped)]
@@ -55,7 +57,9 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     ]  # fmt: skip
     if not findings:
         findings = [*data_movement(observation)]
-    return Verdict(sorted(findings, key=lambda finding: -finding.cost), observation, alignment)
+    return Verdict(
+        sorted(findings, key=lambda finding: -finding.cost), observation, places, alignment
+    )
 
 
 def _is_explained(finding: Finding, stopped: Iterable[Finding]) -> bool:

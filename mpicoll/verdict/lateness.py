@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -12,8 +13,8 @@ from mpicoll.flight.reader import Dump
 from mpicoll.measurement.peers import Excess, medians_of_peers
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
-from mpicoll.verdict.matching import amounts_of, counts_of
-from mpicoll.verdict.profiles import Profile, profiles
+from mpicoll.verdict.matching import SYNCHRONISING, Place, amounts_of, counts_of
+from mpicoll.verdict.profiles import Profile
 from mpicoll.verdict.thresholds import (
     EXPLAINS,
     FEWEST_CALLS,
@@ -28,7 +29,7 @@ from mpicoll.verdict.thresholds import (
     UNEVEN,
 )
 
-Pick = Callable[[Profile], Excess | None]
+Profiles = Mapping[Place, Mapping[int, Profile]]
 
 
 class Nodes(NamedTuple):
@@ -70,37 +71,47 @@ class Nodes(NamedTuple):
 
 
 def late_ranks(
-    meetings: Sequence[Meeting], observation: Observation, nodes: Nodes
+    place: Place, places: Profiles, observation: Observation, nodes: Nodes
 ) -> Iterator[Finding]:
-    """Yield the causes for which ranks come late at a place."""
+    """Yield the causes for which ranks come late at a place.
+
+    Args:
+        places: the profiles of all ranks at all places.
+    """
+    meetings, ranks = observation.meetings[place], places[place]
     if len(meetings) < FEWEST_CALLS:
         return
-    ranks = profiles(meetings)
     span, busy = observation.span / len(meetings), observation.busy_span / len(meetings)
     causes = (
-        (Kind.MORE_WORK, _running, busy, RELEVANT), (Kind.ASLEEP, _asleep, busy, RELEVANT),
-        (Kind.SHARED_CORE, _queued, span, RELEVANT_QUEUE),
+        (Kind.MORE_WORK, "running", busy, RELEVANT), (Kind.ASLEEP, "asleep", busy, RELEVANT),
+        (Kind.SHARED_CORE, "queued", span, RELEVANT_QUEUE),
     )  # fmt: skip
     largest: dict[int, tuple[float, Kind]] = {}
-    for kind, pick, length, relevant in causes:
-        for rank in _outliers(ranks, pick, length, relevant):
-            excess, profile = pick(ranks[rank]), ranks[rank]
-            if excess and profile.arrival.mean >= excess.mean / 3:  # it makes the rank late
+    for kind, field, length, relevant in causes:
+        for rank in _outliers(ranks, field, length, relevant):
+            excess, profile = getattr(ranks[rank], field), ranks[rank]
+            is_blamed = kind is not Kind.SHARED_CORE or _is_late_in_sum(rank, place, places)
+            if excess and is_blamed and profile.arrival.mean >= excess.mean / 3:
                 weight = excess.mean if kind is Kind.SHARED_CORE else _with_queue(profile, excess)
-                largest[rank] = max(largest.get(rank, (0.0, kind)), (weight, kind), key=_mean)
-    for kind, pick, _, _ in causes:
+                largest[rank] = max(
+                    largest.get(rank, (0.0, kind)), (weight, kind), key=itemgetter(0)
+                )
+    for kind, field, _, _ in causes:
         if stragglers := [rank for rank, (_, cause) in largest.items() if cause is kind]:
-            yield _finding(kind, stragglers, ranks, pick, meetings, observation, nodes)
-    stragglers = _outliers(ranks, _lateness, span, 2 * RELEVANT)
-    stragglers = [rank for rank in stragglers if _is_unclear(ranks[rank])]
+            yield _finding(kind, stragglers, ranks, field, meetings, observation, nodes)
+    stragglers = _outliers(ranks, "arrival", span, 2 * RELEVANT)
+    stragglers = [
+        rank for rank in stragglers
+        if _is_unclear(ranks[rank]) and _is_late_in_sum(rank, place, places)
+    ]  # fmt: skip
     if stragglers and not largest:
-        yield _finding(Kind.UNCLEAR, stragglers, ranks, _lateness, meetings, observation, nodes)
-    elif not largest and (places := turns(meetings, span)):
-        behind = [meetings[place] for place in places]
+        yield _finding(Kind.UNCLEAR, stragglers, ranks, "arrival", meetings, observation, nodes)
+    elif not largest and (late_calls := turns(meetings, span)):
+        behind = [meetings[number] for number in late_calls]
         delay = median([meeting.lateness(meeting.last) for meeting in behind])
         yield Finding(
-            Kind.TURNS, cost_of(behind, observation), tuple(ranks), "", meetings[0].call.place,
-            len(meetings), len(behind), delay,
+            Kind.TURNS, cost_of(behind, observation), tuple(ranks), "", place, len(meetings),
+            len(behind), delay,
         )  # fmt: skip
 
 
@@ -114,10 +125,6 @@ def _with_queue(profile: Profile, excess: Excess) -> float:
     return excess.mean * profile.total.stretch + (queued if is_reason else 0.0)
 
 
-def _mean(pair: tuple[float, Kind]) -> float:
-    return pair[0]
-
-
 def turns(meetings: Sequence[Meeting], span: float) -> list[int]:
     """Return the calls with a late rank if the ranks are late in a fixed order; else none.
 
@@ -127,7 +134,7 @@ def turns(meetings: Sequence[Meeting], span: float) -> list[int]:
     ranks = list(meetings[0].arrivals)
     times = np.array([
         [
-            activity.running + activity.asleep if (activity := arrival.activity) else arrival.at
+            activity.by_itself if (activity := arrival.activity) else arrival.at
             for arrival in meeting.arrivals.values()
         ]
         for meeting in meetings
@@ -143,6 +150,30 @@ def turns(meetings: Sequence[Meeting], span: float) -> list[int]:
     return places.tolist() if is_regular and is_complete else []
 
 
+def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:
+    """Whether a rank is late at all places of a group together, half as much as at this one.
+
+    Ranks that share cores take turns: the last one of a call keeps its core, and comes first to the
+    next call. So each is late at a place of its own, and none is late in sum. The time before a
+    call that does not synchronise counts for the next one that does.
+    """
+    sums = {
+        number: profile.arrival.mean * profile.calls for number, profile in places[place].items()
+    }
+    local, calls = sums[rank], places[place][rank].calls
+    group = [other for other in places if other.group == place.group]
+    synchronising = [
+        other for other in group
+        if other.collective in SYNCHRONISING and 2 * places[other][rank].calls >= calls
+    ]  # fmt: skip
+    if synchronising and place not in synchronising:
+        return False
+    for number in sums:
+        profiles = (places[other][number] for other in synchronising or group)
+        sums[number] = sum(profile.arrival.mean * profile.calls for profile in profiles)
+    return 2 * (sums.pop(rank) - max(0.0, median(sums.values()))) >= local
+
+
 def _is_unclear(profile: Profile) -> bool:
     """Whether a rank is late by itself, for a reason that the samples do not tell.
 
@@ -154,53 +185,33 @@ def _is_unclear(profile: Profile) -> bool:
     return 2 * (profile.running.mean + profile.asleep.mean) >= profile.arrival.mean
 
 
-def _running(profile: Profile) -> Excess | None:
-    return profile.running
-
-
-def _asleep(profile: Profile) -> Excess | None:
-    return profile.asleep
-
-
-def _queued(profile: Profile) -> Excess | None:
-    """Return the excess of the time without a core, if the rank is always late.
-
-    On a healthy busy machine the scheduler makes each rank late in some batches of calls, and early
-    in others.
-    """
-    if profile.queued is None:
-        return None
-    return profile.queued._replace(chance=0.0 if profile.arrival.least > 0 else 1.0)
-
-
-def _lateness(profile: Profile) -> Excess | None:
-    return profile.arrival
-
-
-def _outliers(ranks: Mapping[int, Profile], pick: Pick, span: float, relevant: float) -> list[int]:
+def _outliers(
+    ranks: Mapping[int, Profile], field: str, span: float, relevant: float
+) -> list[int]:  # fmt: skip
     """Return the ranks whose excess is relevant, no chance, and unlike that of the other ranks.
 
     Args:
+        field: of the profile.
         span: nanoseconds between two calls of the place.
         relevant: the share of `span` plus the excess that the excess must reach.
     """
-    values = {rank: value for rank, profile in ranks.items() if (value := pick(profile))}
+    values = {rank: value for rank, profile in ranks.items() if (value := getattr(profile, field))}
     stragglers = [
         rank for rank, value in values.items()
         if value.mean >= max(SMALLEST, relevant * (span + value.mean)) and value.is_real
     ]  # fmt: skip
     normal = [value.mean for rank, value in values.items() if rank not in stragglers]
-    limit = OUTLIER * max(normal, default=0.0) if len(values) > 2 else 0.0
     if 2 * len(stragglers) > len(values):  # the other ranks are early, rather
         return []
+    limit = OUTLIER * max(normal) if len(values) > 2 else 0.0
     return [rank for rank in stragglers if values[rank].mean > limit]
 
 
 def _finding(
-    kind: Kind, stragglers: Sequence[int], ranks: Mapping[int, Profile], pick: Pick,
+    kind: Kind, stragglers: Sequence[int], ranks: Mapping[int, Profile], field: str,
     meetings: Sequence[Meeting], observation: Observation, nodes: Nodes,
 ) -> Finding:  # fmt: skip
-    worst = max(stragglers, key=lambda rank: value.mean if (value := pick(ranks[rank])) else 0.0)
+    worst = max(stragglers, key=lambda rank: getattr(ranks[rank], field).mean)
     late_calls = sorted({place for rank in stragglers for place in ranks[rank].late_calls})
     lateness = median(ranks[rank].lateness for rank in stragglers)
     finding = Finding(
@@ -209,7 +220,7 @@ def _finding(
         ranks[worst], nodes.slowness(worst),
     )  # fmt: skip
     in_group = observation.of_group(meetings[0].call.place.group)
-    return _refined(finding, pick(ranks[worst]), in_group)
+    return _refined(finding, getattr(ranks[worst], field), in_group)
 
 
 def cost_of(meetings: Sequence[Meeting], observation: Observation) -> float:
@@ -258,12 +269,8 @@ def uneven_ranks(meetings: Sequence[Meeting]) -> dict[int, float]:
         counts = next(filter(None, (counts_of(text, len(signatures)) for text in signatures)), [])
         sides += [tuple(counts)] if counts else []
         if sides:
-            factors = (map(_times_peers, [side] * len(side), range(len(side))) for side in sides)
-            largest = zip(call.members, map(max, zip(*factors, strict=True)), strict=True)
-            return {rank: factor for rank, factor in largest if factor >= UNEVEN}
+            table = np.array(sides, np.float64)
+            largest = (table / np.maximum(medians_of_peers(table), 1)).max(axis=0).tolist()
+            pairs = zip(call.members, largest, strict=True)
+            return {rank: factor for rank, factor in pairs if factor >= UNEVEN}
     return {}
-
-
-def _times_peers(counts: Sequence[int], place: int) -> float:
-    """Return how many times the median of the other counts one count is."""
-    return counts[place] / max(median([*counts[:place], *counts[place + 1 :]]), 1)

@@ -1,52 +1,65 @@
-"""Compare the rates of the links between hosts, by the TCP connections of the ranks."""
+"""Compare the links between hosts, by the TCP connections of the ranks.
+
+Data wait before a slow link: a round trip takes longer with as many bytes in flight, and a byte
+takes longer to send. Two directions of links are peers if their senders send to as many hosts, and
+their receivers receive from as many, and as many bytes: a host in the middle of a chain shares its
+port.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import reduce
-from statistics import median
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import exp
+from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
 
 from mpicoll.flight.reader import Dump, Link
+from mpicoll.measurement.peers import compare
 from mpicoll.verdict.arrivals import Observation
 from mpicoll.verdict.findings import Finding, Kind
-from mpicoll.verdict.thresholds import MOVING, RELEVANT, SLOW_RATE
+from mpicoll.verdict.thresholds import FULL_LINK, MOVING, RELEVANT, SLOW_LINK, SLOW_LINKS
 
 _COMPARABLE = 0.25
-"""The share of the busiest pair's bytes from which on the rate of a pair is compared: a link with
-few bytes is busy with waiting for their acknowledgement."""
-_FEWEST_BYTES, _FEWEST_PAIRS = 1 << 20, 3
+"""The share of the busiest pair's bytes from which on a pair is compared: a link with few bytes is
+busy with waiting for their acknowledgement."""
+_FEWEST_BYTES = 1 << 20
+_ALIKE = 1.5
+"""The ratio of the bytes of two peers, at most: with more bytes in flight, data wait longer."""
+_OF_HOST = 1.4
+"""The weight of a host's links against a single one of them, in logarithms."""
+Ends = tuple[str, str]
+"""The sender and the receiver."""
 
 
 class Pair(NamedTuple):
-    """The traffic from one host to another.
+    """The traffic from one host to another, over the connection that sends most.
 
     Attributes:
-        sent: bytes, and `busy` the microseconds in which there were data to send.
-        estimates: the kernel's estimates of the rate, in bytes per second, of all readings.
+        sent: bytes.
+        delays: by reading, the microseconds of the round trip beyond the least one.
+        times: by reading, the microseconds for a byte, of those with data to send.
+        least: the least round trip, in microseconds.
     """
 
-    sent: int = 0
-    busy: int = 0
-    estimates: tuple[int, ...] = ()
+    sent: int
+    delays: tuple[float, ...]
+    times: tuple[float, ...]
+    least: int
 
-    @property
-    def rate(self) -> float:
-        """Bytes per second while busy."""
-        return self.sent / max(self.busy, 1) * 1e6
-
-    @property
-    def estimate(self) -> float:
-        """The lower quartile of the estimates: of short transfers the kernel estimates too much."""
-        return float(np.quantile(self.estimates, 0.25)) if self.estimates else 0.0
-
-    def plus(self, addend: Pair) -> Pair:
-        """Return the traffic of both."""
-        return Pair(
-            self.sent + addend.sent, self.busy + addend.busy, self.estimates + addend.estimates
-        )
+    @classmethod
+    def of(cls, readings: Sequence[Link]) -> Pair:
+        """Return the traffic of one connection."""
+        sending = [
+            (max(1.0, link.rtt - link.rtt_min), (link.busy - earlier.busy) / sent)
+            for earlier, link in pairwise(readings)
+            if (sent := link.sent - earlier.sent) > 0 and link.busy > earlier.busy
+        ]
+        delays, times = zip(*sending, strict=True) if sending else ((), ())
+        return cls(readings[-1].sent - readings[0].sent, delays, times, readings[-1].rtt_min)
 
 
 def hosts_by_address(dumps: Sequence[Dump]) -> dict[str, str]:
@@ -54,67 +67,104 @@ def hosts_by_address(dumps: Sequence[Dump]) -> dict[str, str]:
     return {address: dump.process.host for dump in dumps for address in dump.process.addresses}
 
 
-def traffic(dumps: Sequence[Dump]) -> dict[tuple[str, str], Pair]:
-    """Return the traffic between each two hosts, by sender and receiver."""
+def traffic(dumps: Sequence[Dump]) -> dict[Ends, Pair]:
+    """Return the traffic between each two hosts that sends enough bytes to be compared."""
     host_of = hosts_by_address(dumps)
-    pairs: dict[tuple[str, str], Pair] = {}
+    pairs: dict[Ends, Pair] = {}
     for dump in dumps:
         connections: dict[tuple[str, int, str, int], list[Link]] = {}
         for link in dump.links:
             connections.setdefault(link.connection, []).append(link)
         for readings in connections.values():
-            first, last = readings[0], readings[-1]
-            ends = dump.process.host, host_of.get(last.peer, last.peer)
-            if ends[0] != ends[1]:
-                estimates = tuple(link.rate for link in readings[1:] if link.rate)
-                pair = Pair(last.sent - first.sent, last.busy - first.busy, estimates)
-                pairs[ends] = pairs.get(ends, Pair()).plus(pair)
-    return pairs
+            peer, pair = readings[-1].peer, Pair.of(readings)
+            ends = dump.process.host, host_of.get(peer, peer)
+            if ends[0] != ends[1] and pair.delays:
+                pairs[ends] = max(pair, pairs.get(ends, pair))
+    fewest = max([_FEWEST_BYTES, *(_COMPARABLE * pair.sent for pair in pairs.values())])
+    return {ends: pair for ends, pair in pairs.items() if pair.sent >= fewest}
 
 
 def slow_links(dumps: Sequence[Dump], observation: Observation) -> Iterator[Finding]:
-    """Yield the host whose links are far slower than the others, or else the slowest link."""
+    """Yield the host whose links are slower than their peers, or the link; or else a full link."""
     shares = {place: observation.moving(place) for place in observation.meetings}
-    moving = sum(shares.values())
-    pairs = traffic(dumps)
-    fewest = max([_FEWEST_BYTES, *(_COMPARABLE * pair.sent for pair in pairs.values())])
-    pairs = {ends: pair for ends, pair in pairs.items() if pair.sent >= fewest}
-    if moving < MOVING or len(pairs) < _FEWEST_PAIRS:
+    moving, pairs = sum(shares.values()), traffic(dumps)
+    if moving < MOVING or not pairs:
         return
-    host, link, rates = _slow_host(pairs) or _slow_pair(pairs) or ("", ("", ""), (1.0, 1.0))
-    cost = moving * (1 - rates[0] / max(rates[1], 1.0))
+    suspects = [*_suspects(pairs)]
+    scores = [_times_slower(suspect, pairs) for _, suspect in suspects]
+    weights = [
+        score ** (_OF_HOST if host else 1)
+        for score, (host, _) in zip(scores, suspects, strict=True)
+    ]
+    best = weights.index(max(weights))
+    (host, suspect), cost = suspects[best], 0.0
+    if scores[best] >= (SLOW_LINKS if host else SLOW_LINK):
+        cost = moving * (1 - 1 / scores[best])
+    links = [frozenset(ends) for ends in pairs]
+    if not cost and (hubs := frozenset.intersection(*links)):  # its port has no peer
+        host, suspect = "" if len(hubs) > 1 else next(iter(hubs)), {*links}
+        is_full = all(_delay([pair]) >= max(FULL_LINK, 100 * pair.least) for pair in pairs.values())
+        cost = moving if is_full else 0.0
     if cost >= RELEVANT:
-        place = max(shares, key=lambda place: shares[place])
-        yield Finding(Kind.SLOW_LINK, cost, host=host, place=place, link=link, rates=rates)
+        local = {ends: pair for ends, pair in pairs.items() if {*ends} in suspect}
+        remote = [pair for ends, pair in pairs.items() if ends not in local]
+        slowest = max(local, key=lambda ends: _delay([local[ends]]))
+        yield Finding(
+            Kind.SLOW_LINK, cost, host=host, link=slowest, detail=str(pairs[slowest].least),
+            place=max(shares, key=lambda place: shares[place]),
+            rates=(_rate(local.values()), _rate(remote)),
+            delays=(_delay(local.values()), _delay(remote)),
+        )  # fmt: skip
 
 
-Slowness = tuple[str, tuple[str, str], tuple[float, float]]
-"""A host or none, a link, and the rates of the slow and of the other links."""
-
-
-def _slow_host(pairs: dict[tuple[str, str], Pair]) -> Slowness | None:
-    """Return the slowest host if its links are far slower than those between the other hosts."""
-    totals = {}
+def _suspects(pairs: Mapping[Ends, Pair]) -> Iterator[tuple[str, set[frozenset[str]]]]:
+    """Yield the links, and the hosts before whose links data wait alike, with these links."""
+    delays: dict[frozenset[str], float] = {}
+    for ends, pair in pairs.items():
+        link = frozenset(ends)
+        delays[link] = max(_delay([pair]), delays.get(link, 0.0))
+    for link in delays:
+        yield "", {link}
     for host in {host for ends in pairs for host in ends}:
-        local = [pair for ends, pair in pairs.items() if host in ends]
-        remote = [pair for ends, pair in pairs.items() if host not in ends]
-        if len(local) > 1 and len(remote) > 1:
-            totals[host] = reduce(Pair.plus, local), reduce(Pair.plus, remote)
-    if not totals:
-        return None
-    host = min(totals, key=lambda host: totals[host][0].rate / max(totals[host][1].rate, 1.0))
-    slowest = min((ends for ends in pairs if host in ends), key=lambda ends: pairs[ends].rate)
-    slow, normal = totals[host]
-    # Both figures are noisy on a machine whose cores are busy, but not in the same way.
-    is_slow = slow.rate < SLOW_RATE * normal.rate and (
-        slow.estimate <= SLOW_RATE * normal.estimate or not normal.estimate
-    )
-    return (host, slowest, (slow.rate, normal.rate)) if is_slow else None
+        waits = {link: delay for link, delay in delays.items() if host in link}
+        if len(waits) > 1 and max(waits.values()) <= 2 * min(waits.values()):
+            yield host, {*waits}
 
 
-def _slow_pair(pairs: dict[tuple[str, str], Pair]) -> Slowness | None:
-    """Return the slowest link if it is less than half as fast as the median."""
-    ends = min(pairs, key=lambda ends: pairs[ends].rate)
-    slow = pairs[ends].rate
-    normal = median(pair.rate for pair in pairs.values())
-    return ("", ends, (slow, normal)) if slow < SLOW_RATE**3 * normal else None
+def _rate(pairs: Iterable[Pair]) -> float:
+    """Return the median of the rates, in bytes a second; 0 without pairs."""
+    times = [time for pair in pairs for time in pair.times]
+    return 1e6 / median(times) if times else 0.0
+
+
+def _delay(pairs: Iterable[Pair]) -> float:
+    """Return the median of the delays, in microseconds; 0 without pairs."""
+    return median([delay for pair in pairs for delay in pair.delays] or [0.0])
+
+
+def _times_slower(suspect: Collection[frozenset[str]], pairs: Mapping[Ends, Pair]) -> float:
+    """Return how many times slower some links are than their peers; 0 if they have none."""
+    senders, receivers = (Counter(ends[side] for ends in pairs) for side in (0, 1))
+    degrees = {ends: (senders[ends[0]], receivers[ends[1]]) for ends in pairs}
+    excesses: dict[frozenset[str], float] = {}
+    for ends, pair in pairs.items():
+        peers = [
+            peer for other, peer in pairs.items()
+            if {*other} not in suspect and degrees[other] == degrees[ends]
+            and 1 / _ALIKE < peer.sent / pair.sent < _ALIKE
+        ]  # fmt: skip
+        if {*ends} in suspect and peers:
+            excess = max(
+                _excess([pair.delays, *(peer.delays for peer in peers)]),
+                _excess([pair.times, *(peer.times for peer in peers)]),
+            )
+            link = frozenset(ends)
+            excesses[link] = max(excess, excesses.get(link, 0.0))
+    return exp(fmean(excesses.values())) if excesses else 0.0
+
+
+def _excess(series: Sequence[Sequence[float]]) -> float:
+    """Return the logarithm of the ratio of the first series to the others; 0 if it varies."""
+    count = min(map(len, series))
+    first, *_ = compare(np.log([values[-count:] for values in series]).T)
+    return first.mean if first.least > 0 else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mpicoll.measurement.peers import Excess, Numbers, compare, medians_of_peers
 from mpicoll.verdict.activity import Activity
 from mpicoll.verdict.arrivals import Meeting
-from mpicoll.verdict.thresholds import INDEPENDENT, SMALLEST
+from mpicoll.verdict.thresholds import EXPLAINS, INDEPENDENT, LONGER_QUEUE, SMALLEST
 
 
 class Profile(NamedTuple):
@@ -22,8 +22,11 @@ class Profile(NamedTuple):
         lateness: the median lateness of these.
         arrival: the excess of its arrival.
         running, asleep: the excess of these activities before the call; None without samples.
+            Colder caches explain a small one of the running of a rank without a core of its own: 0.
         queued: the excess of the time without a core, less the share that its running explains at
-            the other ranks' ratio.
+            the other ranks' ratio. It is real if it is large beside their time without a core,
+            and the rank is late in all batches of the calls: on a healthy busy machine the
+            scheduler makes each rank late in some, and early in others.
         threads, children: the excess of the time that other threads, or ended children, have run.
         base: the median of the other ranks' mean running, in nanoseconds per call.
         total: the means of its activities before the call.
@@ -54,28 +57,30 @@ def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
         meeting for meeting in meetings
         if all(arrival.activity is not None for arrival in meeting.arrivals.values())
     ]  # fmt: skip
-    activities = _activities(sampled, ranks) if len(sampled) > 1 else None
-    excesses = None if activities is None else _excesses(activities, blocks)
+    activities = _activities(sampled, ranks) if len(sampled) > 1 else np.zeros((7, 0, len(ranks)))
+    excesses = _excesses(activities, blocks) if activities.size else {}
     profiles = {}
     for place, rank in enumerate(ranks):
         late_calls = np.flatnonzero(
             lateness[:, place] >= max(SMALLEST, 1.0, arrivals[place].mean / 2)
         ).tolist()
+        local: dict[str, Any] = {name: values[place] for name, values in excesses.items()}
         profile = Profile(
             rank, len(meetings), tuple(late_calls),
             float(np.median(lateness[late_calls, place])) if late_calls else 0.0, arrivals[place],
+            **local,
         )  # fmt: skip
-        if activities is not None and excesses is not None:
-            peers = [number for number in range(len(ranks)) if number != place]
-            profile = profile._replace(
-                running=excesses["running"][place],
-                asleep=excesses["asleep"][place],
-                queued=excesses["queued"][place],
-                threads=excesses["threads"][place],
-                children=excesses["children"][place],
-                base=float(np.median(activities[0][:, peers].mean(axis=0))),
-                total=Activity(*activities[:, :, place].mean(axis=1).tolist()),
-            )
+        running, queued = profile.running, profile.queued
+        if running and queued:
+            base, queue = np.median(
+                np.delete(activities[:2], place, axis=2).mean(axis=1), axis=1
+            ).tolist()
+            total = Activity(*activities[:, :, place].mean(axis=1).tolist())
+            if running.mean < EXPLAINS * min(1.0, total.stretch - 1.0) * base:
+                running = running._replace(mean=0.0)
+            is_always = profile.arrival.least > 0 and queued.mean >= LONGER_QUEUE * queue
+            queued = queued._replace(chance=0.0 if is_always else 1.0)
+            profile = profile._replace(running=running, queued=queued, base=base, total=total)
         profiles[rank] = profile
     return profiles
 

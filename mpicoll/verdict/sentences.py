@@ -168,15 +168,21 @@ def _unclear(finding: Finding) -> str:
 
 
 def _slow_link(finding: Finding) -> str:
-    slow, normal = (f"{number(rate / 1e6, 2)} MB/s" for rate in finding.rates)
-    link = (
-        f"The link of node {finding.host}"
-        if finding.host
-        else f"The link from node {finding.link[0]} to node {finding.link[1]}"
-    )
+    rate, normal = (f"{number(rate / 1e6, 2)} MB/s" for rate in finding.rates)
+    delay, normal_delay = (duration(1e3 * delay) for delay in finding.delays)
+    sender, receiver = finding.link
+    ends = f"of node {finding.host}" if finding.host else f"from node {sender} to node {receiver}"
+    calls = f"the calls that move data between nodes, most of all {place_text(finding.place)}"
+    if not finding.rates[1]:
+        least = duration(1e3 * float(finding.detail))
+        return (
+            f"No rank is late, but the link {ends} is full: it moves {rate}, and data wait {delay} "
+            f"for it, where the least round trip takes {least}. It limits {calls}; no equal link "
+            "can be compared."
+        )
     return (
-        f"{link} moves {slow} while it has data to send, the other links {normal}: it slows down "
-        f"the calls that move data between nodes, most of all {place_text(finding.place)}."
+        f"The link {ends} moves {rate} while it has data to send, and data wait {delay} for it; "
+        f"the other links move {normal}, with a wait of {normal_delay}. It slows down {calls}."
     )
 
 

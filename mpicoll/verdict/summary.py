@@ -11,7 +11,6 @@ from rich.text import Text
 
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.matching import Place
-from mpicoll.verdict.profiles import profiles
 from mpicoll.verdict.sentences import duration, percent, place_text, sentences
 from mpicoll.verdict.timeline import timeline
 
@@ -69,8 +68,7 @@ def rows(verdict: Verdict) -> Iterator[Row]:
 def _row(verdict: Verdict, place: Place) -> Row:
     observation = verdict.observation
     meetings = observation.meetings[place]
-    ranks = profiles(meetings)
-    latest = max(ranks.values(), key=lambda profile: profile.arrival.mean)
+    latest = max(verdict.places[place].values(), key=lambda profile: profile.arrival.mean)
     causes = [finding.kind.value for finding in verdict.findings if finding.place == place]
     group = meetings[0].call.group
     function = f" in {place.location.function}" if place.location else ""

@@ -13,6 +13,9 @@ RELEVANT = 0.05
 """The share of a job's time that a cause must cost. Less is within the noise of most machines."""
 RELEVANT_QUEUE = 0.08
 """The share of time without a core: the scheduler of a busy machine is unfair by up to 0.05."""
+LONGER_QUEUE = 0.5
+"""The part of the other ranks' time without a core by which that of a blamed rank must be longer:
+where all ranks wait for cores, the scheduler favours some of them for seconds."""
 INDEPENDENT = 40_000_000
 """Nanoseconds after which the scheduler of a busy machine may favour another rank."""
 OUTLIER = 2.5
@@ -30,9 +33,12 @@ SLOWER = 1.15
 """The ratio of two medians of the arithmetic probe from which on a node counts as slower."""
 MOVING = 0.2
 """The share of time that data must move before the verdict looks for slow links."""
-SLOW_RATE = 0.8
-"""The ratio of the rate of a host's links to that of the others below which they count as slow, by
-the bytes sent while busy and by the kernel's estimate. Equal links differ by a tenth."""
+SLOW_LINKS, SLOW_LINK = 1.4, 1.7
+"""How many times longer than those of equal links the delays are, or the times for a byte, in the
+mean over the readings: of all links of a host, and of a single link. Equal links differ by a
+quarter, and one of many directions by half."""
+FULL_LINK = 5000
+"""Microseconds that data wait before a link without a peer, from which on it counts as full."""
 UNEVEN = 1.5
 """The ratio of a rank's count to the median count from which on data counts as uneven."""
 RELEVANT_STOP = 0.01

@@ -14,7 +14,6 @@ from mpicoll.p2p.judging import (
     FOLD,
     LATENCY,
     SHARE,
-    Confirmed,
     Figures,
     Finding,
     Quantity,
@@ -121,7 +120,7 @@ def test_slow_ranks_are_told_from_slow_hosts(
     slow: dict[int, Quantity], expected: list[tuple[tuple[int], tuple[int, ...]]]
 ) -> None:
     findings = judge_ranks(ranks(slow), [(0, 1), (2, 3), (4, 5), (6, 7)])
-    assert [(finding.hosts, finding.ranks) for finding in findings] == expected
+    assert [(finding.hosts, finding.parts) for finding in findings] == expected
 
 
 @pytest.mark.parametrize(("again", "is_sick"), [(0.5, True), (0.95, False)])
@@ -142,7 +141,7 @@ def test_a_slow_link_is_told_from_those_that_noise_had_joined_to_it() -> None:
     again = {pair: Figures({BANDWIDTH.name: 1.0}) for pair in first}
     again[1, 2] = Figures({BANDWIDTH.name: 0.1})
     (confirmed,) = confirm(finding, {**first}, {**again}, [again[0, 1]])
-    assert (finding.hosts, confirmed.finding.hosts) == ((2,), (1, 2))
+    assert (finding.hosts, confirmed.hosts) == ((2,), (1, 2))
     assert sentence(confirmed, NAMES).startswith("SICK link node1 node2: moves 0.100 GB/s, ")
 
 
@@ -187,9 +186,9 @@ def test_few_hosts_are_left_out_for_a_link(
 
 
 def test_faults_are_told_of_ranks_and_results() -> None:
-    rank = Confirmed(Finding((1,), (3,), fault="adds wrongly"))
+    rank = Finding((1,), (3,), fault="adds wrongly")
     assert sentence(rank, NAMES) == "SICK rank 3 on node1: adds wrongly"
-    assert sentence(Confirmed(Finding((), fault="wrong")), NAMES) == "SICK results: wrong"
+    assert sentence(Finding((), fault="wrong"), NAMES) == "SICK results: wrong"
 
 
 @pytest.mark.parametrize(("share", "hosts"), [(0.33, [(1,)]), (0.8, [])])

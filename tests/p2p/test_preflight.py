@@ -18,7 +18,7 @@ from mpicoll.hosts.emulation import Hosts as EmulatedHosts
 from mpicoll.hosts.emulation import missing
 from mpicoll.measurement.ping_pong import PingPong, Trial
 from mpicoll.measurement.ranks import form_ranks
-from mpicoll.p2p.judging import BANDWIDTH, Confirmed, Figures, Finding, sentence
+from mpicoll.p2p.judging import BANDWIDTH, Figures, Finding, sentence
 from mpicoll.p2p.options import Options
 from mpicoll.p2p.preflight import Check, Hosts, Report, lines, sample, unexplained
 from mpicoll.p2p.probe import Probe
@@ -27,9 +27,9 @@ WHY = missing()
 HOSTS = Hosts([(0, 1), (2, 3), (4, 5), (6,)], ["n1", "n2", "n3", "n4"])
 
 
-def slow(*hosts: int) -> Confirmed:
+def slow(*hosts: int) -> Finding:
     """Return a confirmed finding of a slow host or link."""
-    return Confirmed(Finding(hosts, quantity=BANDWIDTH, amount=0.5, typical=1.0), 0.5, 1.0)
+    return Finding(hosts, quantity=BANDWIDTH, amount=0.5, typical=1.0)
 
 
 # -- the report --------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def test_a_healthy_report_needs_no_lists() -> None:
             ],
         ),
         (
-            [Confirmed(Finding((), fault="wrong"))],
+            [Finding((), fault="wrong")],
             [
                 "Slurm: --nodelist=n[1-4]",
                 "MPICH: -hosts n1:2,n2:2,n3:2,n4:1",
@@ -69,7 +69,7 @@ def test_a_healthy_report_needs_no_lists() -> None:
     ],
 )
 def test_a_report_ends_with_lists_of_the_other_hosts(
-    findings: list[Confirmed], expected: list[str]
+    findings: list[Finding], expected: list[str]
 ) -> None:
     text = lines(Report(findings), HOSTS)
     assert text[len(findings) :] == expected
@@ -83,7 +83,7 @@ def test_links_of_a_sick_host_are_no_findings() -> None:
 def test_a_second_look_tries_a_few_links_to_healthy_hosts() -> None:
     """To the slowest ones."""
     pairs = ((0, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6))
-    finding = Finding((1,), links=pairs, quantity=BANDWIDTH, typical=10.0)
+    finding = Finding((1,), pairs, BANDWIDTH, typical=10.0)
     looks = {pair: Figures({BANDWIDTH.name: 7.0 - max(pair)}) for pair in pairs}
     assert sample(finding, looks, {0, 1, 2}) == [(1, 6), (1, 5), (1, 4)]
 

@@ -92,6 +92,8 @@ _HEALTHY = (
     ("equal_threads", NOBODY, 1, 1, 2), ("equal_sleep", NOBODY, 2, 1, 3),
     ("equal_sleep", NOBODY, 5, 1, 4), ("equal_rows", NOBODY, 1, 1, 4),
     ("several", NOBODY, 1, 1, 3), ("several", NOBODY, 1, 1, 4), ("several", NOBODY, 1, 1, 2),
+    ("phases", NOBODY, 1, 1, 2), ("phases", NOBODY, 1, 1, 3), ("phases", NOBODY, 1, 1, 4),
+    ("pinned", NOBODY, 2, 1, 2), ("pinned", NOBODY, 2, 1, 4),
     ("short_calls", NOBODY, 1, 1, 3), ("short_calls", NOBODY, 1, 1, 2),
     ("equal_nonblocking", NOBODY, 2, 1, 3), ("idle", IDLE, 1, 1, 3), ("idle", IDLE, 1, 1, 2),
     ("objects", NOBODY, 2, 1, 3), ("objects", NOBODY, 1, 1, 2),

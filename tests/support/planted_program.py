@@ -463,6 +463,26 @@ def several(planted: Planted) -> None:
         world.Alltoall(table, table.copy())
 
 
+def phases(planted: Planted) -> None:
+    """Make as many calls in a step as there are ranks, at a place each."""
+    while True:
+        for place in range(size):
+            fixed(planted.ms)
+            for _ in range(place == 0):
+                world.Allreduce(x, y)
+            for _ in range(place == 1):
+                world.Barrier()
+            for _ in range(place > 1):
+                world.allreduce(1.0)
+
+
+def pinned(planted: Planted) -> None:
+    """Stay on one core: the scheduler cannot move the rank away from a busy neighbour."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    balanced(planted)
+
+
 def short_calls(planted: Planted) -> None:
     while True:
         world.Allreduce(x, y)

@@ -109,9 +109,9 @@ def trial(ranks: Ranks, hosts: Hosts, faults: Faults | None, seconds: float) -> 
             everyone.barrier()
             report = preflight.Check(options, ranks, named_hosts).run()
     blamed = {
-        f"host{found.finding.hosts[0]}" if len(found.finding.hosts) == 1
-        else subject(found.finding, named_hosts.names)
-        for found in report.findings
+        f"host{finding.hosts[0]}" if len(finding.hosts) == 1
+        else subject(finding, named_hosts.names)
+        for finding in report.findings
     }  # fmt: skip
     planted_names = faults.names() if faults else set()
     missed, wrong = planted_names - blamed, blamed - planted_names

@@ -90,6 +90,7 @@ class Work(NamedTuple):
 def worked(
     works: Sequence[Sequence[Work]], *, hosts: Sequence[str] = (), probes: Sequence[int] = (),
     signature: str = "float32 (8), sum", collective: str = "allreduce", moving: float = 0.05,
+    places: int = 1,
 ) -> list[Dump]:  # fmt: skip
     """Return the files of ranks that work, and then make one synchronising call, and so on.
 
@@ -98,6 +99,7 @@ def worked(
         hosts: of the ranks; one host by default.
         probes: by rank the nanoseconds that the arithmetic probe takes.
         moving: milliseconds from the arrival of the last rank to the end of the call.
+        places: the lines from which the calls are made in turn.
     """
     size = len(works[0])
     begins = [0.0] * size
@@ -119,9 +121,11 @@ def worked(
             samples[rank].append(_sample(start, totals, 0))
             totals[0] += end - activity.coreless - start  # the rank spins
             totals[1] += activity.coreless
+            line = LINE._replace(line=LINE.line + number % places)
             rows[rank].append(
-                row(number, start, end, group=group, signature=signature, collective=collective)
-            )
+                row(number, start, end, group=group, signature=signature, collective=collective,
+                    location=line)
+            )  # fmt: skip
             begins[rank] = end
     names = hosts or ["host0"] * size
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
+from operator import ne
 
 import pytest
 from synthetic_job import EPOCH, MILLISECOND, Work, dump, row, worked, world
@@ -162,10 +163,13 @@ def test_lateness_without_samples_is_unclear() -> None:
     assert "more work, a shared core and sleep look alike" in [*sentences(verdict)][1]
 
 
-def test_a_queue_below_the_threshold_is_not_blamed() -> None:
-    """Busy cores make a rank late in many calls of a healthy job, but not for much of the time."""
-    dumps = worked([[Work(2, 8), Work(2, 8), Work(2, 8.6), Work(2, 8)]] * CALLS)
-    assert [finding.kind for finding in judge(dumps).findings] == []
+@pytest.mark.parametrize(("queued", "kinds"), [(8.6, []), (11.0, []), (14.0, [Kind.SHARED_CORE])])
+def test_a_queue_is_blamed_if_it_is_long_beside_those_of_all(
+    queued: float, kinds: list[Kind]
+) -> None:
+    """Busy cores make a rank late in many calls of a healthy job, and favour some ranks."""
+    dumps = worked([[Work(2, 8), Work(2, 8), Work(2, queued), Work(2, 8)]] * CALLS)
+    assert [finding.kind for finding in judge(dumps).findings] == kinds
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8, 1.0])
@@ -176,6 +180,56 @@ def test_a_queue_is_blamed_if_its_rank_is_always_late(share: float) -> None:
     dumps = worked([[Work(2, 6), Work(2, 6), Work(2, queue), Work(2, 6)] for queue in queues])
     kinds = [finding.kind for finding in judge(dumps).findings]
     assert kinds == ([Kind.SHARED_CORE] if share == 1.0 else [])
+
+
+@pytest.mark.parametrize("has_samples", [True, False])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_ranks_that_lose_a_core_in_turn_are_not_blamed(size: int, has_samples: bool) -> None:
+    """The last rank of a call keeps its core, so each place has a late rank, and none is late."""
+    works = [
+        [Work(1, queued=2.0 if call % size == rank else 0.0) for rank in range(size)]
+        for call in range(CALLS * size)
+    ]
+    dumps = worked(works, places=size)
+    if not has_samples:
+        dumps = [dump._replace(samples=[]) for dump in dumps]
+    assert judge(dumps).findings == []
+
+
+def test_a_shared_core_is_named_if_the_rank_is_late_at_one_of_several_places() -> None:
+    works = [
+        [Work(2, queued=6.0 if rank == VICTIM and call % 3 == 0 else 0.3) for rank in range(SIZE)]
+        for call in range(3 * CALLS)
+    ]
+    finding = first(worked(works, places=3))
+    assert finding and (finding.kind, finding.ranks) == (Kind.SHARED_CORE, (VICTIM,))
+
+
+@pytest.mark.parametrize(("queued", "kinds"), [(2.0, []), (0.0, [Kind.MORE_WORK])])
+@pytest.mark.parametrize("size", [2, 3])
+def test_running_that_a_shared_core_makes_longer_is_no_work(
+    size: int, queued: float, kinds: list[Kind]
+) -> None:
+    """Its caches are cold after each loss of the core."""
+    works = [[Work(2.2 if rank == 1 else 2.0, queued) for rank in range(size)]] * CALLS
+    assert [finding.kind for finding in judge(worked(works)).findings] == kinds
+
+
+def test_ranks_whose_threads_hold_the_interpreter_in_turn_are_not_blamed() -> None:
+    works = [
+        [Work(1, asleep=5.0 if call % 2 == rank else 0.0) for rank in range(2)]
+        for call in range(2 * CALLS)
+    ]
+    dumps = []
+    for dump_of_rank in worked(works):
+        threads, samples = 0, []
+        for place, sample in enumerate(dump_of_rank.samples):
+            is_held = place % 2 and place // 2 % 2 == dump_of_rank.rank
+            threads += 5 * MILLISECOND if is_held else 0
+            process = sample.running + threads
+            samples.append(sample._replace(process=process, main=sample.running))
+        dumps.append(dump_of_rank._replace(samples=samples))
+    assert Kind.TURNS not in [finding.kind for finding in judge(dumps).findings]
 
 
 def test_few_calls_are_not_judged() -> None:
@@ -226,38 +280,82 @@ def test_a_barrier_with_work_around_it_is_needed() -> None:
     assert judge(job(nothing, collective="barrier")).findings == []
 
 
-def with_links(dumps: list[Dump], rates: dict[int, float]) -> list[Dump]:
-    """Add connections between all hosts; `rates` in bytes per microsecond by the host's number."""
+def with_links(
+    dumps: list[Dump], rates: dict[int, float], linked: Callable[[int, int], bool] = ne
+) -> list[Dump]:
+    """Add connections between hosts; `rates` in bytes per microsecond by the host's number.
+
+    A host shares its rate among its links, with 100 kB in flight on each.
+    """
     hosts = range(len(dumps))
-    linked = []
+    degrees = [sum(linked(host, peer) for peer in hosts) for host in hosts]
+    with_readings = []
     for dump_of_rank in dumps:
         host = dump_of_rank.rank
         links = []
-        for peer in hosts:
-            rate = min(rates.get(host, 100.0), rates.get(peer, 100.0))
-            for time in (0, 1000) if peer != host else ():
-                links.append(Link(
+        for peer in filter(lambda peer: linked(host, peer), hosts):
+            rate = min(rates.get(end, 100.0) / degrees[end] for end in (host, peer))
+            links += [
+                Link(
                     at=EPOCH + time * MILLISECOND, local=f"10.0.0.{host}", local_port=1000 + peer,
-                    peer=f"10.0.0.{peer}", peer_port=2000 + host, sent=time * 100_000,
-                    busy=int(time * 100_000 / rate), rate=0, retransmitted=0, rtt=100, rtt_min=50,
-                ))  # fmt: skip
+                    peer=f"10.0.0.{peer}", peer_port=2000 + host, sent=time * 10_000,
+                    busy=int(time * 10_000 / rate), rate=0, retransmitted=0,
+                    rtt=int(100_000 / rate) + (time + peer) % 7, rtt_min=9,
+                )
+                for time in range(0, 8000, 1000)
+            ]  # fmt: skip
         process = dump_of_rank.process
         process = process._replace(addresses=(f"10.0.0.{host}",), host=f"host{host}")
-        linked.append(dump_of_rank._replace(process=process, links=links))
-    return linked
+        with_readings.append(dump_of_rank._replace(process=process, links=links))
+    return with_readings
+
+
+def is_neighbour(host: int, peer: int) -> bool:
+    return abs(host - peer) == 1
+
+
+def moving_data(size: int) -> list[Dump]:
+    return worked([[Work() for _ in range(size)]] * CALLS, moving=20.0)
 
 
 @pytest.mark.parametrize("rate", [10.0, 50.0])
-def test_a_slow_link_is_named(rate: float) -> None:
-    verdict = judge(with_links(job(nothing, moving=20.0), {3: rate}))
+@pytest.mark.parametrize("size", [3, 4])
+def test_a_host_with_slow_links_is_named(size: int, rate: float) -> None:
+    verdict = judge(with_links(moving_data(size), {size - 1: rate}))
     [finding] = verdict.findings
-    assert (finding.kind, finding.host) == (Kind.SLOW_LINK, "host3")
-    assert next(sentences(verdict)).startswith(f"The link of node host3 moves {rate:.0f} MB/s")
+    assert (finding.kind, finding.host) == (Kind.SLOW_LINK, f"host{size - 1}")
+    assert next(sentences(verdict)).startswith(f"The link of node host{size - 1} moves ")
 
 
-def test_equal_links_are_not_blamed() -> None:
-    finding = first(with_links(job(nothing, moving=20.0), {}))
+@pytest.mark.parametrize(("slow", "host", "link"), [(3, "", {2, 3}), (1, "host1", {0, 1})])
+@pytest.mark.parametrize("rate", [10.0, 20.0])
+def test_links_of_a_chain_are_compared_with_those_at_like_places(
+    slow: int, host: str, link: set[int], rate: float
+) -> None:
+    [finding] = judge(with_links(moving_data(4), {slow: rate}, is_neighbour)).findings
+    assert (finding.kind, finding.host) == (Kind.SLOW_LINK, host)
+    assert {*finding.link} == {f"host{number}" for number in link}
+
+
+@pytest.mark.parametrize("rates", [{}, {1: 100.0}, dict.fromkeys(range(4), 1000.0)])
+@pytest.mark.parametrize("linked", [ne, is_neighbour])
+def test_equal_links_are_not_blamed(
+    rates: dict[int, float], linked: Callable[[int, int], bool]
+) -> None:
+    finding = first(with_links(moving_data(4), rates, linked))
     assert finding and finding.kind is Kind.DATA_MOVEMENT
+
+
+@pytest.mark.parametrize(("rate", "kind"), [(10.0, Kind.SLOW_LINK), (1000.0, Kind.DATA_MOVEMENT)])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_link_without_a_peer_is_called_full_by_its_round_trip(
+    size: int, rate: float, kind: Kind
+) -> None:
+    verdict = judge(with_links(moving_data(size), {1: rate}, is_neighbour))
+    [finding] = verdict.findings
+    assert finding.kind is kind
+    text = "is full: it moves" in next(sentences(verdict))
+    assert text is (kind is Kind.SLOW_LINK)
 
 
 @pytest.mark.parametrize("size", [2, 3])
