@@ -86,7 +86,7 @@ typedef struct {
     PlanTableObject *table;
     PyObject *name;
     Comparison comparison;
-    int is_compared;
+    int is_started, is_compared;
 } ComparedCall;
 
 static enum call_state advance_compared(ActiveCall *call)
@@ -94,6 +94,16 @@ static enum call_state advance_compared(ActiveCall *call)
     ComparedCall *const self = (ComparedCall *)call;
     ProgramObject *const program = call->program;
     if (!self->is_compared) {
+        if (self->request && !self->is_started) {
+            self->is_started = 1;
+            request_open(self->channel, self->request);
+            const enum outcome outcome = request_start(self->channel, self->request);
+            request_close(self->channel);
+            if (outcome != FINE) {
+                request_raise(self->channel, outcome);
+                return FAILED_CALL;
+            }
+        }
         if (program && program_drive(call, program->check) < 0)
             return FAILED_CALL;
         if (call->state != RUNNING)
@@ -165,6 +175,8 @@ static int plan_run(
     }
     if (PyErr_Occurred())
         return -1;
+    if (compared.comparison.differs && request)
+        channel_take_back(&compared.channel->channel);
     if (compared.comparison.differs && program) {
         program->program.sequence--; /* the other ranks have not begun this run */
         program->program.position = program->program.length;

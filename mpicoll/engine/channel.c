@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { LINE = 64, SHORT = LINE - sizeof(Head), AHEAD_PARTS = 16 };
+enum { LINE = 64, SHORT = LINE - sizeof(Head), AHEAD_PARTS = 16, TURN_PARTS = 8 };
 
 static Head *slot_of(const Channel *channel, int rank, int64_t number)
 {
@@ -112,6 +112,8 @@ static int is_for(const Channel *channel, const Head *head, int peer)
 {
     const Key key = head->key;
     switch (key.collective) {
+    case NOBODYS:
+        return 0;
     case LIBRARYS:
         return channel->call - head->call < RECENT_KEYS &&
                channel->recent[head->call % RECENT_KEYS].collective != LIBRARYS;
@@ -173,9 +175,14 @@ static Head *take(Channel *channel, int peer, Key key, int64_t total, enum outco
     }
 }
 
-static void begin_call(Channel *channel, Key key)
+/* Begin a call, unless it was started; return how many of its parts have been sent. */
+static int begin_call(Channel *channel, Key key)
 {
-    channel->recent[++channel->call % RECENT_KEYS] = key;
+    const int started = channel->started;
+    channel->started = UNSTARTED;
+    if (started == UNSTARTED)
+        channel->recent[++channel->call % RECENT_KEYS] = key;
+    return started == STARTED_AND_SENT;
 }
 
 enum outcome channel_skip(Channel *channel)
@@ -322,16 +329,33 @@ static void keep_block(const Channel *channel, const Move *move)
         memmove(target, source, (size_t)nbytes);
 }
 
+enum outcome channel_start(Channel *channel, const Move *move)
+{
+    const int64_t parts = parts_to_send(channel, move);
+    begin_call(channel, move->key);
+    if (parts && send_part(channel, move, 0, parts) < 0)
+        return BROKEN;
+    channel->started = parts ? STARTED_AND_SENT : STARTED;
+    return FINE;
+}
+
+void channel_take_back(Channel *channel)
+{
+    if (channel->started == STARTED_AND_SENT)
+        slot_of(channel, channel->rank, channel->written)->key.collective = NOBODYS;
+    channel->started = UNSTARTED;
+    channel->call--;
+}
+
 enum outcome channel_move(Channel *channel, const Move *move)
 {
-    begin_call(channel, move->key);
+    int64_t sent = begin_call(channel, move->key);
     enum outcome outcome = FINE;
     const int64_t parts = parts_to_send(channel, move);
     char done[MOST_MEMBERS] = {0};
     int open = 0;
     for (int peer = move->first_peer; peer < move->end_peer; peer++)
         open += peer != channel->rank;
-    int64_t sent = 0;
     for (int64_t part = 0; sent < parts || open; part++) {
         while (sent < parts &&
                (sent <= part || (open && sent < part + AHEAD_PARTS && slow_reader(channel) < 0))) {
@@ -421,12 +445,12 @@ static void mark_all_read(Channel *channel, int end)
 
 enum outcome channel_fold(Channel *channel, const FoldCall *call)
 {
-    begin_call(channel, call->key);
+    int64_t sent = begin_call(channel, call->key);
     const void *operands[MOST_MEMBERS];
     const int64_t parts = parts_of(call->nbytes, SLOT_BYTES);
     const int reads = call->result && call->end_peer;
-    const int is_read = call->first_reader < call->end_reader;
-    int64_t sent = is_read ? 0 : parts;
+    if (call->first_reader >= call->end_reader)
+        sent = parts;
     for (int64_t part = 0; part < parts; part++) {
         const int64_t start = part * SLOT_BYTES, nbytes = rest_of(call->nbytes, start, SLOT_BYTES);
         while (sent < parts && (sent <= part || (reads && sent < part + AHEAD_PARTS &&
@@ -509,38 +533,40 @@ static enum outcome get_shares(Channel *channel, const FoldCall *call, int64_t p
 
 enum outcome channel_fold_shares(Channel *channel, const FoldCall *call, int root)
 {
-    begin_call(channel, call->key);
-    const int64_t parts = parts_of(call->nbytes, SLOT_BYTES);
+    const int64_t sent = begin_call(channel, call->key), parts = parts_of(call->nbytes, SLOT_BYTES);
     const int gets = root < 0 || channel->rank == root;
-    /* Each turn writes a part, folds the share of the part before, and gets those of the one before that:
-       so the ranks wait for what was written a turn ago. */
-    for (int64_t part = 0; part < parts + 2; part++) {
-        const int64_t start = part * SLOT_BYTES;
-        if (part < parts &&
-            send_bytes(channel, call->key, call->input + start,
-                       rest_of(call->nbytes, start, SLOT_BYTES), call->nbytes, 0, channel->size) < 0)
-            return BROKEN;
-        enum outcome outcome = FINE;
-        if (part && part <= parts)
-            outcome = send_share(channel, call, part - 1, root);
-        if (outcome == FINE && part > 1 && gets)
-            outcome = get_shares(channel, call, part - 2);
-        if (outcome != FINE)
-            return outcome;
-    }
+    /* Each turn writes some parts, folds the shares of those before, and gets those of the ones before these: so
+       the ranks wait for what was written a turn ago. A ring holds the parts and shares of two turns. */
+    for (int64_t turn = 0; turn < parts + 2 * TURN_PARTS; turn += TURN_PARTS)
+        for (int64_t step = 0; step < 3 * TURN_PARTS; step++) {
+            const int64_t part = turn - step / TURN_PARTS * TURN_PARTS + step % TURN_PARTS;
+            const int64_t start = part * SLOT_BYTES;
+            enum outcome outcome = FINE;
+            if (part < 0 || part >= parts)
+                continue;
+            if (step >= 2 * TURN_PARTS)
+                outcome = gets ? get_shares(channel, call, part) : FINE;
+            else if (step >= TURN_PARTS)
+                outcome = send_share(channel, call, part, root);
+            else if (part >= sent &&
+                     send_bytes(channel, call->key, call->input + start, rest_of(call->nbytes, start, SLOT_BYTES),
+                                call->nbytes, 0, channel->size) < 0)
+                outcome = BROKEN;
+            if (outcome != FINE)
+                return outcome;
+        }
     return FINE;
 }
 
 enum outcome channel_fold_rows(Channel *channel, const FoldCall *call, const Blocks *rows)
 {
-    begin_call(channel, call->key);
+    int64_t sent = begin_call(channel, call->key);
     const void *operands[MOST_MEMBERS];
     const Move move = {.key = call->key, .sends = 1, .sends_rows = 1, .end_reader = channel->size,
                        .source = *rows};
     const int64_t most = row_bytes(channel), parts = parts_to_send(channel, &move);
     const int64_t total = length_of(rows, channel->rank);
     enum outcome outcome = FINE;
-    int64_t sent = 0;
     for (int64_t part = 0; part < parts; part++) {
         while (sent < parts &&
                (sent <= part || (sent < part + AHEAD_PARTS && slow_reader(channel) < 0))) {

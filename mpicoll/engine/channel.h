@@ -32,9 +32,10 @@ enum {
    sleeping waits of all members are counted in the unit of rank 0. */
 enum { LEFT, CLOSED, SLEEPERS, FIRST_READ = 8 };
 
-/* Collectives, as keys name them. LIBRARYS: the library's own call, which only this rank may know. */
+/* Collectives, as keys name them. LIBRARYS: the library's own call, which only this rank may know. NOBODYS: a
+   message that has been taken back. */
 enum collective { BARRIER, BCAST, GATHER, SCATTER, ALLGATHER, ALLTOALL, REDUCE, ALLREDUCE, SCAN, EXSCAN,
-                  REDUCE_SCATTER, LIBRARYS, COLLECTIVES };
+                  REDUCE_SCATTER, LIBRARYS, NOBODYS, COLLECTIVES };
 
 /* What the ranks of a call must give alike, but for its length. */
 typedef struct {
@@ -56,6 +57,7 @@ typedef struct Channel {
     int rank, size;
     char **units;        /* of the ranks */
     int64_t call;        /* the number of the call that is under way, or was the last */
+    enum { UNSTARTED, STARTED, STARTED_AND_SENT } started; /* by `channel_start` */
     int64_t written;     /* messages of this rank */
     int64_t *taken;      /* messages of each rank that this one has read or skipped */
     int64_t *read;       /* messages of this rank that each rank was seen to have read */
@@ -105,6 +107,11 @@ enum outcome channel_skip(Channel *channel);
 
 /* Tell the other ranks that this one has left by an error, and makes no more calls. */
 void channel_leave(Channel *channel);
+
+/* Begin a call before this rank knows whether all ranks make it, and write the first part of what `move` sends.
+   Then run the call, or take it back. */
+enum outcome channel_start(Channel *channel, const Move *move);
+void channel_take_back(Channel *channel);
 
 enum outcome channel_move(Channel *channel, const Move *move);
 

@@ -453,6 +453,24 @@ enum served request_read(ChannelObject *self, PyObject *const *args, Request *re
                             : read_fold(self, (enum method)method, args, request);
 }
 
+enum outcome request_start(ChannelObject *self, const Request *request)
+{
+    const FoldCall *const fold = &request->fold;
+    const Buffer *const x = &request->x;
+    const int size = self->channel.size;
+    Move move = {.key = request->key, .end_reader = size};
+    if (request->shape == MOVES) {
+        move = request->move;
+    } else if (request->shape != FOLDS_ROWS) {
+        move.sends = fold->first_reader < fold->end_reader;
+        move.first_reader = fold->first_reader, move.end_reader = fold->end_reader;
+        move.source = (Blocks){.base = (char *)fold->input, .nbytes = fold->nbytes};
+    } else if (request->has_counts == x->has_counts && !overlap(x, &request->out, size)) {
+        move.sends = move.sends_rows = 1, move.source = all_blocks(self, x);
+    }
+    return channel_start(&self->channel, &move);
+}
+
 enum outcome request_run(ChannelObject *self, Request *request)
 {
     switch (request->shape) {

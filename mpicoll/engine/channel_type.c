@@ -277,10 +277,15 @@ void channel_end(ChannelObject *self)
     self->has_ended = 1;
 }
 
-PyObject *request_end(ChannelObject *self, uint64_t row, enum outcome outcome)
+void request_close(ChannelObject *self)
 {
     take_lock(self);
     self->is_busy = self->has_lock = 0;
+}
+
+PyObject *request_end(ChannelObject *self, uint64_t row, enum outcome outcome)
+{
+    request_close(self);
     if (outcome != FINE) {
         request_raise(self, outcome);
         channel_end(self);

@@ -116,8 +116,12 @@ enum outcome request_run(ChannelObject *self, Request *request);
 /* Record that a call begins, which may have to wait for another one: -1 where Python has raised. */
 int request_record(ChannelObject *self, Request *request);
 
-/* Begin a call that has been recorded. */
+/* Begin a part of a call that has been recorded, and end it. */
 void request_open(ChannelObject *self, const Request *request);
+void request_close(ChannelObject *self);
+
+/* Write the first part of a call's data, before this rank knows whether all ranks make it. */
+enum outcome request_start(ChannelObject *self, const Request *request);
 
 /* Do both. */
 int request_begin(ChannelObject *self, Request *request);

@@ -85,7 +85,11 @@ static char *address(const Program *program, const Operand *operand)
 
 void copy_adaptively(Copier *copier, char *target, const char *source, size_t nbytes)
 {
-    if (nbytes >= TRIAL / 2 && copier->untried <= 0) {
+    if (nbytes < LEAST_ADAPTIVE) {
+        copy_bytes(target, source, nbytes, 0);
+        return;
+    }
+    if (copier->untried <= 0) {
         const size_t tried = nbytes < TRIAL ? nbytes : TRIAL;
         char part[TRIAL];
         copy_bytes(part, source, tried, 0); /* not timed: the source may lie in no cache */
