@@ -114,12 +114,6 @@ FEW_SLOTS = 4
 
 Unit: slots. Evidence: none measured. Gain: a root runs ahead of its readers.
 """
-ADAPTIVE_COPY = 2 * 1024
-"""The smallest copy into a slot that is written adaptively.
-
-Unit: bytes. Evidence: Zen 4, two L3 caches, 2026-11-23, `allreduce` of 16 KiB takes 9.4 us through
-the cache and 2.8 past it. Gain: 70 %.
-"""
 STREAMED_RESULTS = 128 << 20
 """A run that copies so many bytes writes its results past the cache.
 

@@ -25,6 +25,7 @@ POLL: int
 CACHED: int
 STREAMED: int
 ADAPTIVE: int
+ADAPTIVE_COPY: int
 INPUT: int
 OUTPUT: int
 WITHDRAWN: int

@@ -231,7 +231,7 @@ static int64_t row_bytes(const Channel *channel)
 
 static char *row_of(const Channel *channel, Head *head, int rank)
 {
-    return room_of(head) + ROWS_AT + rank * row_bytes(channel);
+    return room_of(head) + LENGTHS_BYTES + rank * row_bytes(channel);
 }
 
 static int64_t *lengths_in(Head *head)
@@ -341,8 +341,11 @@ enum outcome channel_start(Channel *channel, const Move *move)
 
 void channel_take_back(Channel *channel)
 {
-    if (channel->started == STARTED_AND_SENT)
+    if (channel->started == STARTED_AND_SENT) {
+        const int slot = (int)(channel->written % SLOTS);
         slot_of(channel, channel->rank, channel->written)->key.collective = NOBODYS;
+        channel->first_reader[slot] = channel->end_reader[slot] = 0;
+    }
     channel->started = UNSTARTED;
     channel->call--;
 }

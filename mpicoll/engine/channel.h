@@ -22,8 +22,8 @@ enum {
     SLOT_HEAD = 128,
     UNIT_HEAD = 4096,
     MOST_MEMBERS = 256,
-    ROWS_AT = 8 * MOST_MEMBERS, /* behind the lengths of rows */
-    SLOT_ROOM = ROWS_AT + SLOT_BYTES,
+    LENGTHS_BYTES = 8 * MOST_MEMBERS, /* behind the lengths of rows */
+    SLOT_ROOM = LENGTHS_BYTES + SLOT_BYTES,
     UNIT_BYTES = UNIT_HEAD + SLOTS * (SLOT_HEAD + SLOT_ROOM),
     RECENT_KEYS = 64
 };

@@ -387,7 +387,7 @@ class Table:
         if target.buffer == messages.OUTPUT:
             return STREAMED if self.moves >= tuning.STREAMED_RESULTS else CACHED
         is_slot = target.buffer.kind is Kind.SLOT
-        return ADAPTIVE if is_slot and count >= tuning.ADAPTIVE_COPY else CACHED
+        return ADAPTIVE if is_slot and count >= _compiled.ADAPTIVE_COPY else CACHED
 
     def _publish(self, instruction: Publish) -> None:
         """Raise a flag; beside that of a zero-copy message stands its address in this run."""

@@ -85,7 +85,7 @@ static char *address(const Program *program, const Operand *operand)
 
 void copy_adaptively(Copier *copier, char *target, const char *source, size_t nbytes)
 {
-    if (nbytes < LEAST_ADAPTIVE) {
+    if (nbytes < ADAPTIVE_COPY) {
         copy_bytes(target, source, nbytes, 0);
         return;
     }

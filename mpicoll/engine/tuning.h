@@ -35,10 +35,10 @@ enum {
        slower way costs 70 %, trials 5 % at most. */
     TRIAL = 4096,
     TRIAL_EVERY = 1 << 20,
-    /* The smallest copy that is written adaptively; `ADAPTIVE_COPY` says the same of programs.
-       Unit: bytes. Evidence: Zen 4, 2026-11-29, a channel's `reduce` of 1 KiB takes 1.1 us past the cache and
-       0.8 through it. Gain: 25 %. */
-    LEAST_ADAPTIVE = 2048,
+    /* The smallest copy into a slot that is written adaptively.
+       Unit: bytes. Evidence: Zen 4, two L3 caches, 2026-11-23, `allreduce` of 16 KiB takes 9.4 us through the
+       cache and 2.8 past it; 2026-11-29, a channel's `reduce` of 1 KiB 0.8 and 1.1. Gain: 70 %. */
+    ADAPTIVE_COPY = 2048,
     /* From so much for each cache line on, another core is slow to give its lines up.
        Unit: ns. Evidence: Zen 4, 2026-11-23, 3 to 7 with one L3 cache, 12 to 36 with two. Gain: 70 %
        of `allreduce` of 16 KiB. */

@@ -162,7 +162,7 @@ CHANNEL_FAULTS = {
     "rounds_parts_down": ("(nbytes + part - 1) / part", "nbytes / part"),
     "gets_fewer": ("*is_last = part + 1 >=", "*is_last = part + 2 >="),
     "rows_overlap": ("rank * row_bytes(channel)", "rank * (row_bytes(channel) - 64)"),
-    "rows_over_table": ("room_of(head) + ROWS_AT +", "room_of(head) +"),
+    "rows_over_table": ("room_of(head) + LENGTHS_BYTES +", "room_of(head) +"),
 }
 
 

@@ -108,6 +108,23 @@ def test_different_calls_are_an_error_on_all_ranks_before_data_moves(
     assert part.plans.by_channel.channel is not None or not is_known
 
 
+@pytest.mark.parametrize("name", ["gather", "broadcast", "allreduce", "scan"])
+def test_no_rank_waits_for_a_message_that_was_taken_back(part: Any, name: str) -> None:
+    """Not even once its slot is used again."""
+    for turn in range(3):
+        part.allreduce(_ones(part, 3))
+        part.allgather(_ones(part, 3))
+        with pytest.raises(Disagreement):
+            part.allgather(_ones(part, 3)) if part.rank == turn % 2 else part.allreduce(
+                _ones(part, 3)
+            )
+        with soon():
+            for length in range(100):
+                found, wanted = CALLS[name](part, length), _wanted(name, part, length)
+                if wanted is not None:
+                    compare(part, found, wanted, "float64")
+
+
 def test_arrays_that_overlap_are_an_error_of_a_known_call_too(part: Any) -> None:
     for offset in (1, 0):
         memory = _ones(part, 5)
