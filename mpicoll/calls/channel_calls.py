@@ -128,8 +128,9 @@ class ChannelCalls:
         width, name = prod(arguments.row or ()), arguments.collective.name
         rest = self._op(arguments), arguments.root, _counts(arguments, width), "auto", 0
         x, flat = self._flat(arguments, arguments.x), self._flat(arguments, out)
-        run = self.channel.channel.run_next
-        if not run(name, x, flat, *rest):  # they overlap
+        run, is_barrier = self.channel.channel.run_next, arguments.collective.unit == "none"
+        # A barrier is complete once the ranks have compared it.
+        if not is_barrier and not run(name, x, flat, *rest):  # they overlap
             copy = self.transport.arrays.empty(tuple(x.shape), arguments.dtype or "")
             self.transport.arrays.copy(copy, x)
             is_run = run(name, copy, flat, *rest)

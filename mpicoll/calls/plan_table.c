@@ -94,7 +94,7 @@ static enum call_state advance_compared(ActiveCall *call)
     ComparedCall *const self = (ComparedCall *)call;
     ProgramObject *const program = call->program;
     if (!self->is_compared) {
-        if (self->request && !self->is_started) {
+        if (self->request && !self->is_started && self->request->key.collective != BARRIER) {
             self->is_started = 1;
             request_open(self->channel, self->request);
             const enum outcome outcome = request_start(self->channel, self->request);
@@ -117,6 +117,8 @@ static enum call_state advance_compared(ActiveCall *call)
     if (self->comparison.differs || (!program && !self->request))
         return UNSERVED;
     if (self->request) {
+        if (self->request->key.collective == BARRIER)
+            return COMPLETE; /* as all have come */
         self->call.is_closed = 1;
         request_open(self->channel, self->request);
         PyObject *const done =
@@ -175,7 +177,7 @@ static int plan_run(
     }
     if (PyErr_Occurred())
         return -1;
-    if (compared.comparison.differs && request)
+    if (compared.comparison.differs && request && compared.is_started)
         channel_take_back(&compared.channel->channel);
     if (compared.comparison.differs && program) {
         program->program.sequence--; /* the other ranks have not begun this run */
@@ -393,8 +395,8 @@ static PyObject *output_shape(const Entry *entry, const ArrayArgument *row)
 
 /* Compare a call, and run it by the channel. */
 static PyObject *run_request(
-    PlanTableObject *self, ChannelObject *channel, const Entry *entry, PyObject *const *args, PyObject *out,
-    const ArrayArgument *row)
+    PlanTableObject *self, ChannelObject *channel, const Entry *entry, const CallKey *key,
+    PyObject *const *args, PyObject *out, const ArrayArgument *row)
 {
     int64_t width = 1;
     for (int axis = 0; axis < row->dimensions; axis++)
@@ -402,8 +404,10 @@ static PyObject *run_request(
     PyObject *const call[QUEUE_ARGUMENTS] = {
         args[0], entry->x_rows == NO_ARRAY ? Py_None : args[1], out, entry->op, args[4], entry->counts,
         args[6], zero};
+    const ArrayArgument *const x_given = call[1] == Py_None ? NULL : &key->x;
+    const ArrayArgument *const out_given = out == Py_None || out != args[2] ? NULL : &key->out;
     Request request;
-    if (!queue_read(channel, call, QUEUE_ARGUMENTS, width, &request)) {
+    if (!queue_read(channel, call, QUEUE_ARGUMENTS, width, x_given, out_given, &request)) {
         PyErr_Clear();
         return call_python(self, self->slow, args, 7);
     }
@@ -429,7 +433,7 @@ static PyObject *run_channel(
     PyObject *const shape =
         entry.has_output && args[2] == Py_None ? output_shape(&entry, &row) : Py_NewRef(Py_None);
     PyObject *const out = shape ? take_output(self, &entry, args[2], shape, &address) : NULL;
-    PyObject *const result = out ? run_request(self, channel, &entry, args, out, &row)
+    PyObject *const result = out ? run_request(self, channel, &entry, key, args, out, &row)
                                  : serve_without_output(self, args);
     Py_XDECREF(shape), Py_XDECREF(out);
     Py_DECREF(entry.op), Py_DECREF(entry.counts), Py_DECREF(channel);

@@ -25,11 +25,14 @@ int queue_import(void)
 
 /* -- arguments --------------------------------------------------------------------------------- */
 
-/* Read an array into a place of a buffer; whether it is one. */
-static int read_block(ChannelObject *self, PyObject *object, Buffer *buffer, int place, int written)
+/* Read an array into a place of a buffer; whether it is one. `given`: what it is, where that has been read. */
+static int read_block(
+    ChannelObject *self, PyObject *object, const ArrayArgument *given, Buffer *buffer, int place, int written)
 {
     ArrayArgument array;
-    if (object == Py_None || !read_array(&self->forms->reader, object, &array, written))
+    if (given)
+        array = *given;
+    else if (object == Py_None || !read_array(&self->forms->reader, object, &array, written))
         return 0;
     const int32_t kind = forms_kind(self->forms, array.kind);
     if (!kind || (place && kind != buffer->kind))
@@ -45,7 +48,8 @@ static int read_block(ChannelObject *self, PyObject *object, Buffer *buffer, int
 
 /* Read an array, None, or a list of an array for each rank. `counts`: elements of each block, or NULL. */
 static int read_side(
-    ChannelObject *self, PyObject *object, Buffer *buffer, int written, int has_rows, const int64_t *counts)
+    ChannelObject *self, PyObject *object, const ArrayArgument *given, Buffer *buffer, int written, int has_rows,
+    const int64_t *counts)
 {
     const int size = self->channel.size;
     buffer->kind = 0, buffer->nbytes = 0, buffer->has_counts = 0, buffer->address = NULL;
@@ -55,12 +59,12 @@ static int read_side(
         if (PySequence_Fast_GET_SIZE(object) != size)
             return 0;
         for (int rank = 0; rank < size; rank++)
-            if (!read_block(self, PySequence_Fast_GET_ITEM(object, rank), buffer, rank, written))
+            if (!read_block(self, PySequence_Fast_GET_ITEM(object, rank), NULL, buffer, rank, written))
                 return 0;
         buffer->has_counts = 1, buffer->address = buffer->low;
         return 1;
     }
-    if (!read_block(self, object, buffer, 0, written))
+    if (!read_block(self, object, given, buffer, 0, written))
         return 0;
     buffer->address = buffer->low;
     if (!counts)
@@ -88,8 +92,10 @@ static int read_counts(const ChannelObject *self, PyObject *object, int64_t widt
 /* name, x, out, op, root, counts, algorithm, rows; whether this rank's arguments are such a call.
 
    counts: those of all ranks' blocks, in `width` elements; of an alltoall, two tuples: what this rank sends,
-   and gets. */
-int queue_read(ChannelObject *self, PyObject *const *args, Py_ssize_t count, int64_t width, Request *request)
+   and gets. `x_given`, `out_given`: what `x` and `out` are, where these have been read; else NULL. */
+int queue_read(
+    ChannelObject *self, PyObject *const *args, Py_ssize_t count, int64_t width, const ArrayArgument *x_given,
+    const ArrayArgument *out_given, Request *request)
 {
     int collective = 0;
     while (count == QUEUE_ARGUMENTS && collective <= REDUCE_SCATTER && interned[collective] != args[0])
@@ -112,10 +118,10 @@ int queue_read(ChannelObject *self, PyObject *const *args, Py_ssize_t count, int
     request->root = (int)root, request->has_counts = has_counts && collective == REDUCE_SCATTER;
     if ((request->has_counts && !read_counts(self, x_counts, width, request->counts)) ||
         (counts_x && !read_counts(self, x_counts, width, counts)) ||
-        !read_side(self, args[1], &request->x, collective == BCAST && !is_root, rows & INPUT_ROWS,
+        !read_side(self, args[1], x_given, &request->x, collective == BCAST && !is_root, rows & INPUT_ROWS,
                    counts_x ? counts : NULL) ||
         (counts_out && !read_counts(self, out_counts, width, counts)) ||
-        !read_side(self, args[2], &request->out, 1, rows & OUTPUT_ROWS, counts_out ? counts : NULL))
+        !read_side(self, args[2], out_given, &request->out, 1, rows & OUTPUT_ROWS, counts_out ? counts : NULL))
         return 0;
     Buffer *const x = &request->x, *const out = &request->out;
     if (collective < REDUCE) {
@@ -236,7 +242,6 @@ static int make_thread(ChannelObject *self)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    self->forks = forks;
     self->has_thread = !pthread_create(&self->thread, NULL, live, self);
     if (self->has_thread) {
         pthread_setname_np(self->thread, "collectives");
@@ -252,7 +257,7 @@ PyObject *queue_run_next(ChannelObject *self, PyObject *const *args, Py_ssize_t 
 {
     Request request;
     free_done(self);
-    if (!queue_read(self, args, count, 1, &request)) {
+    if (!queue_read(self, args, count, 1, NULL, NULL, &request)) {
         PyErr_Clear();
         Py_RETURN_FALSE;
     }
@@ -281,7 +286,7 @@ PyObject *queue_issue(ChannelObject *self, PyObject *const *args, Py_ssize_t cou
     Request *const request = self->is_held || self->has_ended || self->is_busy ? NULL : malloc(sizeof *request);
     if (!request)
         return PyLong_FromLong(0);
-    if (!queue_read(self, args, count, 1, request) || (!self->has_thread && !make_thread(self))) {
+    if (!queue_read(self, args, count, 1, NULL, NULL, request) || (!self->has_thread && !make_thread(self))) {
         PyErr_Clear();
         free(request);
         return PyLong_FromLong(0);

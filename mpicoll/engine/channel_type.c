@@ -234,6 +234,10 @@ void request_raise(ChannelObject *self, enum outcome outcome)
 
 int request_record(ChannelObject *self, Request *request)
 {
+    if (self->forks != forks) {
+        PyErr_SetString(PyExc_RuntimeError, "this process is a fork of one of the group's, and makes no calls");
+        return -1;
+    }
     if (self->has_ended) {
         fail(self, self->channel.rank, self->channel.units ? "failed" : "over", 0);
         request_raise(self, BROKEN);
@@ -272,7 +276,7 @@ int request_begin(ChannelObject *self, Request *request)
 
 void channel_end(ChannelObject *self)
 {
-    if (self->channel.units && !self->has_ended)
+    if (self->channel.units && !self->has_ended && self->forks == forks)
         channel_leave(&self->channel);
     self->has_ended = 1;
 }
@@ -425,7 +429,7 @@ static PyObject *channel_exchange(ChannelObject *self, PyObject *args)
 static PyObject *channel_close(ChannelObject *self, PyObject *Py_UNUSED(ignored))
 {
     if (!self->has_ended || self->channel.units) {
-        for (int peer = 0; self->channel.units && peer < self->channel.size; peer++)
+        for (int peer = 0; self->channel.units && self->forks == forks && peer < self->channel.size; peer++)
             __atomic_add_fetch(unit_words(self->channel.units[peer]) + CLOSED, 1, __ATOMIC_ACQ_REL);
         self->has_ended = 1;
         queue_close(self);
@@ -456,7 +460,7 @@ static PyObject *channel_renewed(ChannelObject *self, PyObject *Py_UNUSED(ignore
     memcpy((char *)next + start, (char *)self + start, offsetof(ChannelObject, failure) - start);
     Py_XINCREF(next->slow), Py_XINCREF(next->fail), Py_XINCREF(next->progress), Py_XINCREF(next->place);
     Py_XINCREF(next->keep), Py_XINCREF(next->log);
-    next->waits_for = -1, next->has_ended = self->has_ended, next->vectorcall = self->vectorcall;
+    next->waits_for = -1, next->forks = self->forks, next->has_ended = self->has_ended, next->vectorcall = self->vectorcall;
     self->channel.units = NULL, self->channel.taken = NULL, self->has_ended = 1;
     if (queue_open(next) < 0)
         Py_CLEAR(next);
@@ -539,7 +543,7 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
     self->slow = Py_NewRef(slow), self->fail = Py_NewRef(fail), self->progress = Py_NewRef(progress);
     self->place = Py_NewRef(place), self->keep = Py_NewRef(keep);
     self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
-    self->deadline = deadline, self->yield_ns = yield_ns;
+    self->deadline = deadline, self->yield_ns = yield_ns, self->forks = forks;
     self->shares_above = above, self->first_share_ranks = first, self->waits_for = -1;
     self->vectorcall = channel_call;
     return PyErr_Occurred() ? -1 : 0;

@@ -153,7 +153,9 @@ int32_t forms_kind(const Forms *forms, int32_t kind);
 enum { QUEUE_ARGUMENTS = 8 };
 
 /* Read the arguments of a call on arrays: channel_queue.c. */
-int queue_read(ChannelObject *self, PyObject *const *args, Py_ssize_t count, int64_t width, Request *request);
+int queue_read(
+    ChannelObject *self, PyObject *const *args, Py_ssize_t count, int64_t width, const ArrayArgument *x_given,
+    const ArrayArgument *out_given, Request *request);
 
 /* The methods run, run_next, issue, complete and look: channel_queue.c. */
 PyObject *queue_run(ChannelObject *self, PyObject *const *args, Py_ssize_t count);

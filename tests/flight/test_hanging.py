@@ -107,7 +107,9 @@ def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
     check_exports(tmp_path)
     for text in (live.output, dead.output):
         assert "Rank 1 keeps the others waiting." in text
-        assert "Call 5 of group world (3 ranks), allreduce of float32 (8), sum" in text
+        assert (
+            "Call 5 of group world (3 ranks), allreduce of float32, up to 32, sum by slots" in text
+        )
         assert f"Ranks 0,2 have come, from {PROGRAM}:{CALL} in <module>." in text
         assert f"its stack says {PROGRAM}:{SLEEP} in elsewhere" in text
     assert "Rank 1 has not come: it is in no call" in live.output
