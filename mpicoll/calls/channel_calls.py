@@ -34,7 +34,8 @@ _SCHEDULES = {
     "scatter": "naive", "reduce_scatter": "direct", "alltoall": "naive",
 }  # fmt: skip
 """The algorithm that a channel runs; ``one_shot`` for the other collectives."""
-_ONE_ROW, _NO_ARRAY = -1, -2
+_ONE_ROW: int = _compiled.ONE_ROW
+_NO_ARRAY: int = _compiled.NO_ARRAY
 _UNOPENED, _OPEN, _CLOSED = range(3)
 
 
@@ -118,8 +119,8 @@ class ChannelCalls:
         """Run a call that all ranks make, and let the table serve such calls.
 
         Args:
-            raw_arguments: the arguments as they came, by which the table knows such a call again;
-                empty where it is not to.
+            raw_arguments: the arguments as they came, from which the table recognises such calls;
+                empty if it should not.
         """
         assert self.channel is not None
         out = arguments.out

@@ -85,6 +85,8 @@ class MethodCalls(PlanCache[CachedPlan]):
                 again.
             differs: the ranks have found already that they call different things.
         """
+        if not _is_constant(raw_arguments[_COUNTS]):
+            raw_arguments = ()  # the table compares counts by identity
         if isinstance(checked, CollectiveError) or not checked.is_complete:
             if not differs and self.calls is None:
                 self.matches(_NO_DIGEST)
@@ -147,8 +149,6 @@ class MethodCalls(PlanCache[CachedPlan]):
                 self.by_channel.open()
             if not self.by_channel.serves(arguments):
                 return self._run_alike(self.get(arguments.key), arguments, raw_arguments)
-        if raw_arguments and not _is_constant(raw_arguments[_COUNTS]):
-            raw_arguments = ()
         with self.by_channel.left_on_error():
             return self.by_channel.run(arguments, raw_arguments)
 
@@ -226,7 +226,7 @@ class MethodCalls(PlanCache[CachedPlan]):
             raise
         if calls is not None:
             calls.end()
-        if raw_arguments and _is_constant(raw_arguments[_COUNTS]):
+        if raw_arguments:
             digest = plan.number if calls is not None else arguments.digest(plan.number)
             self._enter(plan, arguments, digest, raw_arguments)
         return out

@@ -51,6 +51,9 @@ UNIT_BYTES: int
 """How many bytes a rank has in a channel: a head, and a ring of slots."""
 MOST_MEMBERS: int
 """How many ranks a channel can have."""
+ONE_ROW: int
+NO_ARRAY: int
+"""Instead of the length of an array's first axis: it is one row; this rank gives and gets none."""
 BCAST: int
 GATHER: int
 SCATTER: int

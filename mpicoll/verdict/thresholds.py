@@ -14,8 +14,8 @@ RELEVANT = 0.05
 RELEVANT_QUEUE = 0.08
 """The share of time without a core: the scheduler of a busy machine is unfair by up to 0.05."""
 LONGER_QUEUE = 0.5
-"""The part of the other ranks' time without a core by which that of a blamed rank must be longer:
-where all ranks wait for cores, the scheduler favours some of them for seconds."""
+"""How much longer than the other ranks a blamed one must be without a core, as a part of their
+time: where all ranks wait for cores, the scheduler favours some of them for seconds."""
 INDEPENDENT = 40_000_000
 """Nanoseconds after which the scheduler of a busy machine may favour another rank."""
 OUTLIER = 2.5

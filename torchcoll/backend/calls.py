@@ -120,7 +120,7 @@ class TensorCalls:
                 tensor.copy_(piece)
 
     def _all_lengths(self, opened: Any, sent: Sequence[int], received: Sequence[int]) -> Any:
-        """Return the lengths that each rank sends to each, of which every rank knows its own."""
+        """Return the lengths from each rank to each; a rank knows its own."""
         size, algorithm = self.size, self.algorithms["allgather"]
         lengths = torch.tensor([*sent, *received], dtype=torch.int64, device=HOST)
         every = lengths.new_empty((size, 2 * size))
