@@ -112,13 +112,27 @@ def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnos
     waiting = {number for call in stuck for number in call.came}
     missing = {number for call in stuck for number in call.absent} - waiting
     for call in stuck:
-        dead = {
-            number for number, entry in call.came.items()
-            if ranks[number].is_over and entry.outcome in (Outcome.UNDER_WAY, Outcome.ISSUED)
-        }  # fmt: skip
+        dead = _dead(call, ranks)
         missing |= dead if dead < call.came.keys() else set()
     ranks = dict(sorted(ranks.items()))
     return Diagnosis(ranks, stuck, sorted(missing), alive, now, least)
+
+
+def _dead(stuck: Stuck, ranks: dict[int, Rank]) -> set[int]:
+    """Return the ranks that ended in a call, but not those that ended after it was given up.
+
+    A rank beats once a second: where others have not come, the last second counts as after.
+    """
+    errors = [
+        entry.end - (_NANO if stuck.absent else 0)
+        for entry in stuck.came.values() if entry.outcome is Outcome.RAISED
+    ]  # fmt: skip
+    return {
+        number for number, entry in stuck.came.items()
+        if entry.outcome in (Outcome.UNDER_WAY, Outcome.ISSUED)
+        and (rank := ranks[number]).is_over and rank.dump
+        and not (errors and last_sign(rank.dump) >= min(errors))
+    }  # fmt: skip
 
 
 def last_sign(dump: Dump) -> int:
@@ -214,7 +228,10 @@ def _stuck(
     if not waiting:
         return None
     first = min(waiting, key=lambda entry: (entry.sequence, entry.start))
-    if threshold and first.outcome is not Outcome.RAISED:
+    is_given_up = any(
+        entry.outcome is Outcome.RAISED for entry in waiting if entry.sequence == first.sequence
+    )  # the other ranks may have been killed before they gave it up
+    if threshold and not is_given_up:
         # A program whose ranks wait for seconds in each call is slow, and is not stuck.
         lengths = (entry.end - entry.start for entry in chain.from_iterable(calls.values()))
         if now - first.start < max(threshold * _NANO, _LONGER * max(lengths, default=0)):

@@ -219,6 +219,34 @@ def test_a_job_that_goes_on_is_not_called_stuck(write: Write, tmp_path: Path) ->
     report(tmp_path, ranks)
 
 
+@pytest.mark.parametrize("gives_up", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("ago", [0.0, 0.5, 60.0], ids=["marked", "killed", "dead"])
+def test_a_call_that_a_rank_has_given_up_is_stuck_though_others_were_killed_in_it(
+    write: Write, tmp_path: Path, gives_up: tuple[int, ...], ago: float
+) -> None:
+    """The launcher kills all ranks at the first error: only a rank that died before is to blame."""
+    ranks = write(3)
+    for rank in ranks:
+        rank.complete(3)
+    rows = {index: ranks[index].call() for index in (1, 0)}
+    time.sleep(0.02)
+    for index in gives_up:
+        error = RankLost("rank 2 did not come", rank=2)
+        ranks[index].logs["world"].end(rows[index], error)
+    for rank in ranks:
+        rank.recorder.close()
+    sign = time.time_ns() - int(ago * 1e9)
+    dumps = [dump._replace(beat=sign) for dump in read_all(tmp_path)[0]]
+    if ago == 60:
+        dumps = [
+            dump if rank in gives_up else
+            dump._replace(entries=[row._replace(start=sign, end=0) for row in dump.entries[-1:]])
+            for rank, dump in enumerate(dumps)
+        ]  # fmt: skip
+    to_blame = [2] if ago < 60 else sorted({0, 1, 2} - {*gives_up})
+    assert diagnose(dumps, time.time_ns(), threshold=60).waits_for == to_blame
+
+
 def test_the_command_prints_and_writes_a_page_of_64_ranks_soon(
     write: Write, tmp_path: Path
 ) -> None:
