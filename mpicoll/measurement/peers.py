@@ -40,7 +40,8 @@ class Excess(NamedTuple):
 
 
 def compare(
-    values: Numbers, blocks: int = _MOST_BLOCKS, least: float = -np.inf
+    values: Numbers, blocks: int = _MOST_BLOCKS, least: float = -np.inf,
+    typical: Numbers | None = None,
 ) -> list[Excess]:  # fmt: skip
     """Return the excess of each member.
 
@@ -48,8 +49,9 @@ def compare(
         values: by observation, in the order of time, and by member.
         blocks: the number of independent observations at most; those between depend on each other.
         least: smaller excesses are of no interest, and count as chance.
+        typical: the value of a healthy member by observation, in place of the median of its peers.
     """
-    differences = values - medians_of_peers(values)
+    differences = values - (medians_of_peers(values) if typical is None else typical[:, None])
     count, members = differences.shape
     sums = _sums(differences, max(1, min(blocks, count, _MOST_BLOCKS)))
     if len(sums) > 4:

@@ -1,9 +1,10 @@
 """Judge the figures of links and ranks, and name what is sick: a host, a rank, or a link.
 
-A figure is slow if it is worse than the typical one by more than the limit of its quantity. The
-typical figure is the median over all hosts of the median over the links, or ranks, of a host: a
-single sick host spoils only one link of each other host. Noise makes figures worse but never
-better, so the better one of two middle figures counts.
+The same links and ranks are measured in several looks. A figure is slow if its mean excess over the
+typical one is beyond the limit of its quantity, and no chance: the excess of every look is, or
+equal members hardly ever have one as large. The typical figure of a look is the median over all
+hosts of the median over the links, or ranks, of a host: a single sick host spoils only one link of
+each other host. Of two middle figures, the better one counts.
 
 If more than half of a host's links are slow, the host is sick. A slow link that no sick host
 explains is a sick link itself.
@@ -12,12 +13,15 @@ explains is a sick link itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import inf
-from statistics import median_high, median_low
+from dataclasses import dataclass, field
+from math import exp, log
+from statistics import median, median_low
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from mpicoll.backend import Nodes
+from mpicoll.measurement.peers import compare
 from mpicoll.p2p.matchings import Pair
 from mpicoll.text.numbers import number
 
@@ -37,18 +41,13 @@ class Quantity(NamedTuple):
     limit: float
     is_time: bool = False
 
-    def ratio(self, amount: float, typical: float) -> float:
-        """Return how many times worse than the typical figure an amount is."""
-        worse, better = (amount, typical) if self.is_time else (typical, amount)
-        return worse / better if better else inf
+    def cost(self, amount: float) -> float:
+        """Return the logarithm of an amount, with the sign by which more is worse."""
+        return log(amount) if self.is_time else -log(amount)
 
-    def middle(self, amounts: Sequence[float]) -> float:
-        """Return the median; of two middle figures, the better one."""
-        return (median_low if self.is_time else median_high)(amounts)
-
-    def best(self, amounts: Iterable[float]) -> float:
-        """Return the best figure."""
-        return (min if self.is_time else max)(amounts)
+    def amount(self, cost: float) -> float:
+        """Return the amount of a cost."""
+        return exp(cost if self.is_time else -cost)
 
 
 LATENCY = Quantity("latency", "answers in", "us", 3.0, is_time=True)
@@ -56,12 +55,11 @@ BANDWIDTH = Quantity("bandwidth", "moves", "GB/s", 1.5)
 COPY = Quantity("copy", "copies", "GB/s", 1.5)
 FOLD = Quantity("fold", "folds", "GB/s", 1.5)
 COMPUTE = Quantity("compute", "computes", "Gop/s", 1.5)
-SHARE = Quantity("share", "gets", "of a core", 1.6)
+SHARE = Quantity("share", "gets", "of a core", 1.35)
 """The limit of latency is the largest: one more switch between two hosts can double it. Rates are
 those of a rank's time on its core, and the share is that of the time in which it has the core."""
 
 LINK_QUANTITIES, RANK_QUANTITIES = (LATENCY, BANDWIDTH), (SHARE, COPY, FOLD, COMPUTE)
-QUANTITIES = {quantity.name: quantity for quantity in (*LINK_QUANTITIES, *RANK_QUANTITIES)}
 
 
 @dataclass
@@ -75,16 +73,7 @@ class Figures:
     amounts: dict[str, float] = field(default_factory=dict)
     fault: str = ""
 
-    def merge(self, figures: Figures) -> Figures:
-        """Return the better amounts of two looks; a fault of either one."""
-        amounts = self.amounts | figures.amounts
-        for name in self.amounts.keys() & figures.amounts.keys():
-            amounts[name] = QUANTITIES[name].best((self.amounts[name], figures.amounts[name]))
-        return Figures(amounts, self.fault or figures.fault)
 
-
-Links = Mapping[Pair, Figures]
-Ranks = Mapping[int, Figures]
 Part = Pair | int
 """A link or a rank."""
 P = TypeVar("P", Pair, int)
@@ -92,7 +81,7 @@ P = TypeVar("P", Pair, int)
 
 @dataclass(frozen=True)
 class Finding:
-    """A host, rank or link that is sick, or suspected.
+    """A host, rank or link that is sick.
 
     Attributes:
         hosts: the indices of one host, or of the two ends of a link; none if no single host
@@ -100,7 +89,6 @@ class Finding:
         parts: the ranks or the links whose figures are slow.
         quantity: None for a fault.
         amount, typical: its figure, and that of healthy ones.
-        first: both in the first look, of a finding that the second look confirms.
         fault: the text of a fault.
     """
 
@@ -109,63 +97,85 @@ class Finding:
     quantity: Quantity | None = None
     amount: float = 0.0
     typical: float = 0.0
-    first: tuple[float, float] = (0.0, 0.0)
     fault: str = ""
-
-    def single(self, part: Part, figures: Figures) -> Finding:
-        """Return the finding of one of its links or ranks, which has these figures."""
-        amount = figures.amounts[self.quantity.name] if self.quantity else 0.0
-        hosts = self.hosts if isinstance(part, int) else part
-        return replace(self, hosts=hosts, parts=(part,), amount=amount)
 
 
 # -- links and ranks ----------------------------------------------------------------------
 
 
-def judge_links(links: Links) -> list[Finding]:
-    """Return hosts whose links are mostly slow or faulty, and other slow or faulty links."""
-    hosts_of = {pair: pair for pair in links}
-    faulty = {pair: figures.fault for pair, figures in links.items() if figures.fault}
+def judge_links(looks: Sequence[Mapping[Pair, Figures]], is_final: bool = True) -> list[Finding]:
+    """Return hosts whose links are mostly slow or faulty, and other slow or faulty links.
+
+    Args:
+        is_final: an excess that may be chance is no finding.
+    """
+    hosts_of = {pair: pair for pair in looks[0]}
+    faulty = _faults(looks)
     findings = [Finding(hosts, bad, fault=faulty[bad[0]]) for hosts, bad in blame(faulty, hosts_of)]
-    return [*findings, *_slow_parts(LINK_QUANTITIES, links, hosts_of)]
+    return [*findings, *_slow_parts(LINK_QUANTITIES, looks, hosts_of, is_final)]
 
 
-def judge_ranks(ranks: Ranks, nodes: Nodes) -> list[Finding]:
-    """Return hosts whose ranks are mostly slow, and other slow or faulty ranks."""
+def judge_ranks(
+    nodes: Nodes, looks: Sequence[Mapping[int, Figures]], is_final: bool = True
+) -> list[Finding]:
+    """Return hosts whose ranks are mostly slow, and other slow or faulty ranks.
+
+    Args:
+        is_final: an excess that may be chance is no finding.
+    """
     hosts_of = {rank: (index,) for index, node in enumerate(nodes) for rank in node}
-    findings = [
-        Finding(hosts_of[rank], (rank,), fault=figures.fault)
-        for rank, figures in ranks.items() if figures.fault
-    ]  # fmt: skip
-    findings += _slow_parts((SHARE,), ranks, hosts_of)
+    faulty = _faults(looks)
+    findings = [Finding(hosts_of[rank], (rank,), fault=fault) for rank, fault in faulty.items()]
+    findings += _slow_parts((SHARE,), looks, hosts_of, is_final)
     # Memory and arithmetic compare where ranks have their cores alike.
     sick = {rank for finding in findings for rank in finding.parts}
-    ranks = {rank: figures for rank, figures in ranks.items() if rank not in sick}
-    return [*findings, *_slow_parts(RANK_QUANTITIES[1:], ranks, hosts_of)]
+    looks = [{rank: look[rank] for rank in look if rank not in sick} for look in looks]
+    return [*findings, *_slow_parts(RANK_QUANTITIES[1:], looks, hosts_of, is_final)]
+
+
+def _faults(looks: Sequence[Mapping[P, Figures]]) -> dict[P, str]:
+    return {part: look[part].fault for look in looks for part in look if look[part].fault}
 
 
 def _slow_parts(
-    quantities: Sequence[Quantity], parts: Mapping[P, Figures],
-    hosts_of: Mapping[P, tuple[int, ...]],
+    quantities: Sequence[Quantity], looks: Sequence[Mapping[P, Figures]],
+    hosts_of: Mapping[P, tuple[int, ...]], is_final: bool,
 ) -> Iterator[Finding]:  # fmt: skip
     """Yield the hosts of slow links or ranks, and other slow ones."""
     for quantity in quantities:
-        amounts = {
-            part: figures.amounts[quantity.name] for part, figures in parts.items()
-            if quantity.name in figures.amounts
-        }  # fmt: skip
-        by_host: dict[int, list[float]] = {}
-        for part, amount in amounts.items():
-            for host in hosts_of[part]:
-                by_host.setdefault(host, []).append(amount)
-        if not amounts:
+        costs: dict[P, list[float]] = costs_of(quantity, looks)
+        if not costs:
             continue
-        typical = quantity.middle([quantity.middle(values) for values in by_host.values()])
-        slow = {part for part in amounts if quantity.ratio(amounts[part], typical) > quantity.limit}
-        measured = {part: hosts_of[part] for part in amounts}
-        for hosts, bad in blame(slow, measured):
-            amount = quantity.middle([amounts[part] for part in bad])
-            yield Finding(hosts, bad, quantity, amount, typical)
+        places = [hosts_of[part] for part in costs]
+        typical = [_typical(row, places) for row in zip(*costs.values(), strict=True)]
+        values, limit = np.array([*costs.values()]).T, log(quantity.limit)
+        excesses = compare(values, least=limit, typical=np.array(typical))
+        slow = [
+            part for part, excess in zip(costs, excesses, strict=True)
+            if excess.mean > limit and (excess.is_real or excess.least > limit or not is_final)
+        ]  # fmt: skip
+        for hosts, bad in blame(slow, {part: hosts_of[part] for part in costs}):
+            amount = quantity.amount(median(cost for part in bad for cost in costs[part]))
+            yield Finding(hosts, bad, quantity, amount, quantity.amount(median(typical)))
+
+
+def costs_of(
+    quantity: Quantity, looks: Sequence[Mapping[P, Figures]]
+) -> dict[P, list[float]]:  # fmt: skip
+    """Return by link or rank the costs in all looks, without those that a look lacks."""
+    return {
+        part: [quantity.cost(look[part].amounts[quantity.name]) for look in looks]
+        for part in looks[0]
+        if all(part in look and quantity.name in look[part].amounts for look in looks)
+    }
+
+
+def _typical(costs: Sequence[float], hosts: Sequence[tuple[int, ...]]) -> float:
+    by_host: dict[int, list[float]] = {}
+    for cost, members in zip(costs, hosts, strict=True):
+        for host in members:
+            by_host.setdefault(host, []).append(cost)
+    return median_low([median_low(values) for values in by_host.values()])
 
 
 def blame(
@@ -199,54 +209,6 @@ def blame(
     return culprits + [(hosts_of[part], (part,)) for part in sorted(remaining)]
 
 
-# -- the second look ----------------------------------------------------------------------
-
-
-def confirm(
-    finding: Finding, first: Mapping[Part, Figures], again: Mapping[Part, Figures],
-    references: Sequence[Figures],
-) -> list[Finding]:  # fmt: skip
-    """Return a finding, or else those of its links or ranks, that the second look confirms.
-
-    Noise in the first look can add healthy links to a slow one, so that their host is suspected.
-
-    Args:
-        first, again: the figures of both looks; the second one may have some links only.
-        references: the figures of healthy links or ranks in the second look; if there are none,
-            those of the first look have to do.
-    """
-    if finding.quantity is None:
-        return [finding]  # noise makes no wrong results
-    parts = [part for part in finding.parts if part in again]
-    candidates = [(finding, [again[part] for part in parts])]
-    if len(finding.parts) > 1:
-        candidates += [(finding.single(part, first[part]), [again[part]]) for part in parts]
-    typical = _middle(finding.quantity, references, finding.typical)
-    confirmed = []
-    for candidate, figures in candidates:
-        # A link that is silent in the second look has a bandwidth only, which is 0.
-        amount = _middle(finding.quantity, figures, candidate.amount)
-        if finding.quantity.ratio(amount, typical) > finding.quantity.limit:
-            looks = candidate.amount, candidate.typical
-            confirmed.append(replace(candidate, amount=amount, typical=typical, first=looks))
-            if candidate is finding:
-                break
-    return confirmed
-
-
-def is_disturbed(finding: Finding, references: Sequence[Figures]) -> bool:
-    """Whether the healthy links or ranks of a second look are slow: it has to be repeated."""
-    if finding.quantity is None:
-        return False
-    amount = _middle(finding.quantity, references, finding.typical)
-    return finding.quantity.ratio(amount, finding.typical) > finding.quantity.limit
-
-
-def _middle(quantity: Quantity, figures: Sequence[Figures], default: float) -> float:
-    amounts = [look.amounts[quantity.name] for look in figures if quantity.name in look.amounts]
-    return quantity.middle(amounts) if amounts else default
-
-
 # -- what a job should avoid --------------------------------------------------------------
 
 
@@ -270,13 +232,10 @@ def sentence(finding: Finding, names: Sequence[str]) -> str:
     quantity, title = finding.quantity, f"SICK {subject(finding, names)}"
     if quantity is None:
         return f"{title}: {finding.fault}"
-    if not finding.amount:
-        return f"{title}: does not answer"
-    times = number(quantity.ratio(finding.amount, finding.typical), 2)
-    amount, typical, *first = map(number, (finding.amount, finding.typical, *finding.first))
+    times = exp(quantity.cost(finding.amount) - quantity.cost(finding.typical))
     return (
-        f"{title}: {quantity.verb} {amount} {quantity.unit}, the others {typical} {quantity.unit}: "
-        f"{times} times slower (in the first look {first[0]} and {first[1]} {quantity.unit})"
+        f"{title}: {quantity.verb} {number(finding.amount)} {quantity.unit}, the others "
+        f"{number(finding.typical)} {quantity.unit}: {number(times, 2)} times slower"
     )
 
 

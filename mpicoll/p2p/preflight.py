@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
+from typing import TypeVar
 
 from mpicoll.backend import Nodes
 from mpicoll.cli.ending import SICK, leave, say
@@ -18,17 +20,16 @@ from mpicoll.measurement.worlds import Worlds
 from mpicoll.p2p.host_lists import counted_list, hostfile, slurm_list
 from mpicoll.p2p.judging import (
     LATENCY,
-    QUANTITIES,
+    LINK_QUANTITIES,
+    RANK_QUANTITIES,
     Figures,
     Finding,
     Part,
-    confirm,
+    costs_of,
     hosts_to_avoid,
-    is_disturbed,
     judge_links,
     judge_ranks,
     sentence,
-    subject,
 )
 from mpicoll.p2p.matchings import Pair, matchings
 from mpicoll.p2p.options import Options
@@ -37,17 +38,16 @@ from mpicoll.p2p.smoke import wrong_results
 from mpicoll.text.files import writable, write_whole
 from mpicoll.text.numbers import count_text, number
 
-_LINKS, _AGAIN = 0.5, 0.3
-"""Shares of the time: for the links, and for the second look at suspects."""
+_LINKS = 0.5
+"""The share of the time for the first looks at the links."""
 _ROUND = (0.1, 1.0)
 """The least and the most seconds of a round."""
-_RATE_SAMPLES, _RATE_SAMPLES_AGAIN = 3, 4
-_PASSES = (2, 6)
-"""The least and the most passes of a second look, which goes on while healthy ones are slow."""
-_REFERENCES, _LINKS_OF_HOST, _MOST_LINKS = 2, 3, 100
+_LOOKS = (4, 12)
+"""The least and the most looks at each link and rank. Further looks tell a suspect from chance: of
+two hosts, the slow one must be slower in almost all of twelve."""
 
-Looks = dict[Pair, Figures] | dict[int, Figures]
-"""Figures of links or of ranks."""
+L = TypeVar("L", dict[Pair, Figures], dict[int, Figures])
+"""The figures of links, or of ranks, in one look."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,6 @@ class Report:
     """The result of a check, equal on all ranks.
 
     Attributes:
-        findings: of the second look.
         remarks: on what was tried, and what the figures were.
     """
 
@@ -163,22 +162,23 @@ class Check:
 
     def run(self) -> Report:
         """Return what is sick."""
-        count = len(self.hosts.nodes)
-        share = _LINKS * self.options.budget
-        rounds = matchings(count, int(share / _ROUND[0]))
+        nodes = self.hosts.nodes
+        share = _LINKS * self.options.budget / _LOOKS[0]
+        rounds = matchings(len(nodes), int(share / _ROUND[0]))
         seconds = min(max(share / len(rounds), _ROUND[0]), _ROUND[1])
         turns = self.probe.turns()
-        self.bar.total = _RATE_SAMPLES * len(turns) + len(rounds) + 1
+        self.bar.total = 1
         self.probe.assemble()
-        ranks = self.probe.ranks(turns, _RATE_SAMPLES)
-        links = self.probe.links(rounds, seconds)
+        ranks, sick_ranks = self._looks(
+            len(turns), lambda _: self.probe.ranks(turns), partial(judge_ranks, nodes)
+        )
+        links, sick_links = self._looks(
+            len(rounds), lambda looks: self._links(rounds, seconds, looks), judge_links
+        )
         self._describe(links, ranks, rounds)
-        if links and self.ranks.oversubscribed:
+        if self.ranks.oversubscribed:
             self.report.remarks.append("latencies are not judged: ranks wait for a core")
-            for figures in links.values():
-                figures.amounts.pop(LATENCY.name, None)
-        self._confirm_ranks(turns, ranks, judge_ranks(ranks, self.hosts.nodes))
-        self._confirm_links(links, judge_links(links), seconds)
+        self.report.findings = [*sick_ranks, *sick_links]
         self._check_results()
         self.report.findings = unexplained(self.report.findings)
         self.probe.assemble()
@@ -186,81 +186,36 @@ class Check:
         self.report.remarks[0] += f", {elapsed:.0f} s"
         return self.report
 
-    # -- the second look ------------------------------------------------------------------
-
-    def _confirm_links(
-        self, links: dict[Pair, Figures], findings: list[Finding], seconds: float
-    ) -> None:
-        """Try suspicious links again, one at a time, between healthy ones."""
-        # Noise makes no wrong results.
-        self.report.findings += [finding for finding in findings if not finding.quantity]
-        sick, _ = hosts_to_avoid(self.report.findings)
-        suspects = [
-            finding for finding in findings if finding.quantity and not sick & {*finding.hosts}
-        ]
-        if not suspects:
-            return
-        sick |= {finding.hosts[0] for finding in suspects if len(finding.hosts) == 1}
-        chosen = [pair for finding in suspects for pair in sample(finding, links, sick)]
-        bad = {pair for finding in suspects for pair in finding.parts}
-        healthy = [pair for pair in links if pair not in bad and not sick & {*pair}]
-        references = healthy[:: max(1, len(healthy) // _REFERENCES)][:_REFERENCES]
-        pairs = list(dict.fromkeys([*references, *chosen]))[:_MOST_LINKS]
-        share = _AGAIN * self.options.budget / len(pairs) / _PASSES[0]
-        seconds = min(max(share, _ROUND[0]), seconds)
-        rounds = [[pair] for pair in pairs]
-        self._look_again(
-            suspects, links, references, len(rounds), lambda: self.probe.links(rounds, seconds)
-        )
-
-    def _confirm_ranks(
-        self, turns: Sequence[Sequence[int]], ranks: dict[int, Figures], findings: list[Finding]
-    ) -> None:
-        """Measure suspicious ranks again, beside those of a few healthy hosts."""
-        if not findings:
-            return
-        suspects = {host for finding in findings for host in finding.hosts}
-        healthy = [host for hosts in turns for host in hosts if host not in suspects]
-        references = healthy[:_REFERENCES]
-        chosen = {*suspects, *references}
-        turns = [[host for host in hosts if host in chosen] for hosts in turns if chosen & {*hosts}]
-        self._look_again(
-            findings, ranks, [rank for host in references for rank in self.hosts.nodes[host]],
-            _RATE_SAMPLES_AGAIN * len(turns), lambda: self.probe.ranks(turns, _RATE_SAMPLES_AGAIN),
-        )  # fmt: skip
-
-    def _look_again(
-        self, suspects: Sequence[Finding], first: Looks, references: Sequence[Part], steps: int,
-        look: Callable[[], Looks],
-    ) -> None:  # fmt: skip
-        """Judge suspects by the best figures of several looks.
+    def _looks(
+        self, steps: int, look: Callable[[list[L]], L],
+        judge: Callable[[list[L], bool], list[Finding]],
+    ) -> tuple[list[L], list[Finding]]:  # fmt: skip
+        """Return the figures of several looks, and what is sick.
 
         Args:
-            first: the figures of the first look.
-            references: healthy links or ranks.
             steps: those of the progress bar in one look.
-            look: measures once more.
+            look: measures once, and knows the earlier looks.
         """
-        again: dict[Part, Figures] = {}
-        for done in range(1, _PASSES[1] + 1):
+        looks: list[L] = []
+        findings, suspects = list[Finding](), list[Finding]()
+        while len(looks) < _LOOKS[0] or (len(looks) < _LOOKS[1] and findings != suspects):
             self.bar.total += steps
-            for part, figures in look().items():
-                again[part] = figures.merge(again.get(part, Figures()))
-            healthy = [again[part] for part in references]
-            is_noisy = any(is_disturbed(finding, healthy) for finding in suspects)
-            if done >= _PASSES[0] and not is_noisy:
-                break
-        for finding in suspects:
-            name = subject(finding, self.hosts.names)
-            if not any(part in again for part in finding.parts):
-                self.report.remarks.append(f"{name} was not tried again: too many suspects")
-            elif confirmed := confirm(finding, dict(first.items()), again, healthy):
-                self.report.findings += confirmed
-            elif is_disturbed(finding, healthy):
-                self.report.remarks.append(
-                    f"{name} is suspect, but cannot be judged: healthy ones became as slow "
-                    "meanwhile. Check again when other processes have ended"
-                )
+            looks.append(look(looks))
+            findings, suspects = judge(looks, True), judge(looks, False)
+        return looks, findings
+
+    def _links(
+        self, rounds: Sequence[Sequence[Pair]], seconds: float, looks: list[dict[Pair, Figures]]
+    ) -> dict[Pair, Figures]:
+        """Measure all links but those with a fault in an earlier look."""
+        faulty = {pair for look in looks for pair in look if look[pair].fault}
+        figures = self.probe.links(
+            [[pair for pair in pairs if pair not in faulty] for pairs in rounds], seconds
+        )
+        if self.ranks.oversubscribed:
+            for link in figures.values():
+                link.amounts.pop(LATENCY.name, None)
+        return figures
 
     # -- results --------------------------------------------------------------------------
 
@@ -298,7 +253,7 @@ class Check:
             self.report.findings.append(finding)
 
     def _describe(
-        self, links: dict[Pair, Figures], ranks: dict[int, Figures],
+        self, links: Sequence[dict[Pair, Figures]], ranks: Sequence[dict[int, Figures]],
         rounds: Sequence[Sequence[Pair]],
     ) -> None:  # fmt: skip
         """Add what was tried, and the median and the worst of each figure."""
@@ -309,28 +264,24 @@ class Check:
             f"{count_text(self.ranks.everyone.size, 'rank')} on {count_text(len(nodes), 'host')}: "
             f"{measured} of {count_text(total, 'link')} in {count_text(len(rounds), 'round')}"
         )
-        places = {rank: names[i] for i, members in enumerate(nodes) for rank in members}
-        named = {" ".join(names[host] for host in pair): look for pair, look in links.items()}
-        named |= {f"rank {rank} on {places[rank]}": look for rank, look in ranks.items()}
-        for name, quantity in QUANTITIES.items():
-            amounts = {k: look.amounts[name] for k, look in named.items() if name in look.amounts}
-            if amounts:
-                worst = max(amounts, key=lambda k: quantity.ratio(amounts[k], 1.0))
-                self.report.remarks.append(
-                    f"{name:9}  median {number(median(amounts.values()))} {quantity.unit}, "
-                    f"worst {number(amounts[worst])} {quantity.unit} ({worst})"
+        titles: dict[Part, str] = {
+            rank: f"rank {rank} on {names[index]}"
+            for index, members in enumerate(nodes) for rank in members
+        }  # fmt: skip
+        titles |= {pair: f"{names[pair[0]]} {names[pair[1]]}" for pair in links[0]}
+        for quantity in (*LINK_QUANTITIES, *RANK_QUANTITIES):
+            is_rank = quantity in RANK_QUANTITIES
+            costs = costs_of(quantity, ranks) if is_rank else costs_of(quantity, links)
+            middles = {titles[part]: median(values) for part, values in costs.items()}
+            if middles:
+                worst = max(middles, key=lambda name: middles[name])
+                typical, slowest = (
+                    f"{number(quantity.amount(cost))} {quantity.unit}"
+                    for cost in (median(middles.values()), middles[worst])
                 )
-
-
-def sample(finding: Finding, links: Mapping[Pair, Figures], sick: set[int]) -> list[Pair]:
-    """Return the links of a finding to try again: of a host, the slowest few to healthy hosts."""
-    quantity = finding.quantity
-    assert quantity is not None
-    slowest = sorted(
-        (pair for pair in finding.parts if isinstance(pair, tuple)), reverse=True,
-        key=lambda pair: quantity.ratio(links[pair].amounts[quantity.name], finding.typical),
-    )  # fmt: skip
-    return sorted(slowest, key=lambda pair: len(sick & {*pair}))[:_LINKS_OF_HOST]
+                self.report.remarks.append(
+                    f"{quantity.name:9}  median {typical}, worst {slowest} ({worst})"
+                )
 
 
 def unexplained(findings: Sequence[Finding]) -> list[Finding]:

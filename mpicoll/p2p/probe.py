@@ -1,7 +1,6 @@
 """Measure links between hosts in rounds of disjoint pairs, and the rates of ranks.
 
 One rank of each host, its leader, measures the links of the host. The other ranks sleep meanwhile.
-Noise makes a figure worse but never better, so each figure is the best one of several samples.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SMALL, _LARGE = 8, 256 << 10
 """Bytes of the messages of latency and bandwidth."""
 _MOST_BYTES, _GROWTH = 64 << 20, 8
 """The most bytes of one sample, and how many times more messages the next sample may have."""
-_SAMPLES, _MOST_TRIPS = 3, 200
+_MOST_TRIPS = 200
 _LEAST_DEADLINE = 5.0
 """Seconds in which the other end of a link must answer, however short the rounds are."""
 _WINDOW = 0.05
@@ -89,23 +88,24 @@ class Probe:
                 with ranks_of_world([members[0] for members in self.nodes]):
                     group = self.leaders.split(pair[0] if pair else None, self.rank)
                 if group is not None and pair is not None:
-                    local[pair] = self._link(group, pair, seconds).merge(local.get(pair, Figures()))
+                    local[pair] = self._link(group, pair, seconds)
             self.assemble()
         merged: dict[Pair, Figures] = {}
         for part in self.world.exchange(local, dict[Pair, Figures]):
             for pair, figures in part.items():
-                merged[pair] = figures.merge(merged.get(pair, Figures()))
+                if not merged.get(pair, Figures()).fault:
+                    merged[pair] = figures
         return merged
 
     def _link(self, group: Collectives, pair: Pair, seconds: float) -> Figures:
-        """Return the figures of one link; the bandwidth is 0 if the other end is silent."""
+        """Return the figures of one link; it has a fault if the other end is silent."""
         group.deadline = min(group.deadline, max(_LEAST_DEADLINE, 2 * seconds))
         self.watchdog.step(f"the link of hosts {pair[0]} and {pair[1]}")
         try:
             figures = self._measure(group, pair, seconds)
         except RankLost:
             self.is_cut = True
-            return Figures({BANDWIDTH.name: 0.0})
+            return Figures(fault="does not answer")
         group.free()
         return figures
 
@@ -135,41 +135,31 @@ class Probe:
         return min(first, least_time(min(_MOST_TRIPS, max(1, trips))))
 
     def _rate(self, ping_pong: PingPong, trial: Trial, seconds: float) -> float:
-        """Return GB/s in one direction: the best of a few samples of a share of the time.
-
-        A sample counts if its messages take the window at the best rate, not by a delay.
-        """
-        window, calls, used, limit = 1e5 * seconds, 1, 0.0, _MOST_BYTES // _LARGE
-        samples: list[tuple[int, float]] = []
+        """Return GB/s in one direction, of a sample that takes a share of the time."""
+        window, calls, limit = 1e5 * seconds, 1, _MOST_BYTES // _LARGE
         while True:
-            time = ping_pong.group.exchange(ping_pong.sample(trial, calls), float)[trial.timer]
-            samples.append((calls, time))
-            used += time * calls
-            least = min(time for _, time in samples)
-            enough = min(limit, 0.8 * window / least)
-            times = [time for calls, time in samples if calls >= enough]
-            if len(times) >= _SAMPLES or (len(samples) >= _SAMPLES and used >= 4 * window):
-                return _LARGE / min(times, default=least) / 1000
-            calls = min(limit, _GROWTH * calls, max(calls, ceil(window / least)))
+            times: list[float] = ping_pong.group.exchange(ping_pong.sample(trial, calls), float)
+            time = times[trial.timer]
+            if calls == limit or calls * time >= 0.8 * window:
+                return _LARGE / time / 1000
+            calls = min(limit, _GROWTH * calls, max(calls + 1, ceil(window / time)))
 
     # -- ranks ----------------------------------------------------------------------------
 
-    def ranks(self, turns: Sequence[Sequence[int]], repeats: int) -> dict[int, Figures]:
-        """Return the figures of the ranks of all hosts that have a turn.
+    def ranks(self, turns: Sequence[Sequence[int]]) -> dict[int, Figures]:
+        """Return the figures of all ranks.
 
         Args:
             turns: the hosts whose ranks measure at once.
         """
-        figures = Figures(fault=self.rates.check())
-        for _ in range(repeats):
-            for hosts in turns:
-                self.bar.step("rates of ranks")
-                if self.node in hosts:
-                    self.watchdog.step("measuring the rates of ranks")
-                    figures = self.rates.measure().merge(figures)
-                self.assemble()
-        parts = self.world.exchange(figures, Figures)
-        return {rank: part for rank, part in enumerate(parts) if part.amounts}
+        figures = Figures()
+        for hosts in turns:
+            self.bar.step("rates of ranks")
+            if self.node in hosts:
+                self.watchdog.step("measuring the rates of ranks")
+                figures = self.rates.measure()
+            self.assemble()
+        return dict(enumerate(self.world.exchange(figures, Figures)))
 
     def turns(self) -> list[list[int]]:
         """Return the hosts that measure at once: those that share a machine take turns.
@@ -212,6 +202,7 @@ class Rates:
         for _ in range(_STEPS):
             factor, term = factor * _FACTOR, term * _FACTOR + _TERM
         self.computed = [(factor * start + term) % (1 << 64) for start in range(_CACHED)]
+        self.fault = self.check()
 
     def measure(self) -> Figures:
         """Return the rates of this rank and its share of a core, each from one sample."""
@@ -225,7 +216,7 @@ class Rates:
             frequency, share = _per_second(run)
             amounts[name] = size * frequency
             shares.append(share)
-        return Figures(amounts | {SHARE.name: sum(shares) / len(shares)})
+        return Figures(amounts | {SHARE.name: sum(shares) / len(shares)}, self.fault)
 
     def check(self) -> str:
         """Return what this rank has computed wrongly; empty if all is right."""

@@ -18,9 +18,9 @@ from mpicoll.hosts.emulation import Hosts as EmulatedHosts
 from mpicoll.hosts.emulation import missing
 from mpicoll.measurement.ping_pong import PingPong, Trial
 from mpicoll.measurement.ranks import form_ranks
-from mpicoll.p2p.judging import BANDWIDTH, Figures, Finding, sentence
+from mpicoll.p2p.judging import BANDWIDTH, Finding, judge_links, sentence
 from mpicoll.p2p.options import Options
-from mpicoll.p2p.preflight import Check, Hosts, Report, lines, sample, unexplained
+from mpicoll.p2p.preflight import Check, Hosts, Report, lines, unexplained
 from mpicoll.p2p.probe import Probe
 
 WHY = missing()
@@ -28,7 +28,7 @@ HOSTS = Hosts([(0, 1), (2, 3), (4, 5), (6,)], ["n1", "n2", "n3", "n4"])
 
 
 def slow(*hosts: int) -> Finding:
-    """Return a confirmed finding of a slow host or link."""
+    """Return the finding of a slow host or link."""
     return Finding(hosts, quantity=BANDWIDTH, amount=0.5, typical=1.0)
 
 
@@ -80,14 +80,6 @@ def test_links_of_a_sick_host_are_no_findings() -> None:
     assert unexplained([slow(1), slow(1, 2), slow(0, 3)]) == [slow(1), slow(0, 3)]
 
 
-def test_a_second_look_tries_a_few_links_to_healthy_hosts() -> None:
-    """To the slowest ones."""
-    pairs = ((0, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6))
-    finding = Finding((1,), pairs, BANDWIDTH, typical=10.0)
-    looks = {pair: Figures({BANDWIDTH.name: 7.0 - max(pair)}) for pair in pairs}
-    assert sample(finding, looks, {0, 1, 2}) == [(1, 6), (1, 5), (1, 4)]
-
-
 def test_a_silent_link_is_named_and_the_check_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = Probe._measure
 
@@ -103,7 +95,7 @@ def test_a_silent_link_is_named_and_the_check_goes_on(monkeypatch: pytest.Monkey
         whole_check = Check(options, ranks_of_check, named)
         report = whole_check.run()
         assert whole_check.bar.completed + 1 == whole_check.bar.total
-        return [sentence(confirmed, named.names) for confirmed in report.findings]
+        return [sentence(finding, named.names) for finding in report.findings]
 
     monkeypatch.setattr(Probe, "_measure", measure_or_lose)
     for findings in mpicoll.threads(3, ranks_per_node=1)(check):
@@ -111,26 +103,27 @@ def test_a_silent_link_is_named_and_the_check_goes_on(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("delayed", [1, 2, 3])
-def test_a_delay_is_no_rate(monkeypatch: pytest.MonkeyPatch, delayed: int) -> None:
-    """Of one sample among several, be it the first, whose only message it makes long."""
+def test_a_delay_is_no_slow_link(monkeypatch: pytest.MonkeyPatch, delayed: int) -> None:
+    """Of one look among several, whose messages it makes ten times as long."""
     sample_link = PingPong.sample
 
     def sample_or_sleep(ping_pong: PingPong, trial: Trial, calls: int) -> float:
-        delay = 0.0
-        if trial.case.nbytes > 8:
-            counts[ping_pong.group.rank] += 1
-            delay = 5e4 if counts[ping_pong.group.rank] == delayed else 0.0
-        return sample_link(ping_pong, trial, calls) + delay / calls
+        is_delayed = current[0] == delayed and ping_pong.pair == (0, 1) and trial.case.nbytes > 8
+        return sample_link(ping_pong, trial, calls) + (9000.0 if is_delayed else 1000.0)
 
-    def measure(c: Collectives) -> float:
+    def measure(c: Collectives) -> list[Finding]:
         ranks_of_check = form_ranks(("threads",), {"threads": lambda interface: c}, 0.0)
         probe = Probe(ranks_of_check, ProgressBar(0, has_thread=False))
-        return probe.links([[(0, 1)]], 0.1)[0, 1].amounts[BANDWIDTH.name]
+        looks = []
+        for look in range(1, 6):
+            current[0] = look
+            looks.append(probe.links([[(0, 1)], [(0, 2)], [(1, 2)]], 0.02))
+        return judge_links(looks)
 
-    counts = [0, 0]
+    current = [0]
     monkeypatch.setattr(PingPong, "sample", sample_or_sleep)
-    for rate in mpicoll.threads(2, ranks_per_node=1)(measure):
-        assert rate > 10 * (256 << 10) / 5e7
+    for findings in mpicoll.threads(3, ranks_per_node=1)(measure):
+        assert findings == []
 
 
 def parse_options(backend: str, budget: float) -> Options:
