@@ -43,9 +43,9 @@ class Finding(NamedTuple):
             None where that is unknown.
         detail: a figure or a verb that the sentence needs.
         neighbour: the calls that make this one unneeded.
-        link: the sender and the receiver of the slowest link.
+        link: the sender and the receiver of the slowest link; empty where links are no reason.
         rates, delays: the bytes per second of slow links, and the microseconds for which data wait
-            before them; and those of the others, 0 for none.
+            before them; and those of the others. Without others 0, and the least round trip.
     """
 
     kind: Kind

@@ -11,7 +11,7 @@ from mpicoll.verdict.calls import uneven_data, unneeded_calls
 from mpicoll.verdict.clocks import Alignment, align
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.lateness import Nodes, Profiles, cost_of, late_ranks
-from mpicoll.verdict.links import slow_links
+from mpicoll.verdict.links import slow_links, with_full_link
 from mpicoll.verdict.profiles import profiles
 from mpicoll.verdict.thresholds import MOVING, RELEVANT_STOP
 
@@ -56,7 +56,7 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
         if all(finding.kind is not earlier.kind for earlier in findings)
     ]  # fmt: skip
     if not findings:
-        findings = [*data_movement(observation)]
+        findings = [with_full_link(finding, dumps) for finding in data_movement(observation)]
     return Verdict(
         sorted(findings, key=lambda finding: -finding.cost), observation, places, alignment
     )

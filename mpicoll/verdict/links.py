@@ -85,36 +85,42 @@ def traffic(dumps: Sequence[Dump]) -> dict[Ends, Pair]:
 
 
 def slow_links(dumps: Sequence[Dump], observation: Observation) -> Iterator[Finding]:
-    """Yield the host whose links are slower than their peers, or the link; or else a full link."""
+    """Yield the host whose links are slower than their peers, or the link."""
     shares = {place: observation.moving(place) for place in observation.meetings}
     moving, pairs = sum(shares.values()), traffic(dumps)
     if moving < MOVING or not pairs:
         return
-    suspects = [*_suspects(pairs)]
-    scores = [_times_slower(suspect, pairs) for _, suspect in suspects]
-    weights = [
-        score ** (_OF_HOST if host else 1)
-        for score, (host, _) in zip(scores, suspects, strict=True)
-    ]
-    best = weights.index(max(weights))
-    (host, suspect), cost = suspects[best], 0.0
-    if scores[best] >= (SLOW_LINKS if host else SLOW_LINK):
-        cost = moving * (1 - 1 / scores[best])
-    links = [frozenset(ends) for ends in pairs]
-    if not cost and (hubs := frozenset.intersection(*links)):  # its port has no peer
-        host, suspect = "" if len(hubs) > 1 else next(iter(hubs)), {*links}
-        is_full = all(_delay([pair]) >= max(FULL_LINK, 100 * pair.least) for pair in pairs.values())
-        cost = moving if is_full else 0.0
-    if cost >= RELEVANT:
-        local = {ends: pair for ends, pair in pairs.items() if {*ends} in suspect}
+    suspects = [(host, links, _times_slower(links, pairs)) for host, links in _suspects(pairs)]
+    host, links, score = max(suspects, key=lambda row: row[2] ** (_OF_HOST if row[0] else 1))
+    if score >= (SLOW_LINKS if host else SLOW_LINK) and moving * (1 - 1 / score) >= RELEVANT:
+        finding = Finding(Kind.SLOW_LINK, moving * (1 - 1 / score), host=host)
+        local = {ends: pair for ends, pair in pairs.items() if {*ends} in links}
         remote = [pair for ends, pair in pairs.items() if ends not in local]
-        slowest = max(local, key=lambda ends: _delay([local[ends]]))
-        yield Finding(
-            Kind.SLOW_LINK, cost, host=host, link=slowest, detail=str(pairs[slowest].least),
-            place=max(shares, key=lambda place: shares[place]),
-            rates=(_rate(local.values()), _rate(remote)),
-            delays=(_delay(local.values()), _delay(remote)),
-        )  # fmt: skip
+        finding = _with_figures(finding, local, (_rate(remote), _delay(remote)))
+        yield finding._replace(place=max(shares, key=lambda place: shares[place]))
+
+
+def with_full_link(finding: Finding, dumps: Sequence[Dump]) -> Finding:
+    """Return a finding on moving data with the full link, or the port of a host, if it is full.
+
+    Only one that no other link can be compared with: equal links tell whether it is slow.
+    """
+    pairs = traffic(dumps)
+    hubs = frozenset.intersection(*map(frozenset, pairs)) if pairs else frozenset[str]()
+    least = max((pair.least for pair in pairs.values()), default=0)
+    if not hubs or any(_delay([pair]) < max(FULL_LINK, 100 * least) for pair in pairs.values()):
+        return finding
+    host = next(iter(hubs)) if len(hubs) == 1 else ""
+    return _with_figures(finding._replace(host=host), pairs, (0.0, least))
+
+
+def _with_figures(
+    finding: Finding, pairs: Mapping[Ends, Pair], normal: tuple[float, float]
+) -> Finding:
+    return finding._replace(
+        link=max(pairs, key=lambda ends: _delay([pairs[ends]])),
+        rates=(_rate(pairs.values()), normal[0]), delays=(_delay(pairs.values()), normal[1]),
+    )  # fmt: skip
 
 
 def _suspects(pairs: Mapping[Ends, Pair]) -> Iterator[tuple[str, set[frozenset[str]]]]:

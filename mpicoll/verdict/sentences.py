@@ -168,22 +168,23 @@ def _unclear(finding: Finding) -> str:
 
 
 def _slow_link(finding: Finding) -> str:
-    rate, normal = (f"{number(rate / 1e6, 2)} MB/s" for rate in finding.rates)
-    delay, normal_delay = (duration(1e3 * delay) for delay in finding.delays)
+    return (
+        f"{_moves(finding)} while it has data to send, and data wait "
+        f"{duration(1e3 * finding.delays[0])} for it; the other links move "
+        f"{_speed(finding.rates[1])}, with a wait of {duration(1e3 * finding.delays[1])}. It slows "
+        f"down the calls that move data between nodes, most of all {place_text(finding.place)}."
+    )
+
+
+def _moves(finding: Finding) -> str:
+    """Return the begin of a sentence: which link moves how much."""
     sender, receiver = finding.link
     ends = f"of node {finding.host}" if finding.host else f"from node {sender} to node {receiver}"
-    calls = f"the calls that move data between nodes, most of all {place_text(finding.place)}"
-    if not finding.rates[1]:
-        least = duration(1e3 * float(finding.detail))
-        return (
-            f"No rank is late, but the link {ends} is full: it moves {rate}, and data wait {delay} "
-            f"for it, where the least round trip takes {least}. It limits {calls}; no equal link "
-            "can be compared."
-        )
-    return (
-        f"The link {ends} moves {rate} while it has data to send, and data wait {delay} for it; "
-        f"the other links move {normal}, with a wait of {normal_delay}. It slows down {calls}."
-    )
+    return f"The link {ends} moves {_speed(finding.rates[0])}"
+
+
+def _speed(rate: float) -> str:
+    return f"{number(rate / 1e6, 2)} MB/s"
 
 
 def _unneeded_call(finding: Finding) -> str:
@@ -207,7 +208,17 @@ def _objects(finding: Finding) -> str:
 def _data_movement(finding: Finding) -> str:
     return (
         f"No rank is late: {percent(finding.cost)} of the time is spent in calls that all ranks "
-        f"have entered, {finding.detail} % in {place_text(finding.place)}."
+        f"have entered, {finding.detail} % in {place_text(finding.place)}.{_full_link(finding)}"
+    )
+
+
+def _full_link(finding: Finding) -> str:
+    if not finding.link[0]:
+        return ""
+    return (
+        f" {_moves(finding)} and is full: data wait {duration(1e3 * finding.delays[0])} for it, "
+        f"where the least round trip takes {duration(1e3 * finding.delays[1])}. Whether it is slow "
+        "is unknown, as no equal link can be compared."
     )
 
 

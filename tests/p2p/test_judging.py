@@ -160,7 +160,7 @@ def test_a_machine_that_is_slow_for_a_while_is_not_blamed() -> None:
 def test_the_slower_one_of_two_hosts_needs_more_looks_on_a_busy_machine(
     looks: int, hosts: list[tuple[int, ...]]
 ) -> None:
-    """Its share of a core is below 1 / 1.35 of the other one's in the mean, and not in all looks."""
+    """Its share of a core is 1.35 times less than the other one's, but not in all looks."""
     shares = [(0.5, 0.2 if number % 3 else 0.4) for number in range(looks)]
     ranks = [{rank: Figures({SHARE.name: value}) for rank, value in enumerate(pair)}
              for pair in shares]  # fmt: skip

@@ -346,16 +346,17 @@ def test_equal_links_are_not_blamed(
     assert finding and finding.kind is Kind.DATA_MOVEMENT
 
 
-@pytest.mark.parametrize(("rate", "kind"), [(10.0, Kind.SLOW_LINK), (1000.0, Kind.DATA_MOVEMENT)])
+@pytest.mark.parametrize(("rate", "is_full"), [(10.0, True), (1000.0, False)])
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_link_without_a_peer_is_called_full_by_its_round_trip(
-    size: int, rate: float, kind: Kind
+def test_a_full_link_without_a_peer_is_told_and_not_blamed(
+    size: int, rate: float, is_full: bool
 ) -> None:
     verdict = judge(with_links(moving_data(size), {1: rate}, is_neighbour))
     [finding] = verdict.findings
-    assert finding.kind is kind
-    text = "is full: it moves" in next(sentences(verdict))
-    assert text is (kind is Kind.SLOW_LINK)
+    assert finding.kind is Kind.DATA_MOVEMENT
+    text = next(sentences(verdict))
+    assert text.startswith("No rank is late: ")
+    assert (" MB/s and is full: data wait " in text) is is_full
 
 
 @pytest.mark.parametrize("size", [2, 3])
