@@ -1,10 +1,9 @@
 """Find outliers among pairs and classes of pairs, and describe them in sentences.
 
-A pair is an outlier if the ratio of its number to the median of its class is beyond 1.25 and beyond
-four standard deviations of these ratios. The deviation is estimated from the median of their
-absolute logarithms, which is insensitive to outliers. The ratio must be beyond these limits at each
-of at least two visits, so that short noise causes no outlier. A class needs at least three numbers,
-since its median must not depend on the outlier.
+A pair is an outlier if its excess over the other pairs of its class is beyond a factor of 1.25 and
+beyond four standard deviations, at each of at least two visits, so that short noise causes no
+outlier. The deviation is estimated from the median of the absolute logarithms, which is insensitive
+to outliers. A class needs at least three numbers, since its median must not depend on the outlier.
 """
 
 from __future__ import annotations
@@ -15,8 +14,11 @@ from math import exp, log
 from operator import attrgetter
 from statistics import median
 
+import numpy as np
+
+from mpicoll.measurement.peers import compare
 from mpicoll.measurement.ping_pong import COPY, LATENCY, ONE_WAY
-from mpicoll.p2p.record import bandwidth, known_value, value
+from mpicoll.p2p.record import known_value, value
 from mpicoll.records.lines import PairRecord
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import bytes_text
@@ -32,28 +34,16 @@ def mark(pairs: Sequence[PairRecord]) -> None:
     for rows in _group(pairs, *_KEYS, "link"):
         values = [known_value(record) for record in rows]
         middle = median(values)
-        limit = _limit(values, middle)
-        for record in rows:
+        limit = max(log(FAR), _SIGMAS * median(abs(log(amount / middle)) for amount in values))
+        visits = min(len(record.visits_us) for record in rows)
+        if is_comparable := len(rows) >= _MIN_CLASS and visits > 1:
+            times = np.log([record.visits_us[:visits] for record in rows]).T
+            slower, faster = (
+                [excess.least for excess in compare(sign * times)] for sign in (1, -1)
+            )
+        for place, record in enumerate(rows):
             record.typical = middle
-            record.outlier = len(rows) >= _MIN_CLASS and _distance(record, middle) > limit
-
-
-def _limit(values: Sequence[float], middle: float) -> float:
-    """Return the logarithm of the ratio to the median beyond which a number is an outlier."""
-    spread = median(abs(log(amount / middle)) for amount in values)
-    return max(log(FAR), _SIGMAS * spread)
-
-
-def _distance(record: PairRecord, middle: float) -> float:
-    """Return the logarithm of a record's ratio to the median at the visit nearest to it."""
-    if len(record.visits_us) < 2:
-        return 0.0
-    numbers = [
-        us if record.quantity == LATENCY else bandwidth(record.quantity, record.bytes, us)
-        for us in record.visits_us
-    ]
-    ratios = [log(amount / middle) for amount in (*filter(None, numbers), known_value(record))]
-    return max(min(ratios), -max(ratios), 0.0)
+            record.outlier = is_comparable and max(slower[place], faster[place]) > limit
 
 
 def outlier_lines(pairs: Sequence[PairRecord]) -> list[str]:
