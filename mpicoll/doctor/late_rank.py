@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from mpicoll.doctor.host import Process, busy_processes, children_share, frequen
 from mpicoll.flight.diagnosis import calling_thread
 from mpicoll.flight.job import is_here, new_stacks, owner_of
 from mpicoll.flight.reader import Dump
-from mpicoll.flight.stack_text import Frame, Stack, calling, last_stacks
+from mpicoll.flight.stack_text import Frame, calling, last_stacks
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.thresholds import OF_PROCESS
@@ -105,14 +105,14 @@ def _line(dump: Dump, finding: Finding, verdict: Verdict) -> Iterator[str]:
         (candidate for candidate in verdict.alignment.dumps
          if candidate.rank not in finding.ranks and is_here(candidate)), None,
     )  # fmt: skip
-    pick = _of_other_threads if finding.kind is Kind.OWN_THREAD else _of_calling_thread
-    local, remote = _sampled(dump, peer, calls, pick)
+    is_of_others = finding.kind is Kind.OWN_THREAD
+    local, remote = _sampled(dump, peer, calls, is_of_others)
     if not local.paths:
         return
     path, caller = chosen(local, remote)
     count = sum(_is_below(whole, path) for whole in local.paths)
     called = f", called from {caller}" if caller else ""
-    thread = "another thread of rank" if finding.kind is Kind.OWN_THREAD else "rank"
+    thread = "another thread of rank" if is_of_others else "rank"
     yield (
         f"Between its calls {thread} {dump.rank} is most often at {path[0]}{called}: in {count} of "
         f"{len(local.paths)} stacks."
@@ -139,22 +139,17 @@ def _is_below(path: Path, callers: Path) -> bool:
     return len(path) >= len(callers) and path[len(path) - len(callers) :] == callers
 
 
-def _of_calling_thread(dump: Dump, stacks: Sequence[Stack]) -> list[Path]:
+def _paths(dump: Dump, is_of_others: bool) -> list[Path]:
+    """Return where the thread that makes a rank's calls is, or its other threads are."""
+    stacks = last_stacks(new_stacks(dump))
     stack = calling(stacks, calling_thread(dump))
-    return [tuple(stack.user_frames)] if stack else []
-
-
-def _of_other_threads(dump: Dump, stacks: Sequence[Stack]) -> list[Path]:
-    stack = calling(stacks, calling_thread(dump))
-    return [
-        tuple(thread.user_frames) for thread in stacks if thread.user_frames and thread != stack
-    ]
+    chosen = [thread for thread in stacks if thread != stack] if is_of_others else [stack]
+    return [tuple(thread.user_frames) for thread in chosen if thread and thread.user_frames]
 
 
 def _sampled(
-    dump: Dump, peer: Dump | None, calls: set[tuple[str, int]],
-    pick: Callable[[Dump, Sequence[Stack]], list[Path]],
-) -> tuple[Lines, Lines]:  # fmt: skip
+    dump: Dump, peer: Dump | None, calls: set[tuple[str, int]], is_of_others: bool
+) -> tuple[Lines, Lines]:
     """Return where a rank, and one that is not late, are between calls.
 
     Args:
@@ -167,7 +162,7 @@ def _sampled(
         requests += 1
         for rank in (dump, *((peer,) if peer else ())):
             sleep(_PAUSE)
-            for path in pick(rank, last_stacks(new_stacks(rank))):
+            for path in _paths(rank, is_of_others):
                 is_call = (path[0].file, path[0].line) in calls
                 (lines[rank.rank].in_calls if is_call else lines[rank.rank].paths).append(path)
     return local, lines[peer.rank] if peer else Lines([], [])

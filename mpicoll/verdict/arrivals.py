@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -66,12 +66,17 @@ class Observation(NamedTuple):
         observed: nanoseconds that the rows of each rank cover.
         activity: of each rank outside of its calls; of ranks without samples all zeros.
         stops: how often each rank was continued after a stop.
+        waiting: by place the share of the time in which ranks wait for later ranks, `moving` that
+            in which data moves, and `coreless` the part of that in which the rank has no core.
     """
 
     meetings: dict[Place, list[Meeting]]
     observed: dict[int, int]
     activity: dict[int, Activity]
     stops: dict[int, int]
+    waiting: dict[Place, float]
+    moving: dict[Place, float]
+    coreless: dict[Place, float]
 
     @property
     def total(self) -> int:
@@ -85,22 +90,6 @@ class Observation(NamedTuple):
             for meeting in meetings
         ]  # fmt: skip
 
-    def waiting(self, place: Place) -> float:
-        """Return the share of the time in which ranks wait at a place for later ranks."""
-        return sum(arrival.wait for arrival in self._arrivals(place)) / self.total
-
-    def moving(self, place: Place) -> float:
-        """Return the share of the time in which a place moves data."""
-        return sum(arrival.moving for arrival in self._arrivals(place)) / self.total
-
-    def coreless(self, place: Place) -> float:
-        """Return the share of the time in which a place moves data, and the rank has no core."""
-        return sum(arrival.coreless for arrival in self._arrivals(place)) / self.total
-
-    def _arrivals(self, place: Place) -> Iterator[Arrival]:
-        for meeting in self.meetings[place]:
-            yield from meeting.arrivals.values()
-
     @property
     def span(self) -> float:
         """The mean observed time of a rank."""
@@ -113,10 +102,8 @@ class Observation(NamedTuple):
         The time without a core is left out.
         """
         outside = sum(activity.running + activity.asleep for activity in self.activity.values())
-        moving = self.total * sum(
-            self.moving(place) - self.coreless(place) for place in self.meetings
-        )
-        return max(1.0, (outside + moving) / max(1, len(self.observed)))
+        moving = sum(self.moving.values()) - sum(self.coreless.values())
+        return max(1.0, (outside + self.total * moving) / max(1, len(self.observed)))
 
 
 def observe(dumps: Sequence[Dump]) -> Observation:
@@ -134,14 +121,27 @@ def observe(dumps: Sequence[Dump]) -> Observation:
                 delayed[rank][number] = max(0, call.rows[rank].end - first_end)
     histories = {dump.rank: History(dump, waited[dump.rank], delayed[dump.rank]) for dump in dumps}
     meetings: dict[Place, list[Meeting]] = {}
-    for call in filter(_is_told, calls):
-        meetings.setdefault(call.place, []).append(_meeting(call, histories))
+    for call in calls:
+        if call.is_complete and len(call.members) > 1:
+            meetings.setdefault(call.place, []).append(_meeting(call, histories))
+    observed = {rank: history.observed for rank, history in histories.items()}
     return Observation(
-        meetings,
-        {rank: history.observed for rank, history in histories.items()},
+        meetings, observed,
         {rank: history.activity for rank, history in histories.items()},
         {dump.rank: _stops(dump) for dump in dumps},
-    )
+        *(_shares(field, meetings, max(1, sum(observed.values())))
+          for field in ("wait", "moving", "coreless")),
+    )  # fmt: skip
+
+
+def _shares(field: str, meetings: dict[Place, list[Meeting]], total: int) -> dict[Place, float]:
+    """Return by place the share of the time that a field of the arrivals takes."""
+    return {
+        place: sum(
+            getattr(arrival, field) for meeting in calls for arrival in meeting.arrivals.values()
+        ) / total
+        for place, calls in meetings.items()
+    }  # fmt: skip
 
 
 def _meeting(call: MatchedCall, histories: dict[int, History]) -> Meeting:
@@ -156,23 +156,16 @@ def _meeting(call: MatchedCall, histories: dict[int, History]) -> Meeting:
                 delay = window.coreless + window.held - window.waited
                 times[rank] += first - window.start + delay
     return Meeting(call, {
-        rank: histories[rank].arrival(entry, times[rank], _arrival_of_last(call, rank, times))
+        rank: histories[rank].arrival(
+            entry, times[rank], max((times[peer] for peer in needed_ranks(call, rank)), default=0)
+        )
         for rank, entry in call.rows.items()
     })  # fmt: skip
-
-
-def _arrival_of_last(call: MatchedCall, rank: int, times: dict[int, int]) -> int:
-    """Return when the last rank comes that a rank needs."""
-    return max((times[number] for number in needed_ranks(call, rank)), default=0)
 
 
 def _stops(dump: Dump) -> int:
     continued = [sample.continued for sample in dump.samples]
     return max(continued) - min(continued) if continued else 0
-
-
-def _is_told(call: MatchedCall) -> bool:
-    return call.is_complete and len(call.members) > 1
 
 
 class History:
@@ -204,7 +197,7 @@ class History:
         since: dict[str, Window] = {}
         is_synchronised = set[str]()
         total = 0
-        for previous, entry in _with_previous(entries):
+        for previous, entry in zip((None, *entries[:-1]), entries, strict=True):
             if previous is None or entry.number != previous.number + 1:
                 since.clear()
                 is_synchronised.clear()
@@ -284,10 +277,3 @@ class Window(NamedTuple):
     waited: int
     coreless: int = 0
     held: int = 0
-
-
-def _with_previous(entries: Sequence[Entry]) -> Iterator[tuple[Entry | None, Entry]]:
-    previous = None
-    for entry in entries:
-        yield previous, entry
-        previous = entry

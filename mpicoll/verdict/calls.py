@@ -39,7 +39,7 @@ def _unneeded(
             continue
         neighbour_place = neighbours[-1].call.place
         yield Finding(
-            Kind.UNNEEDED_CALL, observation.moving(place), place=place, calls=len(meetings),
+            Kind.UNNEEDED_CALL, observation.moving[place], place=place, calls=len(meetings),
             late_calls=len(neighbours), detail=verb, neighbour=neighbour_place,
         )  # fmt: skip
         return
@@ -64,7 +64,7 @@ def uneven_data(observation: Observation) -> Iterator[Finding]:
         if len(meetings) < FEWEST_CALLS or not (larger := uneven_ranks(meetings)):
             continue
         factor = max(larger.values())
-        cost = observation.moving(place) * (1 - 1 / factor)
+        cost = observation.moving[place] * (1 - 1 / factor)
         if cost >= RELEVANT:
             yield Finding(
                 Kind.UNEVEN_DATA, cost, tuple(larger), place=place, calls=len(meetings),

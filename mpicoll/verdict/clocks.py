@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from typing import NamedTuple, TypeVar
 
@@ -97,7 +97,9 @@ def _clock_of(dump: Dump) -> str:
 def _pieces(clocks: dict[str, list[Dump]]) -> dict[str, list[Piece]]:
     """Return the pieces of all clocks; none for a clock without a call in common."""
     clock_of_rank = {dump.rank: clock for clock, dumps in clocks.items() for dump in dumps}
-    calls = [call for call in match([*_all(clocks)]) if _is_comparable(call)]
+    calls = [
+        call for call in match([*chain.from_iterable(clocks.values())]) if _is_comparable(call)
+    ]
     reference, *remaining = clocks
     pieces = {reference: [Piece(0, 0, 0)]}
     has_changed = True
@@ -109,11 +111,6 @@ def _pieces(clocks: dict[str, list[Dump]]) -> dict[str, list[Piece]]:
                 pieces[clock] = _intersections(bounds)
                 has_changed = True
     return {clock: pieces.get(clock, []) for clock in clocks}
-
-
-def _all(clocks: dict[str, list[Dump]]) -> Iterator[Dump]:
-    for dumps in clocks.values():
-        yield from dumps
 
 
 def _is_comparable(call: MatchedCall) -> bool:

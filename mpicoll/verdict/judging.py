@@ -113,7 +113,7 @@ def data_movement(observation: Observation) -> Iterator[Finding]:
     The time without a core is left out. Objects of Python are pickled in their calls.
     """
     shares = {
-        place: observation.moving(place) - observation.coreless(place)
+        place: observation.moving[place] - observation.coreless[place]
         for place in observation.meetings
     }
     if sum(shares.values()) >= MOVING:

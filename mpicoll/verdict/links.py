@@ -86,8 +86,7 @@ def traffic(dumps: Sequence[Dump]) -> dict[Ends, Pair]:
 
 def slow_links(dumps: Sequence[Dump], observation: Observation) -> Iterator[Finding]:
     """Yield the host whose links are slower than their peers, or the link."""
-    shares = {place: observation.moving(place) for place in observation.meetings}
-    moving, pairs = sum(shares.values()), traffic(dumps)
+    moving, pairs = sum(observation.moving.values()), traffic(dumps)
     if moving < MOVING or not pairs:
         return
     suspects = [(host, links, _times_slower(links, pairs)) for host, links in _suspects(pairs)]
@@ -97,7 +96,7 @@ def slow_links(dumps: Sequence[Dump], observation: Observation) -> Iterator[Find
         local = {ends: pair for ends, pair in pairs.items() if {*ends} in links}
         remote = [pair for ends, pair in pairs.items() if ends not in local]
         finding = _with_figures(finding, local, (_rate(remote), _delay(remote)))
-        yield finding._replace(place=max(shares, key=lambda place: shares[place]))
+        yield finding._replace(place=max(observation.moving, key=observation.moving.__getitem__))
 
 
 def with_full_link(finding: Finding, dumps: Sequence[Dump]) -> Finding:

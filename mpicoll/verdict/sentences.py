@@ -71,6 +71,12 @@ def _arrives(finding: Finding) -> str:
     )
 
 
+def _excess(finding: Finding, *fields: str) -> str:
+    """Return the largest excess of some activities of the rank that a finding shows most at."""
+    excesses = (getattr(finding.profile, field, None) for field in fields)
+    return duration(max((excess.mean for excess in excesses if excess), default=0.0))
+
+
 def _more_work(finding: Finding) -> str:
     profile = finding.profile
     running = profile.running.mean if profile and profile.running else 0.0
@@ -96,12 +102,10 @@ def _uneven_data(finding: Finding) -> str:
 
 
 def _shared_core(finding: Finding) -> str:
-    profile = finding.profile
-    longer = duration(profile.queued.mean) if profile and profile.queued else "some time"
     owner = f"of node {finding.host}" if finding.host else "that it runs on"
     return (
-        f"{_arrives(finding)}; it waits {longer} longer for a core before the call than the "
-        f"others: the cores {owner} are shared with other processes or threads."
+        f"{_arrives(finding)}; it waits {_excess(finding, 'queued')} longer for a core before the "
+        f"call than the others: the cores {owner} are shared with other processes or threads."
     )
 
 
@@ -123,35 +127,28 @@ def _stopped(finding: Finding) -> str:
 
 def _asleep(finding: Finding) -> str:
     profile = finding.profile
-    longer = duration(profile.asleep.mean) if profile and profile.asleep else "some time"
     is_reading = profile is not None and 2 * profile.total.reading > profile.total.asleep
     reason = (
         "it reads memory from a disk (major page faults)"
         if is_reading
         else "it waits for something outside of the calls"
     )
+    longer = _excess(finding, "asleep")
     return f"{_arrives(finding)}; it sleeps {longer} longer before the call: {reason}."
 
 
 def _own_thread(finding: Finding) -> str:
-    profile = finding.profile
-    excess = max(
-        filter(None, (profile.asleep, profile.queued)), key=lambda excess: excess.mean, default=None
-    ) if profile else None  # fmt: skip
-    longer = duration(excess.mean) if excess else "some time"
     return (
-        f"{_arrives(finding)}; it waits {longer} longer before the call, and other threads of its "
-        "own process run meanwhile: they do work that it waits for, or hold the interpreter (GIL) "
-        "or its core."
+        f"{_arrives(finding)}; it waits {_excess(finding, 'asleep', 'queued')} longer before the "
+        "call, and other threads of its own process run meanwhile: they do work that it waits for, "
+        "or hold the interpreter (GIL) or its core."
     )
 
 
 def _child_process(finding: Finding) -> str:
-    profile = finding.profile
-    longer = duration(profile.asleep.mean) if profile and profile.asleep else "some time"
     return (
-        f"{_arrives(finding)}; it waits {longer} longer before the call, and a child process that "
-        "it has started runs meanwhile."
+        f"{_arrives(finding)}; it waits {_excess(finding, 'asleep')} longer before the call, and a "
+        "child process that it has started runs meanwhile."
     )
 
 
@@ -268,8 +265,7 @@ def _no_cause(verdict: Verdict) -> Iterator[str]:
         )
         return
     observation = verdict.observation
-    waiting = sum(map(observation.waiting, observation.meetings))
-    moving = sum(map(observation.moving, observation.meetings))
+    waiting, moving = sum(observation.waiting.values()), sum(observation.moving.values())
     yield (
         f"No rank, node or link stands out in {verdict.calls:,} calls: ranks wait for each other "
         f"{percent(waiting)} of the time, and data moves {percent(moving)} of it."
@@ -279,7 +275,7 @@ def _no_cause(verdict: Verdict) -> Iterator[str]:
 def _busy_cores(verdict: Verdict) -> Iterator[str]:
     observation = verdict.observation
     outside = sum(activity.queued for activity in observation.activity.values())
-    inside = sum(map(observation.coreless, observation.meetings))
+    inside = sum(observation.coreless.values())
     share = outside / observation.total + inside
     if share >= RELEVANT_QUEUE:
         yield (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -16,20 +15,6 @@ from mpicoll.verdict.timeline import timeline
 
 _MOST_PLACES = 12
 COLUMNS = ("call", "of group", "calls", "waiting", "moving data", "late", "by", "in", "cause")
-
-
-class Row(NamedTuple):
-    """One place in the table, as text; `latest`, `by` and `often` are about the latest rank."""
-
-    call: str
-    group: str
-    calls: str
-    waiting: str
-    moving: str
-    latest: str
-    by: str
-    often: str
-    cause: str
 
 
 def show(out: Console, verdict: Verdict, remarks: Sequence[str] = ()) -> None:
@@ -54,28 +39,25 @@ def show(out: Console, verdict: Verdict, remarks: Sequence[str] = ()) -> None:
         out.print(Text(text), no_wrap=True, crop=False)
 
 
-def rows(verdict: Verdict) -> Iterator[Row]:
-    """Yield the places with the most lost time, the most expensive first."""
+def rows(verdict: Verdict) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of the places with the most lost time, the most expensive first."""
     observation = verdict.observation
-    costs = {
-        place: observation.waiting(place) + observation.moving(place)
-        for place in observation.meetings
-    }
-    for place in sorted(costs, key=lambda place: -costs[place])[:_MOST_PLACES]:
+    waiting, moving = observation.waiting, observation.moving
+    for place in sorted(waiting, key=lambda place: -waiting[place] - moving[place])[:_MOST_PLACES]:
         yield _row(verdict, place)
 
 
-def _row(verdict: Verdict, place: Place) -> Row:
+def _row(verdict: Verdict, place: Place) -> tuple[str, ...]:
     observation = verdict.observation
     meetings = observation.meetings[place]
     latest = max(verdict.places[place].values(), key=lambda profile: profile.arrival.mean)
     causes = [finding.kind.value for finding in verdict.findings if finding.place == place]
     group = meetings[0].call.group
     function = f" in {place.location.function}" if place.location else ""
-    return Row(
+    return (
         f"{place_text(place)}{function}", group.name or group.id, f"{len(meetings):,}",
-        percent(observation.waiting(place)),
-        percent(observation.moving(place)), f"rank {latest.rank}" if latest.late_calls else "-",
+        percent(observation.waiting[place]),
+        percent(observation.moving[place]), f"rank {latest.rank}" if latest.late_calls else "-",
         duration(latest.lateness) if latest.late_calls else "-",
         percent(len(latest.late_calls) / latest.calls), ", ".join(dict.fromkeys(causes)) or "-",
     )  # fmt: skip

@@ -70,7 +70,7 @@ def test_the_share_of_waiting_is_that_of_the_other_ranks() -> None:
     dumps = worked([[Work(2.0), Work(2.0), Work(6.0), Work(2.0)]] * CALLS, moving=0.001)
     verdict = judge(dumps)
     [place] = verdict.observation.meetings
-    assert verdict.observation.waiting(place) == pytest.approx(0.5, abs=0.02)
+    assert verdict.observation.waiting[place] == pytest.approx(0.5, abs=0.02)
     assert verdict.findings[0].cost == pytest.approx(0.5, abs=0.02)
     assert verdict.findings[0].lateness == pytest.approx(4 * MILLISECOND, rel=0.01)
 
