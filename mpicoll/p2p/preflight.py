@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from statistics import median
 from typing import TypeVar
 
@@ -19,7 +20,6 @@ from mpicoll.measurement.ranks import Ranks, form_ranks
 from mpicoll.measurement.worlds import Worlds
 from mpicoll.p2p.host_lists import counted_list, hostfile, slurm_list
 from mpicoll.p2p.judging import (
-    LATENCY,
     LINK_QUANTITIES,
     RANK_QUANTITIES,
     Figures,
@@ -170,10 +170,10 @@ class Check:
         self.bar.total = 1
         self.probe.assemble()
         ranks, sick_ranks = self._looks(
-            len(turns), lambda _: self.probe.ranks(turns), partial(judge_ranks, nodes)
+            len(turns), lambda: self.probe.ranks(turns), partial(judge_ranks, nodes)
         )
         links, sick_links = self._looks(
-            len(rounds), lambda looks: self._links(rounds, seconds, looks), judge_links
+            len(rounds), lambda: self.probe.links(rounds, seconds), judge_links
         )
         self._describe(links, ranks, rounds)
         if self.ranks.oversubscribed:
@@ -187,35 +187,22 @@ class Check:
         return self.report
 
     def _looks(
-        self, steps: int, look: Callable[[list[L]], L],
+        self, steps: int, look: Callable[[], L],
         judge: Callable[[list[L], bool], list[Finding]],
     ) -> tuple[list[L], list[Finding]]:  # fmt: skip
         """Return the figures of several looks, and what is sick.
 
         Args:
             steps: those of the progress bar in one look.
-            look: measures once, and knows the earlier looks.
+            look: measures once.
         """
         looks: list[L] = []
         findings, suspects = list[Finding](), list[Finding]()
         while len(looks) < _LOOKS[0] or (len(looks) < _LOOKS[1] and findings != suspects):
             self.bar.total += steps
-            looks.append(look(looks))
+            looks.append(look())
             findings, suspects = judge(looks, True), judge(looks, False)
         return looks, findings
-
-    def _links(
-        self, rounds: Sequence[Sequence[Pair]], seconds: float, looks: list[dict[Pair, Figures]]
-    ) -> dict[Pair, Figures]:
-        """Measure all links but those with a fault in an earlier look."""
-        faulty = {pair for look in looks for pair in look if look[pair].fault}
-        figures = self.probe.links(
-            [[pair for pair in pairs if pair not in faulty] for pairs in rounds], seconds
-        )
-        if self.ranks.oversubscribed:
-            for link in figures.values():
-                link.amounts.pop(LATENCY.name, None)
-        return figures
 
     # -- results --------------------------------------------------------------------------
 
@@ -300,7 +287,7 @@ def publish(report: Report, options: Options, hosts: Hosts) -> bool:
     print("\n".join(lines(report, hosts)), flush=True)
     if options.hostfile is None:
         return True
-    _, slots = _avoided(report, hosts)
+    slots = hosts.slots({*chain(*hosts_to_avoid(report.findings))})
     try:
         write_whole(options.hostfile, lambda fresh: fresh.write_text(hostfile(slots)))
     except ArgumentError as error:
@@ -309,14 +296,10 @@ def publish(report: Report, options: Options, hosts: Hosts) -> bool:
     return True
 
 
-def _avoided(report: Report, hosts: Hosts) -> tuple[tuple[set[int], set[int]], dict[str, int]]:
-    sick, spared = hosts_to_avoid(report.findings)
-    return (sick, spared), hosts.slots(sick | spared)
-
-
 def lines(report: Report, hosts: Hosts) -> list[str]:
     """Return the lines of a report: figures, what is sick, and the hosts for a job."""
-    (sick, spared), slots = _avoided(report, hosts)
+    sick, spared = hosts_to_avoid(report.findings)
+    slots = hosts.slots(sick | spared)
     text = [*report.remarks, *(sentence(finding, hosts.names) for finding in report.findings)]
     if not report.findings:
         return [*text, "healthy: no host, rank or link is sick"]

@@ -54,6 +54,7 @@ class Probe:
         leaders: the group of the first rank of each host; None on other ranks.
         node: the index of this rank's host.
         is_cut: a link did not answer, so that the groups of its ends cannot be freed.
+        faulty: the links that did not answer or moved wrong bytes; they are not measured again.
     """
 
     def __init__(self, ranks: Ranks, bar: ProgressBar) -> None:
@@ -65,7 +66,8 @@ class Probe:
         self.leaders = self.world.split(0 if is_leader else None, self.rank)
         self.memory = buffer(self.world, 2 * _LARGE, "cpu")
         self.rates = Rates()
-        self.is_cut = False
+        self.is_cut, self.faulty = False, set[Pair]()
+        self.has_latencies = not ranks.oversubscribed
 
     def assemble(self) -> None:
         """Wait for all ranks by sleeping: polling would take cores from the measured ranks."""
@@ -84,6 +86,7 @@ class Probe:
         for number, pairs in enumerate(rounds, 1):
             self.bar.step(f"links, round {number} of {len(rounds)}")
             pair = next((pair for pair in pairs if self.node in pair), None)
+            pair = None if pair in self.faulty else pair
             if self.leaders is not None:
                 with ranks_of_world([members[0] for members in self.nodes]):
                     group = self.leaders.split(pair[0] if pair else None, self.rank)
@@ -95,6 +98,7 @@ class Probe:
             for pair, figures in part.items():
                 if not merged.get(pair, Figures()).fault:
                     merged[pair] = figures
+        self.faulty |= {pair for pair, figures in merged.items() if figures.fault}
         return merged
 
     def _link(self, group: Collectives, pair: Pair, seconds: float) -> Figures:
@@ -119,7 +123,9 @@ class Probe:
         trip = self._latency(ping_pong, latency, seconds)
         rates = [self._rate(ping_pong, trial, seconds) for trial in (forward, backward)]
         ping_pong.free()
-        amounts = {LATENCY.name: trip, BANDWIDTH.name: min(rates)}
+        amounts = {BANDWIDTH.name: min(rates)}
+        if self.has_latencies:
+            amounts[LATENCY.name] = trip
         return Figures(amounts, f"wrong results: {lines[0]}" if lines else "")
 
     def _latency(self, ping_pong: PingPong, trial: Trial, seconds: float) -> float:
