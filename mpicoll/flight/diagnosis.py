@@ -182,16 +182,10 @@ def _standing(dump: Dump) -> tuple[str, bool]:
     marked, number, sender, _ = dump.ending
     if number:
         by = f", which process {sender} sent" if sender else ""
-        return f"was ended ({process}) by {_named(number)}{by}", True
+        names = (known.name for known in signal.Signals if known == number)
+        return f"was ended ({process}) by {next(names, f'signal {number}')}{by}", True
     also = "" if marked else ", SIGTERM"
     return f"is gone ({process}) without a word, as after SIGKILL{also} or os._exit", True
-
-
-def _named(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def last_waiting(entries: Iterable[Entry]) -> Entry | None:
@@ -265,11 +259,8 @@ def _signatures(came: dict[int, Entry]) -> dict[str, list[int]]:
     signatures: dict[str, list[int]] = {}
     for number, entry in came.items():
         signatures.setdefault(signature_of(entry.call), []).append(number)
-    whole = {text for text in signatures if " " in text}
     unknown = {
-        text
-        for text in signatures
-        if any(text_of_all.startswith(f"{text} ") for text_of_all in whole)
+        text for text in signatures if any(whole.startswith(f"{text} ") for whole in signatures)
     }
     return signatures if len(signatures.keys() - unknown) > 1 else {}
 

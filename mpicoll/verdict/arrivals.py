@@ -197,7 +197,7 @@ class History:
         since: dict[str, Window] = {}
         is_synchronised = set[str]()
         total = 0
-        for previous, entry in zip((None, *entries[:-1]), entries, strict=True):
+        for previous, entry in zip((None, *entries), entries, strict=False):
             if previous is None or entry.number != previous.number + 1:
                 since.clear()
                 is_synchronised.clear()
