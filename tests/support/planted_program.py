@@ -223,12 +223,15 @@ def busy_thread(planted: Planted) -> None:
 
 
 def core(planted: Planted) -> None:
-    """Other processes take the core of the rank."""
+    """Other processes take the core of the rank.
+
+    They are more than all others of the machine, which the kernel moves to the other cores.
+    """
     cores = sorted(os.sched_getaffinity(0))
     is_victim = rank == planted.victim
     os.sched_setaffinity(0, {cores[0]} if is_victim else {*cores[1:]} or {cores[0]})
-    for _ in range(3 if is_victim else 0):
-        hog = subprocess.Popen(["setsid", sys.executable, "-c", HOG, str(os.getppid())])
+    for _ in range(3 + round(os.getloadavg()[0]) if is_victim else 0):
+        hog = subprocess.Popen(["setsid", sys.executable, "-c", HOG, str(os.getpid())])
         os.sched_setaffinity(hog.pid, {cores[0]})
     loop(planted, lambda: None, 2)
 
