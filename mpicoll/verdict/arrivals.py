@@ -238,7 +238,8 @@ class History:
             return Arrival(at, 0, 0, 0, activity, False)
         wait = max(0, min(self.waited[entry.number], last - at))
         moving = max(0, entry.end - entry.start - wait)
-        return Arrival(at, wait, moving, int(moving * self._queued_share(entry)), activity)
+        queued = curve.shares(entry.start, entry.end)[0] if curve else 0.0
+        return Arrival(at, wait, moving, int(moving * queued), activity)
 
     def _held(self, entry: Entry) -> tuple[int, int]:
         """Return how long a rank stays in a call after all ranks have come, without its fault.
@@ -254,10 +255,6 @@ class History:
         coreless = int(moving * queued)
         remaining = max(0, min(moving, self.delayed.get(entry.number, 0)) - coreless)
         return coreless, min(remaining, int(length * threads))
-
-    def _queued_share(self, entry: Entry) -> float:
-        curve = self.curves.get(entry.thread)
-        return curve.shares(entry.start, entry.end)[0] if curve else 0.0
 
 
 class Window(NamedTuple):

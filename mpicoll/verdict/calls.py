@@ -37,10 +37,9 @@ def _unneeded(
         ]  # fmt: skip
         if len(neighbours) < MOSTLY * len(meetings):
             continue
-        neighbour_place = neighbours[-1].call.place
         yield Finding(
             Kind.UNNEEDED_CALL, observation.moving[place], place=place, calls=len(meetings),
-            late_calls=len(neighbours), detail=verb, neighbour=neighbour_place,
+            late_calls=len(neighbours), detail=verb, neighbour=neighbours[-1].call.place,
         )  # fmt: skip
         return
 

@@ -87,11 +87,10 @@ def stopped_ranks(observation: Observation, nodes: Nodes) -> Iterator[Finding]:
         share = activity.stopped / max(1, observation.observed[rank])
         if not observation.stops[rank] or share < RELEVANT_STOP:
             continue
-        behind = {
-            place: [meeting for meeting in meetings if _was_stopped(meeting, rank)]
+        costs = {
+            place: cost_of([row for row in meetings if _was_stopped(row, rank)], observation)
             for place, meetings in observation.meetings.items()
         }
-        costs = {place: cost_of(meetings, observation) for place, meetings in behind.items()}
         place = max(costs, key=lambda place: costs[place], default=None)
         yield Finding(
             Kind.STOPPED, sum(costs.values()), (rank,), nodes.whole([rank]), place,
@@ -102,9 +101,8 @@ def stopped_ranks(observation: Observation, nodes: Nodes) -> Iterator[Finding]:
 
 def _was_stopped(meeting: Meeting, rank: int) -> bool:
     """Whether a rank came last after a stop."""
-    arrival = meeting.arrivals.get(rank)
-    activity = arrival.activity if arrival else None
-    return activity is not None and activity.stopped > 0 and meeting.last == rank
+    activity = meeting.arrivals[meeting.last].activity
+    return meeting.last == rank and activity is not None and activity.stopped > 0
 
 
 def data_movement(observation: Observation) -> Iterator[Finding]:
@@ -113,8 +111,7 @@ def data_movement(observation: Observation) -> Iterator[Finding]:
     The time without a core is left out. Objects of Python are pickled in their calls.
     """
     shares = {
-        place: observation.moving[place] - observation.coreless[place]
-        for place in observation.meetings
+        place: share - observation.coreless[place] for place, share in observation.moving.items()
     }
     if sum(shares.values()) >= MOVING:
         place = max(shares, key=lambda place: shares[place])

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicoll.measurement.peers import Excess, Numbers, compare, medians_of_peers
 from mpicoll.verdict.activity import Activity
@@ -49,16 +48,15 @@ class Profile(NamedTuple):
 def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
     """Return the profile of each rank at a place, from its calls in the order of time."""
     ranks = list(meetings[0].arrivals)
-    times = np.array([_times(meeting, ranks) for meeting in meetings], np.float64)
+    moments = np.array([[meeting.arrivals[rank].at for rank in ranks] for meeting in meetings])
+    times = (moments - moments.min(axis=1, keepdims=True)).astype(np.float64)
     blocks = _independent(meetings)
     arrivals = compare(times, blocks, SMALLEST)
     lateness = times - medians_of_peers(times)
-    sampled = [
-        meeting for meeting in meetings
-        if all(arrival.activity is not None for arrival in meeting.arrivals.values())
-    ]  # fmt: skip
-    activities = _activities(sampled, ranks) if len(sampled) > 1 else np.zeros((7, 0, len(ranks)))
-    excesses = _excesses(activities, blocks) if activities.size else {}
+    rows = ([meeting.arrivals[rank].activity for rank in ranks] for meeting in meetings)
+    sampled = [row for row in rows if None not in row]
+    activities = np.array(sampled, np.float64).T  # by field, rank and call
+    excesses = _excesses(activities.swapaxes(1, 2), blocks) if len(sampled) > 1 else {}
     profiles = {}
     for place, rank in enumerate(ranks):
         late_calls = np.flatnonzero(
@@ -73,9 +71,9 @@ def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
         running, queued = profile.running, profile.queued
         if running and queued:
             base, queue = np.median(
-                np.delete(activities[:2], place, axis=2).mean(axis=1), axis=1
+                np.delete(activities[:2], place, axis=1).mean(axis=2), axis=1
             ).tolist()
-            total = Activity(*activities[:, :, place].mean(axis=1).tolist())
+            total = Activity(*activities[:, place].mean(axis=1).tolist())
             if running.mean < EXPLAINS * min(1.0, total.stretch - 1.0) * base:
                 running = running._replace(mean=0.0)
             is_always = profile.arrival.least > 0 and queued.mean >= LONGER_QUEUE * queue
@@ -85,26 +83,11 @@ def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
     return profiles
 
 
-def _times(meeting: Meeting, ranks: Sequence[int]) -> list[int]:
-    """Return when the ranks came, in nanoseconds after the first one."""
-    times = [meeting.arrivals[rank].at for rank in ranks]
-    first = min(times)
-    return [time - first for time in times]
-
-
 def _independent(meetings: Sequence[Meeting]) -> int:
     """Return the number of stretches of time in which the scheduler may favour another rank."""
     first, last = (meetings[place].call.rows for place in (0, -1))
     span = max(row.start for row in last.values()) - min(row.start for row in first.values())
     return int(span / INDEPENDENT)
-
-
-def _activities(sampled: Sequence[Meeting], ranks: Sequence[int]) -> NDArray[np.float64]:
-    """Return the fields of `Activity`, by field, call and rank."""
-    rows = [
-        [meeting.arrivals[rank].activity or Activity() for rank in ranks] for meeting in sampled
-    ]
-    return np.array(rows, np.float64).transpose(2, 0, 1)
 
 
 def _excesses(activities: Numbers, blocks: int) -> dict[str, list[Excess]]:

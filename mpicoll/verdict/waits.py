@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mpicoll.flight.reader import Entry
 from mpicoll.verdict.matching import MatchedCall
 
 _FROM_ROOT = ("broadcast", "scatter")
@@ -27,16 +26,11 @@ def needed_ranks(call: MatchedCall, rank: int) -> Iterable[int]:
 
 def waits(call: MatchedCall) -> dict[int, int]:
     """Return for how many nanoseconds each rank waits in a call for ranks that arrive later."""
-    if call.is_synchronising:  # the common case: one maximum for all ranks
-        last = max(entry.start for entry in call.rows.values())
-        return {rank: _clipped(entry, last) for rank, entry in call.rows.items()}
-    return {rank: _clipped(entry, _arrival(call, rank)) for rank, entry in call.rows.items()}
-
-
-def _arrival(call: MatchedCall, rank: int) -> int:
-    needed = (call.rows.get(number) for number in needed_ranks(call, rank))
-    return max((entry.start for entry in needed if entry), default=0)
-
-
-def _clipped(entry: Entry, until: int) -> int:
-    return max(0, min(until, entry.end) - entry.start)
+    starts = {rank: entry.start for rank, entry in call.rows.items()}
+    last = max(starts.values())  # the common case: one maximum for all ranks
+    lengths = {}
+    for rank, entry in call.rows.items():
+        if not call.is_synchronising:
+            last = max((starts.get(peer, 0) for peer in needed_ranks(call, rank)), default=0)
+        lengths[rank] = max(0, min(last, entry.end) - entry.start)
+    return lengths
