@@ -161,15 +161,15 @@ def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:
         number: profile.arrival.mean * profile.calls for number, profile in places[place].items()
     }
     local, calls = sums[rank], places[place][rank].calls
-    group = [other for other in places if other.group == place.group]
+    group = [peer_place for peer_place in places if peer_place.group == place.group]
     synchronising = [
-        other for other in group
-        if other.collective in SYNCHRONISING and 2 * places[other][rank].calls >= calls
+        peer_place for peer_place in group
+        if peer_place.collective in SYNCHRONISING and 2 * places[peer_place][rank].calls >= calls
     ]  # fmt: skip
     if synchronising and place not in synchronising:
         return False
     for number in sums:
-        profiles = (places[other][number] for other in synchronising or group)
+        profiles = (places[peer_place][number] for peer_place in synchronising or group)
         sums[number] = sum(profile.arrival.mean * profile.calls for profile in profiles)
     return 2 * (sums.pop(rank) - max(0.0, median(sums.values()))) >= local
 

@@ -42,13 +42,13 @@ class Pair(NamedTuple):
         sent: bytes.
         delays: by reading, the microseconds of the round trip beyond the least one.
         times: by reading, the microseconds for a byte, of those with data to send.
-        least: the least round trip, in microseconds.
+        least_trip: the least round trip, in microseconds.
     """
 
     sent: int
     delays: tuple[float, ...]
     times: tuple[float, ...]
-    least: int
+    least_trip: int
 
     @classmethod
     def of(cls, readings: Sequence[Link]) -> Pair:
@@ -106,11 +106,12 @@ def with_full_link(finding: Finding, dumps: Sequence[Dump]) -> Finding:
     """
     pairs = traffic(dumps)
     hubs = frozenset.intersection(*map(frozenset, pairs)) if pairs else frozenset[str]()
-    least = max((pair.least for pair in pairs.values()), default=0)
-    if not hubs or any(_delay([pair]) < max(FULL_LINK, 100 * least) for pair in pairs.values()):
+    least_trip = max((pair.least_trip for pair in pairs.values()), default=0)
+    limit = max(FULL_LINK, 100 * least_trip)
+    if not hubs or any(_delay([pair]) < limit for pair in pairs.values()):
         return finding
     host = next(iter(hubs)) if len(hubs) == 1 else ""
-    return _with_figures(finding._replace(host=host), pairs, (0.0, least))
+    return _with_figures(finding._replace(host=host), pairs, (0.0, least_trip))
 
 
 def _with_figures(
@@ -154,8 +155,8 @@ def _times_slower(suspect: Collection[frozenset[str]], pairs: Mapping[Ends, Pair
     excesses: dict[frozenset[str], float] = {}
     for ends, pair in pairs.items():
         peers = [
-            peer for other, peer in pairs.items()
-            if {*other} not in suspect and degrees[other] == degrees[ends]
+            peer for remote_ends, peer in pairs.items()
+            if {*remote_ends} not in suspect and degrees[remote_ends] == degrees[ends]
             and 1 / _ALIKE < peer.sent / pair.sent < _ALIKE
         ]  # fmt: skip
         if {*ends} in suspect and peers:
