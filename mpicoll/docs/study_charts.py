@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mpicoll.docs.study_algorithms import SHAPES, shape_times
 from mpicoll.docs.study_evidence import ALGORITHMS, LIBRARIES, Published, pick
-from mpicoll.docs.study_findings import SHAPES, shape_times, strongest_pairs
+from mpicoll.docs.study_libraries import strongest_pairs
 from mpicoll.notation.contract import COLLECTIVES, collective
 from mpicoll.report.figures import save
 from mpicoll.report.style import RC, TWO_COLUMNS

@@ -21,7 +21,8 @@ from mpicoll.docs.study_evidence import (
     command,
     read_studies,
 )
-from mpicoll.docs.study_findings import all_findings, table_of_fastest
+from mpicoll.docs.study_findings import all_findings
+from mpicoll.docs.study_libraries import table_of_fastest
 from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import COLLECTIVES, Collective, Place
 from mpicoll.records.columns import save
@@ -125,13 +126,14 @@ def _finding(number: int, finding: Finding) -> str:
     lines += [finding.table, ""]
     if finding.choice:
         lines.append(f"- **Choice:** {finding.choice}")
-    if finding.cause:
-        lines.append(f"- **Cause:** {finding.cause}")
+    cause = finding.cause
+    if cause:
+        lines.append(f"- **Cause:** {cause.text}")
     lines += [f"- **Strength:** {finding.strength}", f"- **Limits:** {finding.limits}", ""]
-    if finding.evidence:
-        strength = f"**Strength:** {finding.evidence_strength}"
-        lines += ["The experiment on the cause:", "", finding.evidence, "", strength, ""]
-    names = dict.fromkeys((*finding.studies, *finding.experiments))
+    if cause:
+        strength = f"**Strength:** {cause.strength}"
+        lines += ["The experiment on the cause:", "", cause.table, "", strength, ""]
+    names = dict.fromkeys((*finding.studies, *(cause.studies if cause else ())))
     commands = [f"$ {command(name)}" for name in names]
     return "\n".join([*lines, "<!-- not run: takes minutes -->", "```console", *commands, "```"])
 
