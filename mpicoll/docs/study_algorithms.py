@@ -143,9 +143,8 @@ def _without_rounds_or_bytes(published: Published, study: str, suffix: str, plac
         f"On 4 ranks over {place}, `{whole}` "
         f"has {counts[whole][0]} rounds, and a rank sends {counts[whole][1]:g} vectors; "
         f"`{parts}` has {counts[parts][0]} rounds and {counts[parts][1]:g} vectors. At "
-        f"{bytes_text(small)} the further rounds take `{parts}` {at_small} times as long. At "
-        f"{bytes_text(large)} the further bytes take `{whole}` {at_large} times as "
-        "long.",
+        f"{bytes_text(small)} `{parts}`, with more rounds, takes {at_small} times as long. At "
+        f"{bytes_text(large)} `{whole}`, with more bytes, takes {at_large} times as long.",
         "other differences",
         [study],
         table(

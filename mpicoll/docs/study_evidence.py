@@ -154,8 +154,8 @@ def _strength_of_rows(ranks: int, rows: Sequence[CaseRecord]) -> str:
     return (
         f"{ranks} ranks: {' to '.join(map(str, ends))} launches of a case, "
         f"{count_text(round(median(row.samples for row in rows)), 'sample')} in the median launch, "
-        f"a single sample in {_percent(single, len(rows))} of the rows, "
-        f"{_percent(calm, len(rows))} of the rows undisturbed."
+        f"a single sample in {_percent(single, len(rows))} of the records, "
+        f"{_percent(calm, len(rows))} of the records undisturbed."
     )
 
 

@@ -88,7 +88,7 @@ def test_a_finding_states_its_strength(index: int, findings: list[Finding]) -> N
     if finding.cause:
         for text in (finding.strength, finding.cause.strength):
             assert re.search(r"\d launches of a case, \d+ samples? in the median launch", text)
-            assert re.search(r"single sample in \d+ % of the rows, \d+ % of the rows undist", text)
+            assert re.search(r"single sample in \d+ % of the records, \d+ % of the records undist", text)
             assert re.search(r"Ranks (not )?bound to cores\. Load before a launch .* cores\.", text)
             assert re.search(r"Commits? [0-9a-f]{8}", text)
 
@@ -320,8 +320,8 @@ def test_the_worth_of_rounds_and_bytes_is_recomputed(
         share = times_as_long(groups[(*case, name + suffix)], groups[(*case, other + suffix)])
         shares.append(f"{share:.3g}"[:4])
     text = cause_of(words, findings)
-    assert re.search(rf"rounds take `ring` {re.escape(shares[0])}\S*( \(.*?\))? times", text)
-    assert re.search(rf"bytes take `ring_unchunked` {re.escape(shares[1])}\S*( \(.*?\))? ti", text)
+    assert re.search(rf"with more rounds, takes {re.escape(shares[0])}\S*( \(.*?\))? times", text)
+    assert re.search(rf"with more bytes, takes {re.escape(shares[1])}\S*( \(.*?\))? ti", text)
     assert "has 3 rounds, and a rank sends 3 vectors; `ring` has 6 rounds and 1.5 v" in text
 
 
