@@ -10,6 +10,7 @@ from mpicoll.costs.events import chain_length
 from mpicoll.docs.study_evidence import (
     ALGORITHMS,
     AVERAGE,
+    BESIDE_TORCH,
     MESSAGES,
     MPICH,
     ONE_MACHINE,
@@ -119,7 +120,7 @@ def find_over_messages(published: Published, experiment: Published) -> Finding:
         ),
         "`naive`, `recursive_doubling` and `ring` were compared. Names together share the lead: "
         f"the first does not surely beat the others. {published.strength(used)}",
-        f"{ONE_MACHINE} {SHARED_CORES} gloo ran beside MPICH in one process.",
+        f"{ONE_MACHINE} {SHARED_CORES} {BESIDE_TORCH}",
         [ALGORITHMS],
         _without_rounds_or_bytes(experiment, ROUNDS, MESSAGES, "MPICH's messages"),
     )
@@ -217,8 +218,8 @@ def find_forms(published: Published, experiment: Published) -> Finding:
             rows,
         ),
         f"Ratios are within launches. {published.strength(used)}",
-        f"{ONE_MACHINE} {SHARED_CORES} gloo's reduce_scatter is an allreduce inside. gloo ran "
-        "beside MPICH in one process.",
+        f"{ONE_MACHINE} {SHARED_CORES} gloo's reduce_scatter is an allreduce inside. "
+        f"{BESIDE_TORCH}",
         [ALGORITHMS],
         _without_page_faults(experiment),
     )
@@ -282,7 +283,7 @@ def find_shapes(published: Published, experiment: Published) -> Finding:
         f"{large} at {bytes_text(sizes[-1])}.",
         table(["time in us", "size", *SHAPES.values()], rows),
         "Bold: the fastest, and those that it does not surely beat. " + published.strength(used),
-        f"{ONE_MACHINE} {SHARED_CORES} gloo ran beside MPICH in one process.",
+        f"{ONE_MACHINE} {SHARED_CORES} {BESIDE_TORCH}",
         [ALGORITHMS],
         _without_segments(experiment),
         picture="shapes",
@@ -367,7 +368,7 @@ def find_average(published: Published) -> Finding:
         "sum.",
         table(["time of avg over sum", *map(bytes_text, shares)], rows),
         f"Ratios are within launches. {published.strength(used)}",
-        f"{ONE_MACHINE} {SHARED_CORES} gloo ran beside MPICH in one process.",
+        f"{ONE_MACHINE} {SHARED_CORES} {BESIDE_TORCH}",
         [AVERAGE],
         _without_division(published),
     )

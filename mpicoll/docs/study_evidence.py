@@ -35,7 +35,8 @@ MPICH, SINGLE, TORCH = "mpich", "mpich-single", "mpich-torch"
 MESSAGES, SLOTS = "@point-to-point", "@symmetric"
 """The ends of the names of algorithms that run over MPI's messages, or over shared memory."""
 ONE_MACHINE = "One virtual machine with two shared cores; other machines have other ratios."
-SHARED_CORES = "4 ranks share 2 cores, so their times include waits for a core."
+SHARED_CORES = "Four ranks share 2 cores, so their times include waits for a core."
+BESIDE_TORCH = "MPICH and gloo ran in one process."
 EMULATED = (
     "Hosts are emulated on the two cores, with links of 1 Gbit/s; real clusters have other "
     "ratios. To repeat it, root and MPICH are needed."
@@ -135,9 +136,9 @@ class Published(NamedTuple):
         runs = [run for run in self.study.runs if run.id in ids]
         is_bound = all(rank.bound for run in runs for rank in run.binding)
         loads = [run.load for run in runs if run.load is not None]
-        yield f"Ranks {'bound' if is_bound else 'not bound'} to cores."
+        yield f"Ranks were {'bound' if is_bound else 'not bound'} to cores."
         yield (
-            f"Load before a launch {number(min(loads), 2)} to {number(max(loads), 2)} on "
+            f"The load before a launch was {number(min(loads), 2)} to {number(max(loads), 2)} on "
             f"{runs[0].cores_of_load} cores."
         )
         commits = sorted({run.git.commit[:8] for run in runs if run.git})
@@ -151,11 +152,12 @@ def _strength_of_rows(ranks: int, rows: Sequence[CaseRecord]) -> str:
     ends = dict.fromkeys((min(launches), max(launches)))
     single = sum(row.samples == 1 for row in rows)
     calm = sum(row.undisturbed for row in rows)
+    samples = round(median(row.samples for row in rows))
     return (
-        f"{ranks} ranks: {' to '.join(map(str, ends))} launches of a case, "
-        f"{count_text(round(median(row.samples for row in rows)), 'sample')} in the median launch, "
-        f"a single sample in {_percent(single, len(rows))} of the records, "
-        f"{_percent(calm, len(rows))} of the records undisturbed."
+        f"On {ranks} ranks a case has {' to '.join(map(str, ends))} launches. "
+        f"The median launch has {count_text(samples, 'sample')}. "
+        f"{_percent(single, len(rows))} of the records have a single sample, and "
+        f"{_percent(calm, len(rows))} are undisturbed."
     )
 
 

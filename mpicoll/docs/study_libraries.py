@@ -42,8 +42,8 @@ _LIBRARIES = {
 }  # fmt: skip
 _ENTRIES = {
     **{Name(name, "mpi4py", "native"): text for name, text in _LIBRARIES.items()},
-    Name(TORCH, "mpi4py", "native"): "MPICH beside torch",
     Name(TORCH, "torch", "native"): "gloo",
+    Name(TORCH, "mpi4py", "native"): "MPICH beside torch",
 }
 _RELEASE_GATHER = ("barrier", "broadcast", "reduce", "allreduce")
 """The collectives for which MPICH has the algorithm."""
@@ -130,11 +130,11 @@ def find_fastest(published: Published, messages: Published) -> Finding:
         f"{ONE_MACHINE} {SHARED_CORES}",
         [LIBRARIES],
         _without_shared_memory(published, messages),
-        choice="The library call is the one with the lowest median of "
-        f"{len(_ENTRIES)} environments: {'; '.join(_ENTRIES.values())}. `auto` ran in the same "
+        choice=f"The library call of a case has the lowest median of these {len(_ENTRIES)}: "
+        f"{join_names([*_ENTRIES.values()])}, in one process. `auto` ran in the same "
         f"launches as that call. With MPICH alone, `auto` is {with_mpich[2]} times as fast as the "
-        f"best library call anywhere on 2 ranks, and {with_mpich[4]} times on 4 (geometric means "
-        "of quotients of medians).",
+        f"best library call anywhere on 2 ranks, and {with_mpich[4]} times on 4. These are "
+        "geometric means of quotients of medians.",
         picture="fastest",
     )
 
@@ -192,8 +192,8 @@ def _without_shared_memory(memory: Published, messages: Published) -> Cause:
         "shared memory",
         "For broadcast and allreduce with MPICH, `auto` over shared memory "
         f"is {means[2][0]} times as fast as MPICH's call on 2 ranks, and {means[4][0]} times on 4. "
-        f"mpicoll's fastest algorithm over MPI's messages is {means[2][1]} and {means[4][1]} times "
-        "as fast (geometric means).",
+        f"Over MPI's messages, mpicoll's fastest algorithm is {means[2][1]} and {means[4][1]} "
+        "times as fast (geometric means).",
         "why these are faster",
         [ALGORITHMS],
         table(

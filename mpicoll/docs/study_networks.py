@@ -8,6 +8,7 @@ from statistics import median
 from mpicoll.docs.study_algorithms import SHAPES
 from mpicoll.docs.study_evidence import (
     ALGORITHMS,
+    BESIDE_TORCH,
     EMULATED,
     FOUR_HOSTS,
     HOSTS_BY_MESSAGES,
@@ -157,7 +158,7 @@ def find_hosts(two_hosts: Published, four_hosts: Published, experiment: Publishe
         f"Slower: {join_names(slower) if slower else 'none'}. Ties: {kinds['tie']}. Undecided: "
         f"{kinds['undecided'] + kinds['disturbed']}. 2x2 is 2 hosts of 2 ranks, 4x2 is 4 hosts of "
         f"2. {' '.join(strengths)}",
-        f"{EMULATED} gloo ran beside MPICH in one process.",
+        f"{EMULATED} {BESIDE_TORCH}",
         [TWO_HOSTS, FOUR_HOSTS],
         _by_messages(experiment),
     )

@@ -110,6 +110,16 @@ def test_every_file_of_a_page_is_used() -> None:
         ("ring 1.5 us", "tree 1.5 us", False),
         ("rank 0\n...\nend", "rank 0\nmore\nend", True),
         ("rank 0\n", "rank 0\nmore\n", False),
+        (
+            "it ran 2.0 (1.8 to 3) times as fast.",
+            "it showed no sure difference, at 1.1 (0.9 to 2) times the speed.",
+            True,
+        ),
+        (
+            "a\nbcast at a.py:1   1   +2",
+            "a\nSlower: Bcast at a.py:2.\nBcast at a.py:2  1  -2 ?",
+            True,
+        ),
     ],
 )
 def test_only_numbers_and_verdicts_may_differ(expected: str, output: str, fits: bool) -> None:

@@ -87,9 +87,15 @@ def test_a_finding_states_its_strength(index: int, findings: list[Finding]) -> N
     finding = findings[index]
     if finding.cause:
         for text in (finding.strength, finding.cause.strength):
-            assert re.search(r"\d launches of a case, \d+ samples? in the median launch", text)
-            assert re.search(r"single sample in \d+ % of the records, \d+ % of the records undist", text)
-            assert re.search(r"Ranks (not )?bound to cores\. Load before a launch .* cores\.", text)
+            assert re.search(
+                r"a case has .*\d launches\. The median launch has \d+ samples?\.", text
+            )
+            assert re.search(
+                r"\d+ % of the records have a single sample, and \d+ % are undist", text
+            )
+            assert re.search(
+                r"Ranks were (not )?bound to cores\. The load before a launch .* cores\.", text
+            )
             assert re.search(r"Commits? [0-9a-f]{8}", text)
 
 
@@ -245,7 +251,7 @@ def test_the_share_of_shared_memory_is_recomputed(findings: list[Finding]) -> No
     cause = cause_of("`auto` beats", findings)
     assert f"is {texts[0][0]} times as fast as MPICH's call on 2 ranks" in cause
     assert f"and {texts[1][0]} times on 4." in cause
-    assert f"messages is {texts[0][1]} and {texts[1][1]} times as fast" in cause
+    assert f"algorithm is {texts[0][1]} and {texts[1][1]} times as fast" in cause
 
 
 def test_gloo_between_hosts_is_recomputed(findings: list[Finding]) -> None:
