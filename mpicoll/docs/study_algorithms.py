@@ -18,7 +18,7 @@ from mpicoll.docs.study_evidence import (
     ROUNDS,
     SHARED_CORES,
     SHARED_MEMORY,
-    SLOTS,
+    SYMMETRIC,
     TORCH,
     Cause,
     Finding,
@@ -64,7 +64,7 @@ def find_over_shared_memory(published: Published) -> Finding:
     panels = published.panels("allreduce")
     cells = [cell for panel in panels for cell in published.study.of(panel)]
     for cell in cells:
-        every = schedules_over(cell, SLOTS)
+        every = schedules_over(cell, SYMMETRIC)
         times = {name: every[name] for name in _IN_SHARED_MEMORY}
         auto = cell.contestants[Name(MPICH, "mpi4py", "auto")]
         used += [(cell, contestant) for contestant in (*times.values(), auto)]
@@ -89,7 +89,7 @@ def find_over_shared_memory(published: Published) -> Finding:
         f"{ONE_MACHINE} More ranks than cores wait for a core. The first tables have "
         "other launches, so a case has other times there: compare times of one table only.",
         [SHARED_MEMORY],
-        _without_rounds_or_bytes(published, SHARED_MEMORY, SLOTS, "shared memory"),
+        _without_rounds_or_bytes(published, SHARED_MEMORY, SYMMETRIC, "shared memory"),
         choice=f"`auto` takes an algorithm in bold in {best_choices} of {len(cells)} cases. It "
         "follows the table that mpicoll ships, not a measurement of this machine.",
     )
@@ -128,44 +128,53 @@ def find_over_messages(published: Published, experiment: Published) -> Finding:
 
 def _without_rounds_or_bytes(published: Published, study: str, suffix: str, place: str) -> Cause:
     """Return what few rounds and few bytes are worth, by two rings that differ in both."""
-    (panel,) = (panel for panel in published.panels("allreduce") if panel.ranks == 4)
-    cells = published.study.of(panel)
-    by_size = {cell.size: schedules_over(cell, suffix) for cell in (cells[0], cells[-1])}
-    small, large = by_size
-    names = sorted(by_size[small], key=lambda name: _rounds_and_vectors("allreduce", name))
+    times, *evidence = _by_rounds(published, "allreduce", suffix)
+    small, large = times
     whole, parts = "ring_unchunked", "ring"
     counts = {name: _rounds_and_vectors("allreduce", name) for name in (whole, parts)}
     at_small, at_large = (
-        in_words(times_as_long(by_size[size][name], by_size[size][other]))
+        in_words(times_as_long(times[size][name], times[size][other]))
         for size, name, other in ((small, parts, whole), (large, whole, parts))
     )
     return Cause(
         "the number of rounds, and of bytes",
-        f"On 4 ranks over {place}, `{whole}` "
-        f"has {counts[whole][0]} rounds, and a rank sends {counts[whole][1]:g} vectors; "
-        f"`{parts}` has {counts[parts][0]} rounds and {counts[parts][1]:g} vectors. At "
-        f"{bytes_text(small)} `{parts}`, with more rounds, takes {at_small} times as long. At "
-        f"{bytes_text(large)} `{whole}`, with more bytes, takes {at_large} times as long.",
+        f"On 4 ranks over {place}, `{whole}` has {counts[whole][0]} rounds, and a rank sends "
+        f"{counts[whole][1]:g} vectors; `{parts}` has {counts[parts][0]} rounds and "
+        f"{counts[parts][1]:g} vectors. At {bytes_text(small)} `{parts}`, with more rounds, takes "
+        f"{at_small} times as long. At {bytes_text(large)} `{whole}`, with more bytes, takes "
+        f"{at_large} times as long.",
         "other differences",
         [study],
-        table(
-            [
-                "4 ranks", "rounds", "vectors sent by a rank", f"{bytes_text(small)}, us",
-                f"{bytes_text(large)}, us",
-            ],
-            [
-                [
-                    f"`{name}`", *map("{:g}".format, _rounds_and_vectors("allreduce", name)),
-                    *(number(times[name].us) for times in by_size.values()),
-                ]
-                for name in names
-            ],
-        ),
+        *evidence,
+    )
+
+
+def _by_rounds(
+    published: Published, collective: str, suffix: str
+) -> tuple[dict[int, dict[str, Contestant]], str, str]:
+    """Return times on 4 ranks at the smallest and the largest size, their table, and its strength.
+
+    The algorithms are in the order of their rounds.
+    """
+    (panel,) = (panel for panel in published.panels(collective) if panel.ranks == 4)
+    cells = published.study.of(panel)
+    ends = {cell.size: schedules_over(cell, suffix) for cell in (cells[0], cells[-1])}
+    counts = {name: _rounds_and_vectors(collective, name) for name in ends[cells[0].size]}
+    rows = [
+        [
+            f"`{name}`", *map("{:g}".format, counts[name]),
+            *(number(times[name].us) for times in ends.values()),
+        ]
+        for name in sorted(counts, key=lambda name: counts[name])
+    ]  # fmt: skip
+    heads = ["4 ranks", "rounds", "vectors sent by a rank"]
+    return (
+        ends,
+        table([*heads, *(f"{bytes_text(size)}, us" for size in ends)], rows),
         published.strength(
-            (cell, contestant) for cell in (cells[0], cells[-1])
-            for contestant in by_size[cell.size].values()
+            (cell, side) for cell in cells for side in ends.get(cell.size, {}).values()
         ),
-    )  # fmt: skip
+    )
 
 
 def _rounds_and_vectors(collective: str, algorithm: str, ranks: int = 4) -> tuple[int, float]:
@@ -300,39 +309,20 @@ def shape_times(cell: Cell, environment: str, backend: str) -> dict[str, Contest
 
 def _without_segments(published: Published) -> Cause:
     """Return what a pipeline takes without its segments."""
-    (panel,) = published.panels("broadcast")
-    by_size = {cell.size: schedules_over(cell, MESSAGES) for cell in published.study.of(panel)}
-    small, large = by_size
+    times, *evidence = _by_rounds(published, "broadcast", MESSAGES)
     whole, segments = _SEGMENTS
-    names = sorted(by_size[small], key=lambda name: _rounds_and_vectors("broadcast", name))
-    shares = {
-        size: in_words(times_as_long(times[segments], times[whole]))
-        for size, times in by_size.items()
-    }
+    at_small, at_large = (
+        f"{in_words(times_as_long(sides[segments], sides[whole]))} times as long as in one at "
+        f"{bytes_text(size)}"
+        for size, sides in times.items()
+    )
     return Cause(
         "the segments of the pipeline",
-        f"In 8 segments the chain takes {shares[small]} times as "
-        f"long as in one at {bytes_text(small)}, and {shares[large]} times at {bytes_text(large)}.",
+        f"In 8 segments the chain takes {at_small}, and {at_large}.",
         "why scatter and ring, and the tree, lead where they do",
         [ROUNDS],
-        table(
-            [
-                "4 ranks", "rounds", "vectors sent by a rank", f"{bytes_text(small)}, us",
-                f"{bytes_text(large)}, us",
-            ],
-            [
-                [
-                    f"`{name}`", *map("{:g}".format, _rounds_and_vectors("broadcast", name)),
-                    *(number(times[name].us) for times in by_size.values()),
-                ]
-                for name in names
-            ],
-        ),
-        published.strength(
-            (cell, contestant) for cell in published.study.of(panel)
-            for contestant in by_size[cell.size].values()
-        ),
-    )  # fmt: skip
+        *evidence,
+    )
 
 
 # -- average --------------------------------------------------------------------------------

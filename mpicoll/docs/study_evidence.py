@@ -32,7 +32,7 @@ STUDIES = (
 """The studies. Descriptions and records are in files of these names."""
 MPICH, SINGLE, TORCH = "mpich", "mpich-single", "mpich-torch"
 """Environments of the studies."""
-MESSAGES, SLOTS = "@point-to-point", "@symmetric"
+MESSAGES, SYMMETRIC = "@point-to-point", "@symmetric"
 """The ends of the names of algorithms that run over MPI's messages, or over shared memory."""
 ONE_MACHINE = "One virtual machine with two shared cores; other machines have other ratios."
 SHARED_CORES = "Four ranks share 2 cores, so their times include waits for a core."
