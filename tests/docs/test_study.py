@@ -13,6 +13,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 import pytest
+from pages import PAGES
 
 from mpicoll.docs.study_evidence import (
     HOSTS_BY_MESSAGES,
@@ -408,6 +409,11 @@ def test_signs_are_words_in_sentences(text: str, words: str) -> None:
 def test_no_sign_of_the_page_has_another_meaning() -> None:
     text = (FOLDER / PAGE).read_text()
     assert "~" not in text and not re.search(r"\?\d", text)
+
+
+def test_no_page_names_a_finding_by_its_number() -> None:
+    """The numbers change with each new finding."""
+    assert [page for page in PAGES if re.search(r"\b[Ff]indings? \d", page.read_text())] == []
 
 
 # -- files --------------------------------------------------------------------------------
