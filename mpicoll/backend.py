@@ -438,13 +438,6 @@ class SharedMemory(Store, Protocol):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's small item of a type, in rank order."""
 
-    def exchange_on_node(self) -> Callable[..., list[Any]]:
-        """Exchange items on this node alone from now on, by the returned function.
-
-        Collective on the node. The function returns the item of each rank of the node, and this
-        rank's for ranks of other nodes.
-        """
-
     def address(self, rank: int, segment: int) -> tuple[int, object]:
         """Return where this process maps a rank's segment, and the owner of the mapping."""
 

@@ -55,6 +55,12 @@ Unit: bytes, ranks. Evidence: Zen 4, 2026-11-29, 4 ranks on 2 cores, `reduce` of
 without shares and 19 with them, so ranks that share cores fold no shares of a reduce. Gain: 40 %.
 """
 
+LEVELS_FROM, LEVELS_AFTER = 4096, 16
+"""Bytes of a call of several nodes from which levels run it, and the calls that MPI runs first.
+
+Unit: bytes, calls. Evidence: to be measured.
+"""
+
 # -- programs and their memory -------------------------------------------------------------------
 
 TILE = 64 * 1024

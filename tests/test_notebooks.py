@@ -17,8 +17,8 @@ from mpicoll.errors import ArgumentError, UnknownName
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load
-from mpicoll.study.cells import study_of
 from mpicoll.study.default import default_study
+from mpicoll.study.reading import study_of
 
 RECORDS = Path(__file__).parent / "records" / "files" / "bench_2.jsonl"
 

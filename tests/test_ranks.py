@@ -30,7 +30,7 @@ COMMUNICATOR = tuple(
     f"on_ranks/communicator/test_{name}"
     for name in ("calls", "channels", "classes", "state", "in_order", "recording", "buffers")
 )
-ACROSS = "on_ranks/communicator/test_across_nodes"
+LEVELS, NAMED = (f"on_ranks/communicator/test_{name}" for name in ("levels", "named"))
 OBJECTS = "on_ranks/communicator/test_objects"
 JOINED = "test_nccl_joins_nodes_whose_ranks_read_each_others_gpus"
 GPU, NCCL = "on_ranks/gpu", "on_ranks/test_nccl"
@@ -51,7 +51,7 @@ LAUNCHES = {
         *COMMUNICATOR,
         KNOWN,
         WITHOUT_PLANS,
-        ACROSS,
+        NAMED,
     ),
     ("mpi4py", 3): (
         PLANS,
@@ -67,8 +67,9 @@ LAUNCHES = {
         STARTED,
         ENVIRONMENT,
         WAITS,
+        LEVELS,
     ),
-    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, ACROSS),
+    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, LEVELS, NAMED),
     ("torch", 1): (EVERY,),
     ("torch", 2): (
         WITHOUT_PLANS,

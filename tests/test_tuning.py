@@ -57,7 +57,6 @@ EXCEPTIONS = {
     "calls/recording.py": {"_MAX_PLACES": LIMIT},
     "calls/routes.py": {"NEVER": LAYOUT},
     "calls/tags.py": {"MOST_TAGS": LAYOUT},
-    "selection/forced.py": {"_MOST_CALLS": LIMIT},
     "selection/shipped.py": {
         "KIB": LAYOUT, "MIB": LAYOUT,
         **dict.fromkeys(
@@ -73,8 +72,7 @@ EXCEPTIONS = {
     "communicator/arenas.py": {"UNITS": LIMIT, "MOST_ARENAS": LIMIT},
     "communicator/method_arguments.py": {"_WORD": LAYOUT},
     "communicator/state.py": {
-        "_WARMUP_CALLS": VARIABLE, "_REPEATS": VARIABLE,
-        "_MOST_SERVED": LIMIT, "_MOST_CLOSED": LIMIT, "_NAP": PATIENCE,
+        "_MOST_CLOSED": LIMIT, "_NAP": PATIENCE,
     },
     "torchcoll/kernels.py": {"_THREADS": LAYOUT, "_PACK_BYTES": LAYOUT, "_MAX_ELEMENTS": LAYOUT},
     "torchcoll/launch.py": {"_LATER": PATIENCE},

@@ -41,9 +41,6 @@ class Arguments:
         device: ``host`` or ``gpu``, where the arrays lie; None as for `row`.
         unbound: the plan is to run on other arrays of this signature, too, where it can.
         private_comm: what the library's own call needs so that a rank can leave it in its middle.
-        tag_block: the number of the block from which its messages take their tags. If no rank
-            compares the calls, the number depends on the signature. Messages of different calls
-            then never match.
     """
 
     collective: Collective
@@ -61,7 +58,6 @@ class Arguments:
     device: str | None = None
     unbound: bool = False
     private_comm: Apart | None = None
-    tag_block: int = 0
 
     @property
     def array(self) -> Array | None:

@@ -12,7 +12,7 @@ from mpicoll.calls.allocation import empty_like_input, with_memory
 from mpicoll.calls.arguments import Arguments
 from mpicoll.calls.mean import is_mean
 from mpicoll.calls.routes import Routes
-from mpicoll.calls.tags import TAGS, Tags
+from mpicoll.calls.tags import Tags
 from mpicoll.engine.compiled import Table
 from mpicoll.engine.plan import Plan, compiled
 from mpicoll.errors import Unavailable
@@ -123,7 +123,7 @@ class Binder:
             make = DeviceTable
         table = make(
             self.transport, program, buffers, resources, call.dtype, arguments.op, call.title,
-            tag=tag + TAGS * arguments.tag_block, laid_out=laid_out,
+            tag=tag, laid_out=laid_out,
         )  # fmt: skip
         if call.copies_input:
             table.copy_input(arguments.x)

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-enum { IN_PLACE = -1 };
-
 /* The parts of DLPack 1.x's exchange table that are used here (dmlc.github.io/dlpack). */
 typedef struct {
     void *data;
@@ -127,92 +125,18 @@ static int read_described(const ArgumentReader *reader, PyObject *array, ArrayAr
     return done;
 }
 
-/* -- beside an array --------------------------------------------------------------------------- */
-
-static void mix(uint64_t digest[2], uint64_t value)
-{
-    static const uint64_t factors[2] = {0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu};
-    for (int half = 0; half < 2; half++) {
-        digest[half] = (digest[half] ^ value) * factors[half];
-        digest[half] ^= digest[half] >> 29;
-    }
-}
-
-enum { NOTHING = 1, NUMBER_OF, SEQUENCE, VALUES, IDENTITY };
-
-/* Add an object beside an array: counts and displacements by value, a datatype by identity. */
-static int read_extra(const ArgumentReader *reader, PyObject *item, uint64_t digest[2], int depth)
-{
-    if (item == Py_None) {
-        mix(digest, NOTHING);
-    } else if (PyLong_CheckExact(item)) {
-        mix(digest, NUMBER_OF);
-        mix(digest, (uint64_t)PyLong_AsLongLong(item));
-        if (PyErr_Occurred()) {
-            PyErr_Clear();
-            return 0;
-        }
-    } else if ((PyObject *)Py_TYPE(item) == reader->datatype) {
-        mix(digest, IDENTITY);
-        mix(digest, (uint64_t)(uintptr_t)item);
-    } else if (depth && (PyList_CheckExact(item) || PyTuple_CheckExact(item))) {
-        const Py_ssize_t length = PySequence_Fast_GET_SIZE(item);
-        mix(digest, SEQUENCE);
-        mix(digest, (uint64_t)length);
-        for (Py_ssize_t index = 0; index < length; index++)
-            if (!read_extra(reader, PySequence_Fast_GET_ITEM(item, index), digest, depth - 1))
-                return 0;
-    } else if (Py_TYPE(item) == reader->array_type) {
-        ArrayArgument values;
-        if (!read_numpy(reader, (NumpyArray *)item, &values, 0) || values.dimensions != 1)
-            return 0;
-        mix(digest, VALUES);
-        mix(digest, (uint64_t)values.kind);
-        mix(digest, (uint64_t)values.nbytes);
-        for (Py_ssize_t byte = 0; byte < values.nbytes; byte++)
-            mix(digest, (uint8_t)values.address[byte]);
-    } else {
-        return 0;
-    }
-    return 1;
-}
-
-/* Read an array with the objects beside it. */
-static int read_list(
-    const ArgumentReader *reader, PyObject *list, ArrayArgument *argument, int written)
-{
-    const Py_ssize_t length = PySequence_Fast_GET_SIZE(list);
-    PyObject *first = length ? PySequence_Fast_GET_ITEM(list, 0) : NULL;
-    /* Where there are counts, programs give them on all ranks, and None as array but on the root. */
-    if (first != Py_None && (!first || Py_TYPE(first) != reader->array_type ||
-                             !read_numpy(reader, (NumpyArray *)first, argument, written)))
-        return 0;
-    mix(argument->extras, (uint64_t)length);
-    for (Py_ssize_t index = 1; index < length; index++)
-        if (!read_extra(reader, PySequence_Fast_GET_ITEM(list, index), argument->extras, 2))
-            return 0;
-    return 1;
-}
-
 int read_array(const ArgumentReader *reader, PyObject *array, ArrayArgument *argument, int written)
 {
     argument->kind = 0;
     argument->dimensions = 0;
     argument->address = NULL;
     argument->nbytes = 0;
-    argument->extras[0] = argument->extras[1] = 0;
     if (array == Py_None)
         return 1;
-    if (array == reader->in_place) {
-        argument->kind = IN_PLACE;
-        return 1;
-    }
     if (Py_TYPE(array) == reader->array_type &&
         (reader->dtypes ? read_numpy(reader, (NumpyArray *)array, argument, written)
                         : read_tensor(reader, array, argument)))
         return 1;
-    if (reader->datatype && (PyList_CheckExact(array) || PyTuple_CheckExact(array)))
-        return read_list(reader, array, argument, written);
     return reader->describe && read_described(reader, array, argument);
 }
 
@@ -247,7 +171,7 @@ static size_t hash_argument(size_t hash, const ArrayArgument *argument)
     hash = hash * 31 + (size_t)argument->kind;
     for (int axis = 0; axis < argument->dimensions; axis++)
         hash = hash * 1000003 + (size_t)argument->shape[axis];
-    return hash ^ (size_t)argument->extras[0];
+    return hash;
 }
 
 size_t key_hash(const CallKey *key)
@@ -261,8 +185,7 @@ size_t key_hash(const CallKey *key)
 
 static int argument_equals(const ArrayArgument *argument, const ArrayArgument *other)
 {
-    if (argument->kind != other->kind || argument->dimensions != other->dimensions ||
-        memcmp(argument->extras, other->extras, sizeof argument->extras))
+    if (argument->kind != other->kind || argument->dimensions != other->dimensions)
         return 0;
     for (int axis = 0; axis < argument->dimensions; axis++)
         if (argument->shape[axis] != other->shape[axis])
@@ -310,6 +233,4 @@ void reader_close(ArgumentReader *reader)
     Py_CLEAR(reader->array_type);
     Py_CLEAR(reader->dtypes);
     Py_CLEAR(reader->describe);
-    Py_CLEAR(reader->in_place);
-    Py_CLEAR(reader->datatype);
 }

@@ -9,14 +9,12 @@
 
 enum { MAX_DIMENSIONS = 8, MAX_DTYPES = 32 };
 
-/* An array argument. `kind` is its dtype and device: 0 for None, IN_PLACE for the reader's `in_place`.
-   `extras` is a digest of the objects that stand beside the array in a list or tuple. */
+/* An array argument. `kind` is its dtype and device: 0 for None. */
 typedef struct {
     char *address;
     Py_ssize_t nbytes;
     int32_t kind, dimensions;
     Py_ssize_t shape[MAX_DIMENSIONS];
-    uint64_t extras[2];
 } ArrayArgument;
 
 enum { NAME, OP, COUNTS, ALGORITHM, OBJECTS };
@@ -34,7 +32,6 @@ typedef struct {
     const struct DLExchange *exchange; /* reads them; for NumPy's arrays `dtypes` instead */
     PyObject *dtypes;                  /* of NumPy, each with its itemsize and DLPack's code */
     PyObject *describe;                /* describes other arrays, such as those on a GPU */
-    PyObject *in_place, *datatype;     /* a word, and the type of objects that count by identity */
 } ArgumentReader;
 
 #pragma GCC visibility push(hidden)

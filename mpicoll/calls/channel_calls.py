@@ -97,7 +97,7 @@ class ChannelCalls:
         if not all(transport.exchange(forms is not None, bool)):
             return
         try:
-            segment, units = open_units(transport.exchange, transport.rank, transport.size)
+            segment, units = open_units(transport.exchange, transport.rank, range(transport.size))
         except Unavailable:
             return
         assert forms is not None

@@ -33,7 +33,7 @@ RawArguments = tuple[Any, ...]
 _COUNTS = 5
 
 
-class MethodCalls(PlanCache[CachedPlan]):
+class MethodCalls(PlanCache):
     """The calls of the methods of one group of ranks, and their plans.
 
     Args:

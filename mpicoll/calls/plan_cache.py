@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
+
+from mpicoll.calls.cached_plan import CachedPlan
 
 MOST_PLANS = 64
 
 
-class Cached(Protocol):
-    """What the cache holds for a signature.
-
-    Attributes:
-        number: how many were made before it; the ranks compare it with their calls.
-        target: what the plan table runs: a program, or a function; None for nothing of ours.
-    """
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def target(self) -> object: ...
-
-    def fail(self, error: BaseException) -> None:
-        """Take the error by which this rank has left a run in its middle."""
-
-    def set_aside(self) -> None:
-        """Run no more: another rank has left a run in its middle."""
-
-    def free(self) -> None:
-        """Release the plan."""
-
-
-P = TypeVar("P", bound=Cached)
-
-
-class PlanCache(Generic[P]):
+class PlanCache:
     """The plans of one group of ranks: 64 of them, the oldest goes first.
 
     The ranks add and drop plans in the same calls. A plan that fails stays allocated until the
@@ -47,15 +23,15 @@ class PlanCache(Generic[P]):
     table: Any
 
     def __init__(self) -> None:
-        self._plans: dict[Any, P] = {}
+        self._plans: dict[Any, CachedPlan] = {}
         self._plan_count = 0
-        self._failed: list[P] = []
+        self._failed: list[CachedPlan] = []
 
-    def get(self, key: Any) -> P | None:
+    def get(self, key: Any) -> CachedPlan | None:
         """Return the plan of a key, None where there is none."""
         return self._plans.get(key)
 
-    def add(self, key: Any, make: Callable[[int], P]) -> P:
+    def add(self, key: Any, make: Callable[[int], CachedPlan]) -> CachedPlan:
         """Return the plan that `make` returns for a number, and cache it in place of the oldest."""
         if len(self._plans) >= MOST_PLANS:
             self.drop_oldest()
@@ -68,7 +44,7 @@ class PlanCache(Generic[P]):
         self.drop([next(iter(self._plans))])
 
     @property
-    def plans(self) -> Collection[P]:
+    def plans(self) -> Collection[CachedPlan]:
         """The plans, the oldest first."""
         return self._plans.values()
 
@@ -77,13 +53,13 @@ class PlanCache(Generic[P]):
         """Whether a plan has failed on this rank."""
         return bool(self._failed)
 
-    def _take(self, key: Any) -> P:
+    def _take(self, key: Any) -> CachedPlan:
         plan = self._plans.pop(key)
         if plan.target is not None:
             self.table.forget(plan.target)
         return plan
 
-    def _keys(self, is_meant: Callable[[P], bool]) -> list[Any]:
+    def _keys(self, is_meant: Callable[[CachedPlan], bool]) -> list[Any]:
         return [key for key, plan in self._plans.items() if is_meant(plan)]
 
     def _keys_of(self, target: object) -> list[Any]:

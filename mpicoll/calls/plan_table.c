@@ -278,9 +278,7 @@ static PyObject *run_program(
     /* Making an array may run Python code, which may empty the entry. */
     ProgramObject *const program = (ProgramObject *)Py_NewRef(entry->program);
     const int64_t digest = entry->digest;
-    char *const input = (entry->x_in_out ? key->out.address : key->x.address) + entry->x_shift;
-    char *address = key->out.address;
-    const Py_ssize_t out_shift = entry->out_shift;
+    char *const input = key->x.address, *address = key->out.address;
     PyObject *out = take_output(self, entry, args[2], NULL, &address);
     if (!out) {
         Py_DECREF(program);
@@ -293,7 +291,7 @@ static PyObject *run_program(
     int same = begun;
     if (begun > 0) {
         program->program.registers[INPUT] = input;
-        program->program.registers[OUTPUT] = address + out_shift;
+        program->program.registers[OUTPUT] = address;
         same = program_hold(program, args[1], out) < 0 ? -1 : plan_run(self, program, NULL, digest, args[0]);
     }
     if (same > 0) {
@@ -307,17 +305,6 @@ static PyObject *run_program(
     log_end(program->log, row, !out);
     Py_DECREF(program);
     return out;
-}
-
-/* Begin a call, and return True for its caller to make the library's own call. */
-static PyObject *run_library(PlanTableObject *self, const Entry *entry, PyObject *const *args)
-{
-    const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
-    const int same = begin_call(self, entry->digest, args[0]);
-    PyObject *const result = same < 0 ? NULL : same ? Py_NewRef(Py_True)
-                                                    : serve_difference(self, args, Py_True);
-    log_end(self->log, row, !result);
-    return result;
 }
 
 static PyObject *run_function(PlanTableObject *self, const Entry *entry, PyObject *const *args)
@@ -461,8 +448,6 @@ static PyObject *find_and_run(PlanTableObject *self, PyObject *const *args, Py_s
         return run_program(self, entry, &key, args);
     if (entry && entry->kind == FUNCTION)
         return run_function(self, entry, args);
-    if (entry && entry->kind == LIBRARY)
-        return run_library(self, entry, args);
     return call_python(self, self->slow, args, 7);
 }
 
@@ -474,19 +459,7 @@ static PyObject *table_call(PyObject *object, PyObject *const *args, size_t flag
         return NULL;
     const int is_named = names && PyTuple_GET_SIZE(names);
     const Py_ssize_t count = is_named ? -1 : PyVectorcall_NARGS(flags);
-    if (!self->is_drop_in)
-        return find_and_run(self, args, count);
-    call_open();
-    return call_end_unless_true(find_and_run(self, args, count));
-}
-
-/* within(name, x, out, op, root, counts, algorithm): the same within a call that Python runs. */
-static PyObject *table_within(PlanTableObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    PyObject *const result = find_and_run(self, args, count);
-    if (result)
-        keep_raised();
-    return result;
+    return find_and_run(self, args, count);
 }
 
 /* agree(digest, name): whether all ranks make the same call, which Python runs. */
@@ -578,30 +551,26 @@ static int read_shape(PyObject *shape, ArrayArgument *row)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* add_program(arguments, program, digest, has_output, make_output, x_in_out, x_shift, out_shift):
-   serve such calls by a program. */
+/* add_program(arguments, program, digest, has_output, make_output): serve such calls by a program. */
 static PyObject *table_add_program(PlanTableObject *self, PyObject *args)
 {
     PyObject *given, *program, *make_output;
     long long digest;
-    int has_output, x_in_out = 0;
-    Py_ssize_t x_shift = 0, out_shift = 0;
-    if (!PyArg_ParseTuple(args, "O!O!LpO|pnn", &PyTuple_Type, &given, &ProgramType, &program,
-                          &digest, &has_output, &make_output, &x_in_out, &x_shift, &out_shift))
+    int has_output;
+    if (!PyArg_ParseTuple(args, "O!O!LpO", &PyTuple_Type, &given, &ProgramType, &program, &digest,
+                          &has_output, &make_output))
         return NULL;
     Entry *entry = new_entry(self, given, 0);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     entry->kind = PROGRAM;
     entry->program = (ProgramObject *)Py_NewRef(program);
-    entry->x_in_out = x_in_out, entry->x_shift = x_shift, entry->out_shift = out_shift;
     entry->digest = digest, entry->has_output = has_output;
     entry->make_output = make_output == Py_None ? NULL : Py_NewRef(make_output);
     Py_RETURN_NONE;
 }
 
-/* add_function(arguments, function, digest, place): serve such calls by a function of x and out; by the
-   library where it is None. */
+/* add_function(arguments, function, digest, place): serve such calls by a function of x and out. */
 static PyObject *table_add_function(PlanTableObject *self, PyObject *args)
 {
     PyObject *given, *function;
@@ -612,8 +581,8 @@ static PyObject *table_add_function(PlanTableObject *self, PyObject *args)
     Entry *entry = new_entry(self, given, 0);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    entry->kind = function == Py_None ? LIBRARY : FUNCTION;
-    entry->function = function == Py_None ? NULL : Py_NewRef(function);
+    entry->kind = FUNCTION;
+    entry->function = Py_NewRef(function);
     entry->digest = digest, entry->place = place;
     Py_RETURN_NONE;
 }
@@ -666,27 +635,14 @@ static PyObject *table_serve_by(PlanTableObject *self, PyObject *channel)
     Py_RETURN_NONE;
 }
 
-/* reads(arguments): whether such calls can be found here. */
-static PyObject *table_reads(PlanTableObject *self, PyObject *given)
-{
-    CallKey key;
-    if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != 7) {
-        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
-        return NULL;
-    }
-    return PyBool_FromLong(read_key(&self->reader, ((PyTupleObject *)given)->ob_item, &key));
-}
-
-/* forget(plan): serve no call by a program any more, not even an issued one; by a function; or by the
-   library, for None. */
+/* forget(plan): serve no call by a program any more, not even an issued one, or by a function. */
 static PyObject *table_forget(PlanTableObject *self, PyObject *plan)
 {
     if (PyObject_TypeCheck(plan, &ProgramType))
         ((ProgramObject *)plan)->program.retired = 1;
     for (int place = 0; self->entries && place < ENTRIES; place++) {
         Entry *const entry = self->entries + place;
-        if ((PyObject *)entry->program == plan || entry->function == plan ||
-            (plan == Py_None && entry->kind == LIBRARY))
+        if ((PyObject *)entry->program == plan || entry->function == plan)
             empty_entry(entry);
     }
     Py_RETURN_NONE;
@@ -742,15 +698,14 @@ static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"probe", "exchange", "numbers", "slow", "give_up", "lines",
                             "stride", "rank", "spins", "wait", "keep", "calls", "agree",
-                            "describe", "log", "in_place", "datatype", "is_drop_in", NULL};
+                            "describe", "log", NULL};
     PyObject *probe, *exchange, *numbers, *slow, *give_up, *lines, *wait = Py_None;
     PyObject *keep = Py_None, *calls = Py_None, *agree = Py_None, *describe = Py_None;
-    PyObject *log = Py_None, *in_place = NULL, *datatype = NULL;
+    PyObject *log = Py_None;
     long long stride = 1, rank = 0, spins = 0;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "OOOOO|$OLLLOOOOOOOOp", names, &probe, &exchange, &numbers, &slow,
-            &give_up, &lines, &stride, &rank, &spins, &wait, &keep, &calls, &agree, &describe, &log,
-            &in_place, &datatype, &self->is_drop_in))
+            args, kwargs, "OOOOO|$OLLLOOOOOO", names, &probe, &exchange, &numbers, &slow,
+            &give_up, &lines, &stride, &rank, &spins, &wait, &keep, &calls, &agree, &describe, &log))
         return -1;
     if (self->entries) {
         PyErr_SetString(PyExc_TypeError, "it is made once");
@@ -774,10 +729,7 @@ static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
     self->slow = Py_NewRef(slow), self->give_up = Py_NewRef(give_up);
     self->wait = Py_NewRef(wait), self->keep = Py_NewRef(keep), self->agree = Py_NewRef(agree);
     self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
-    ArgumentReader *const reader = &self->reader;
-    reader->describe = describe == Py_None ? NULL : Py_NewRef(describe);
-    if (reader->dtypes)
-        reader->in_place = Py_XNewRef(in_place), reader->datatype = Py_XNewRef(datatype);
+    self->reader.describe = describe == Py_None ? NULL : Py_NewRef(describe);
     ((CallablePlanTable *)self)->vectorcall = table_call;
     return 0;
 }
@@ -838,8 +790,6 @@ static PyMethodDef table_methods[] = {
     {"add_function", (PyCFunction)table_add_function, METH_VARARGS, NULL},
     {"agree", (PyCFunction)(void (*)(void))table_agree, METH_FASTCALL, NULL},
     {"complete", (PyCFunction)table_complete, METH_NOARGS, NULL},
-    {"within", (PyCFunction)(void (*)(void))table_within, METH_FASTCALL, NULL},
-    {"reads", (PyCFunction)table_reads, METH_O, NULL},
     {"forget", (PyCFunction)table_forget, METH_O, NULL},
     {NULL},
 };

@@ -10,9 +10,9 @@
 /* The places in `Calls.numbers` of mpicoll/peers/calls.py. */
 enum { CALLS_BEGUN, CALL_ENDED, RECENT_PLANS, MOST_RECENT = 16, CALL_NUMBERS = RECENT_PLANS + MOST_RECENT };
 
-/* What serves the calls of a key: a compiled program, a function of Python's, the library, whose own call
-   the caller makes, or a channel, whose calls have any length. */
-enum plan_kind { UNUSED, PROGRAM, FUNCTION, LIBRARY, CHANNEL };
+/* What serves the calls of a key: a compiled program, a function of Python's, or a channel, whose calls
+   have any length. */
+enum plan_kind { UNUSED, PROGRAM, FUNCTION, CHANNEL };
 
 /* The first axis of an array: not there, as the array is one row; or not read, as no array is. */
 enum { ONE_ROW = -1, NO_ARRAY = -2 };
@@ -24,7 +24,7 @@ typedef struct {
     ProgramObject *program;
     PyObject *function; /* of x and out */
     int64_t digest;     /* that the ranks compare; between nodes the number of the plan */
-    uint32_t place;     /* of functions and the library's calls in the table of the flight recorder */
+    uint32_t place;     /* of functions in the table of the flight recorder */
 
     /* Of programs and the channel. */
     int has_output;     /* this rank gets an array */
@@ -34,10 +34,6 @@ typedef struct {
     PyObject *op, *counts; /* as `queue_read` takes them */
     Py_ssize_t x_rows, out_rows; /* the length of the first axis */
     ArrayArgument row;     /* its shape is that of a row, where no array of this rank shows it */
-
-    /* Of programs. */
-    int x_in_out;       /* the input lies in the array given as output */
-    Py_ssize_t x_shift, out_shift; /* bytes from the arrays to where input and output begin */
 } Entry;
 
 typedef struct {
@@ -47,7 +43,6 @@ typedef struct {
     Py_buffer numbers;   /* of the group: active.h */
     Py_buffer calls;     /* `Calls.numbers` of mpicoll/peers/calls.py; empty on one node */
     int64_t spins;
-    int is_drop_in;      /* its calls run as a library's would: no handler of a signal runs in them */
     PyObject *slow;      /* serves calls that are not in the table, or differ among the ranks */
     PyObject *wait;      /* wait(rank, number, name): until that rank has published a digest */
     PyObject *give_up;   /* give_up(plan, error): takes a plan that has failed; whether to go on */

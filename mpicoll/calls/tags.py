@@ -10,8 +10,6 @@ from mpicoll.errors import Unsupported
 
 MOST_TAGS = 32767
 """The largest tag that every MPI library has (MPI-4.1, 9.1.2)."""
-TAGS = MOST_TAGS + 1
-"""The tags of a block; `Arguments.tag_block` is the number of a block."""
 
 
 class Tags:

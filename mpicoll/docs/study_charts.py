@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mpicoll.docs.study_algorithms import SHAPES, shape_times
 from mpicoll.docs.study_evidence import ALGORITHMS, LIBRARIES, Published, pick
-from mpicoll.docs.study_findings import SHAPES, shape_times, strongest_pairs
+from mpicoll.docs.study_libraries import strongest_pairs
 from mpicoll.notation.contract import COLLECTIVES, collective
 from mpicoll.report.figures import save
 from mpicoll.report.style import RC, TWO_COLUMNS
@@ -43,7 +44,7 @@ def write_charts(studies: Mapping[str, Published], folder: Path) -> None:
 
 
 def _fastest(figure: Any, published: Published) -> None:
-    """Draw how many times as fast the fastest schedule is as the strongest native call."""
+    """Draw how many times as fast the fastest schedule is as the fastest library call."""
     order = {name: index for index, name in enumerate(COLLECTIVES)}
     for axes, ranks in zip(figure.subplots(1, 2, sharey=True), (2, 4), strict=True):
         group = strongest_pairs(published, ranks)
@@ -65,7 +66,7 @@ def _fastest(figure: Any, published: Published) -> None:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xticks(range(len(order)), list(order), rotation=60, ha="right")
         axes.set_title(f"{ranks} ranks")
-    figure.axes[0].set_ylabel("times as fast as the\nstrongest native call")
+    figure.axes[0].set_ylabel("times as fast as the\nfastest library call")
     figure.axes[1].legend(ncols=2)
 
 

@@ -5,38 +5,68 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from mpicoll.measurement.judgement import SIGNS
 from mpicoll.records.lines import CaseRecord, Record
 from mpicoll.records.reading import load, only
-from mpicoll.study.cells import (
-    Cell,
-    Contestant,
-    Name,
-    Panel,
-    Ratio,
-    Study,
-    compare_contestants,
-    name_of,
-    panel_of,
-    study_of,
-)
+from mpicoll.study.cells import Cell, Contestant, Name, Panel, Ratio, compare_contestants
+from mpicoll.study.reading import Study, name_of, panel_of, study_of
+from mpicoll.study.sentences import Pair
 from mpicoll.text.numbers import count_text, number
 from mpicoll.text.sizes import bytes_text
 
 LIBRARIES, ALGORITHMS, AVERAGE = "libraries", "algorithms", "average"
 TWO_HOSTS, FOUR_HOSTS = "nodes-2x2", "nodes-4x2"
-RELEASE_GATHER = "release_gather"
-EXPERIMENTS = ALGORITHMS, TWO_HOSTS, RELEASE_GATHER
-"""The studies that switch the cause of a finding off."""
-_HOSTS = {TWO_HOSTS: 2, FOUR_HOSTS: 4}
-STUDIES = LIBRARIES, ALGORITHMS, AVERAGE, *_HOSTS, RELEASE_GATHER
+SHARED_MEMORY = "shared_memory"
+RELEASE_GATHER, ROUNDS, PERSISTENT = "release_gather", "rounds", "persistent"
+PAGE_FAULTS, HOSTS_BY_MESSAGES = "page_faults", "messages-2x2"
+_HOSTS = {TWO_HOSTS: 2, FOUR_HOSTS: 4, HOSTS_BY_MESSAGES: 2}
+STUDIES = (
+    LIBRARIES, ALGORITHMS, SHARED_MEMORY, AVERAGE, TWO_HOSTS, FOUR_HOSTS,
+    RELEASE_GATHER, ROUNDS, PERSISTENT, PAGE_FAULTS, HOSTS_BY_MESSAGES,
+)  # fmt: skip
 """The studies. Descriptions and records are in files of these names."""
-NOT_TESTED = "Not tested."
-"""The cause of a finding without an experiment that switches it off."""
-Used = Iterable[tuple[Cell, Contestant]]
+MPICH, SINGLE, TORCH = "mpich", "mpich-single", "mpich-torch"
+"""Environments of the studies."""
+MESSAGES, SYMMETRIC = "@point-to-point", "@symmetric"
+"""The ends of the names of algorithms that run over MPI's messages, or over shared memory."""
+ONE_MACHINE = "One virtual machine with two shared cores; other machines have other ratios."
+SHARED_CORES = "Four ranks share 2 cores, so their times include waits for a core."
+BESIDE_TORCH = "MPICH and gloo ran in one process."
+EMULATED = (
+    "Hosts are emulated on the two cores, with links of 1 Gbit/s; real clusters have other "
+    "ratios. To repeat it, root and MPICH are needed."
+)
+Side = tuple[Cell, Contestant]
+
+
+class Cause(NamedTuple):
+    """The cause of a finding, by an experiment that switches it off.
+
+    Attributes:
+        tested: the cause.
+        result: what remains without it.
+        untested: what else may be a cause.
+        studies: whose commands repeat the experiment.
+        table: the results of the experiment, in Markdown.
+        strength: as for a finding.
+    """
+
+    tested: str
+    result: str
+    untested: str
+    studies: Sequence[str]
+    table: str
+    strength: str
+
+    @property
+    def text(self) -> str:
+        """The sentences of the page."""
+        return f"Tested: {self.tested}. {self.result} Not tested: {self.untested}."
 
 
 @dataclass(frozen=True)
@@ -46,25 +76,19 @@ class Finding:
     Attributes:
         sentence: at most 25 words.
         table: in Markdown.
-        cause: what an experiment shows, or `NOT_TESTED`; "" if the finding has no cause.
         strength: launches, samples, disturbances, binding, load and commits.
         studies: whose commands repeat it.
-        experiments: the studies that switch the cause off.
-        evidence: the table of the experiment.
-        evidence_strength: the strength of the experiment.
+        cause: None if the finding compares nothing.
         choice: which of several contestants stands for a side, and why.
         picture: the name of its chart, "" without one.
     """
 
     sentence: str
     table: str
-    cause: str
     strength: str
     limits: str
     studies: Sequence[str]
-    experiments: Sequence[str] = ()
-    evidence: str = ""
-    evidence_strength: str = ""
+    cause: Cause | None = None
     choice: str = ""
     picture: str = ""
 
@@ -88,7 +112,7 @@ class Published(NamedTuple):
         panels = sorted(self.study.panels(), key=lambda panel: panel.ranks)
         return [cell for panel in panels for cell in self.study.of(panel)]
 
-    def rows(self, used: Used) -> list[CaseRecord]:
+    def rows(self, used: Iterable[Side]) -> list[CaseRecord]:
         """Return the records of contestants, one for each launch."""
         wanted = {(cell.panel, cell.size, contestant.name) for cell, contestant in used}
         return [
@@ -97,7 +121,7 @@ class Published(NamedTuple):
             and (panel_of(record), record.bytes_total, name_of(record)) in wanted
         ]  # fmt: skip
 
-    def strength(self, used: Used) -> str:
+    def strength(self, used: Iterable[Side]) -> str:
         """Return how strong the records of contestants are."""
         rows = self.rows(used)
         parts = [
@@ -112,9 +136,9 @@ class Published(NamedTuple):
         runs = [run for run in self.study.runs if run.id in ids]
         is_bound = all(rank.bound for run in runs for rank in run.binding)
         loads = [run.load for run in runs if run.load is not None]
-        yield f"Ranks {'bound' if is_bound else 'not bound'} to cores."
+        yield f"Ranks were {'bound' if is_bound else 'not bound'} to cores."
         yield (
-            f"Load before a launch {number(min(loads), 2)} to {number(max(loads), 2)} on "
+            f"The load before a launch was {number(min(loads), 2)} to {number(max(loads), 2)} on "
             f"{runs[0].cores_of_load} cores."
         )
         commits = sorted({run.git.commit[:8] for run in runs if run.git})
@@ -128,11 +152,12 @@ def _strength_of_rows(ranks: int, rows: Sequence[CaseRecord]) -> str:
     ends = dict.fromkeys((min(launches), max(launches)))
     single = sum(row.samples == 1 for row in rows)
     calm = sum(row.undisturbed for row in rows)
+    samples = round(median(row.samples for row in rows))
     return (
-        f"{ranks} ranks: {' to '.join(map(str, ends))} launches of a case, "
-        f"{count_text(round(median(row.samples for row in rows)), 'sample')} in the median launch, "
-        f"a single sample in {_percent(single, len(rows))} of the rows, "
-        f"{_percent(calm, len(rows))} of the rows undisturbed."
+        f"On {ranks} ranks a case has {' to '.join(map(str, ends))} launches. "
+        f"The median launch has {count_text(samples, 'sample')}. "
+        f"{_percent(single, len(rows))} of the records have a single sample, and "
+        f"{_percent(calm, len(rows))} are undisturbed."
     )
 
 
@@ -187,8 +212,11 @@ def times_as_long(contestant: Contestant, reference: Contestant) -> str:
 
 
 def signed(value: float, ratio: Ratio) -> str:
-    """Return a ratio, or its inverse, with its sign; without one if it is decided."""
-    return f"{number(value)} {ratio.sign}".strip()
+    """Return a ratio, or its inverse, with its sign; without one if it is decided.
+
+    A disturbed ratio counts as undecided.
+    """
+    return f"{number(value)} {ratio.sign.replace(SIGNS['disturbed'], SIGNS['undecided'])}".strip()
 
 
 def in_words(text: str) -> str:
@@ -197,7 +225,7 @@ def in_words(text: str) -> str:
     >>> in_words("1.50 ?"), in_words("1.01 ="), in_words("2.00")
     ('1.50 (undecided)', '1.01 (a tie)', '2.00')
     """
-    words = {"?": "undecided", "=": "a tie", "~": "disturbed"}
+    words = {"?": "undecided", "=": "a tie"}
     value, _, sign = text.partition(" ")
     return f"{value} ({words[sign]})" if sign else value
 
@@ -221,3 +249,30 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def pick(cell: Cell, environment: str, backend: str, algorithm: str) -> Contestant | None:
     """Return a contestant of a cell, None if the cell lacks it."""
     return cell.contestants.get(Name(environment, backend, algorithm))
+
+
+def sides_of(group: Iterable[Pair]) -> list[Side]:
+    """Return both sides of pairs, with their cells."""
+    return [
+        *chain.from_iterable(
+            ((pair.cell, pair.contestant), (pair.cell, pair.reference)) for pair in group
+        )
+    ]
+
+
+def choice_of(chooser: Contestant) -> str:
+    """Return the algorithm that a chooser took most often."""
+    choices = list(chooser.ran.values())
+    return max(dict.fromkeys(choices), key=choices.count).partition("@")[0]
+
+
+def schedules_over(
+    cell: Cell, suffix: str, environment: str = MPICH, backend: str = "mpi4py"
+) -> dict[str, Contestant]:
+    """Return the schedules of a cell over one transport, by their names without it."""
+    return {
+        name.algorithm.removesuffix(suffix): contestant
+        for name, contestant in cell.contestants.items()
+        if name.is_ours and name.algorithm.endswith(suffix)
+        and (name.environment, name.backend) == (environment, backend)
+    }  # fmt: skip

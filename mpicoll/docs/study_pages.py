@@ -21,7 +21,8 @@ from mpicoll.docs.study_evidence import (
     command,
     read_studies,
 )
-from mpicoll.docs.study_findings import all_findings, table_of_fastest
+from mpicoll.docs.study_findings import all_findings
+from mpicoll.docs.study_libraries import table_of_fastest
 from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import COLLECTIVES, Collective, Place
 from mpicoll.records.columns import save
@@ -32,14 +33,15 @@ from mpicoll.text.files import write_whole
 FOLDER = Path(__file__).parent / "study"
 PAGE = "index.md"
 _ALTERNATIVES = {
-    "fastest": "How many times as fast mpicoll is as the strongest native call, by collective",
+    "fastest": "How many times as fast mpicoll is as the fastest library call, by collective",
     "shapes": "Time of naive, tree, pipeline and ring broadcasts over their size",
 }
 _RANKS = 3
 _SIGNS = (
-    "The tables have the fastest library call of each case, and the algorithm that `auto` chose in "
-    "its launches. SINGLE is `MPI_THREAD_SINGLE`. Brackets have the 95 % interval of the ratio of "
-    "both. `?` marks an undecided ratio, and `=` a tie, surely within 5 %."
+    "The tables show the fastest library call of each case, and the algorithm that `auto` chose in "
+    "the same launches. SINGLE is `MPI_THREAD_SINGLE`. Brackets are 95 % intervals. `?` marks an "
+    "undecided ratio, and `=` a tie, surely within 5 %. For a program of your own, see [Did my "
+    "program become faster?](../howto/compare_a_program.md)"
 )
 _DECIDED = (
     "Times are medians over launches, in microseconds. A ratio is the median over the launches "
@@ -49,15 +51,16 @@ _DECIDED = (
 _BEFORE_AND_AFTER = """\
 ## What each collective does
 
-What 3 ranks hold before and after a call. `A`, `B` and `C` are the data of ranks 0, 1 and 2, `A1`
-is the part of `A` for rank 1, and `+` is the operator. The root is rank 0; `-` is nothing.
+The table shows what 3 ranks hold before and after a call. `A`, `B` and `C` are the data of ranks 0,
+1 and 2. `A1` is the part of `A` for rank 1, and `+` is the operator. The root is rank 0. `-` is
+nothing.
 
 """
 _RECORDS = """\
 ## Records
 
-Each study has its records beside it as Parquet, a row for each case of each launch. Data frames
-read the files, and so do all commands: `python -m mpicoll.study libraries.parquet` prints every
+Each study has its records beside it as Parquet, one record for each case of each launch. Data
+frames and all commands read the files: `python -m mpicoll.study libraries.parquet` prints every
 finding. A description says what a study measured. `python -m mpicoll.docs.study_pages`
 writes this page from the records, and takes new ones by their folders.
 
@@ -125,13 +128,14 @@ def _finding(number: int, finding: Finding) -> str:
     lines += [finding.table, ""]
     if finding.choice:
         lines.append(f"- **Choice:** {finding.choice}")
-    if finding.cause:
-        lines.append(f"- **Cause:** {finding.cause}")
+    cause = finding.cause
+    if cause:
+        lines.append(f"- **Cause:** {cause.text}")
     lines += [f"- **Strength:** {finding.strength}", f"- **Limits:** {finding.limits}", ""]
-    if finding.evidence:
-        strength = f"**Strength:** {finding.evidence_strength}"
-        lines += ["The experiment on the cause:", "", finding.evidence, "", strength, ""]
-    names = dict.fromkeys((*finding.studies, *finding.experiments))
+    if cause:
+        strength = f"**Strength:** {cause.strength}"
+        lines += ["The experiment on the cause:", "", cause.table, "", strength, ""]
+    names = dict.fromkeys((*finding.studies, *(cause.studies if cause else ())))
     commands = [f"$ {command(name)}" for name in names]
     return "\n".join([*lines, "<!-- not run: takes minutes -->", "```console", *commands, "```"])
 
@@ -147,7 +151,7 @@ def _contents_lines() -> Iterator[str]:
     yield "| --- | --- | --- |"
     for name, entry in COLLECTIVES.items():
         if entry.unit == "none":
-            yield f"| {name} | no data | every rank has come |"
+            yield f"| {name} | no data | all ranks have entered |"
             continue
         sides = [
             "; ".join(side(entry, rank) for rank in range(_RANKS)) for side in (_input, _output)

@@ -391,10 +391,6 @@ class PlanTable:
         agree: ``agree(digest, name)`` compares calls among ranks that share no memory.
         describe: `mpicoll.backend.Arrays.describe`, for other arrays.
         log: of the flight recorder; without one nothing is recorded.
-        is_drop_in: handlers of signals run at the end of its calls, as with a library's own. Where
-            a call returns True, it ends by `end_uninterrupted`.
-        in_place, datatype: with these an array may stand in a list or tuple, beside counts and
-            objects of the type `datatype`, and `in_place` instead of an input.
 
     Raises:
         ValueError: this version of NumPy or of DLPack is not known.
@@ -407,8 +403,7 @@ class PlanTable:
         wait: Callable[[int, int, str | None], object] | None = ..., keep: object = ...,
         calls: Buffer | None = ..., agree: Callable[[int, str | None], bool] | None = ...,
         describe: Callable[[Any], tuple[int, int, int, tuple[int, ...]] | None] | None = ...,
-        log: Log | None = ..., in_place: object = ..., datatype: object = ...,
-        is_drop_in: bool = ...,
+        log: Log | None = ...,
     ) -> None: ...  # fmt: skip
     def __call__(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
@@ -421,58 +416,36 @@ class PlanTable:
             RuntimeError: the call that is under way cannot be completed first.
         """
 
-    def within(
-        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
-    ) -> Any:
-        """Run a part of a call that Python runs."""
-
     def agree(self, digest: int, name: str | None, /) -> bool:
         """Whether all ranks make the same call, which Python runs; collective."""
 
     def complete(self) -> None:
         """Complete the call that is under way; raises as a call does."""
 
-    def hold(self) -> int:
-        """Begin a call that Python runs, of whose parts `within` is called; raises as a call does.
-
-        Returns:
-            What `release` takes when the call has ended.
-        """
-
-    def release(self, outer: int, /) -> None:
-        """End a call that Python runs."""
-
     def add_program(
         self, given: tuple[Any, ...], program: Program, digest: int, has_output: bool,
-        make_output: Callable[[], Any] | None, x_in_out: bool = ...,
-        x_shift: int = ..., out_shift: int = ..., /,
+        make_output: Callable[[], Any] | None, /,
     ) -> None:  # fmt: skip
         """Serve such calls by a program from now on.
 
         Args:
             digest: what the other ranks publish of the same call.
             has_output: this rank gets an array; `make_output` makes it where none was given.
-            x_in_out: the input lies in the array that is given as output.
-            x_shift, out_shift: bytes from the arrays to where input and output begin.
         """
 
     def add_function(
-        self, given: tuple[Any, ...], function: Callable[[Any, Any], Any] | None, digest: int,
-        place: int, /,
+        self, given: tuple[Any, ...], function: Callable[[Any, Any], Any], digest: int, place: int,
+        /,
     ) -> None:  # fmt: skip
         """Serve such calls by a function of x and out from now on; the ranks compare them before.
 
         Args:
-            function: None where the library serves such calls, which then return True.
             digest: as for `add_program`; the number of the plan where there are `calls`.
             place: in the table of the flight recorder.
         """
 
-    def reads(self, given: tuple[Any, ...], /) -> bool:
-        """Whether such calls can be found here, once they are added."""
-
     def forget(self, plan: object, /) -> None:
-        """Serve no call by a program, or a function, any more; None for the library's calls."""
+        """Serve no call by a program, or a function, any more."""
 
 def fold(op: str, dtype: str, out: Buffer, left: Buffer, right: Buffer, /) -> None:
     """Write left op right to `out`, which may be one of them.

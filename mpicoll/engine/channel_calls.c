@@ -88,7 +88,7 @@ static int read_buffer(
     buffer->has_counts = 0, buffer->kind = 0, buffer->nbytes = 0, buffer->address = NULL;
     if (object == Py_None)
         return READ;
-    if (object == self->forms->reader.in_place) {
+    if (object == self->forms->in_place) {
         buffer->kind = -1;
         return READ;
     }
@@ -99,7 +99,7 @@ static int read_buffer(
         if (length < 2 || length > 4)
             return UNREAD;
         memory = items[0];
-        if ((PyObject *)Py_TYPE(items[length - 1]) == self->forms->reader.datatype)
+        if ((PyObject *)Py_TYPE(items[length - 1]) == self->forms->datatype)
             datatype = items[length - 1];
         else if (length > 2)
             return UNREAD;
@@ -540,6 +540,6 @@ PyObject *prepare_channels(PyObject *Py_UNUSED(module), PyObject *args)
     forms->ops = Py_NewRef(ops), forms->datatypes = Py_NewRef(datatypes);
     if (reader_open(&forms->reader, probe, table) < 0 || find_folds(forms, dtypes) < 0)
         return NULL;
-    forms->reader.in_place = Py_NewRef(in_place), forms->reader.datatype = Py_NewRef(datatype);
+    forms->in_place = Py_NewRef(in_place), forms->datatype = Py_NewRef(datatype);
     return PyCapsule_New(forms, FORMS, NULL);
 }

@@ -14,6 +14,7 @@ enum { MOST_OPS = 16, PLACES = 256 };
 /* The arrays, operators and datatypes that a library gives. */
 typedef struct {
     ArgumentReader reader;
+    PyObject *in_place, *datatype; /* what stands instead of an input, and the type of datatypes */
     PyObject *ops;       /* each: an operator of the library's, its name, and kinds of dtypes */
     PyObject *datatypes; /* each: a datatype of MPI's, and the first of the dtypes with its elements */
     int count;           /* of dtypes */

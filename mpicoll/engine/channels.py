@@ -45,20 +45,22 @@ class Forms(NamedTuple):
 
 
 def open_units(
-    exchange: Callable[..., list[Any]], rank: int, size: int
+    exchange: Callable[..., list[Any]], rank: int, node: Sequence[int]
 ) -> tuple[Segment, list[int]]:
-    """Return memory for a channel, and the addresses of its units; collective.
+    """Return memory for a channel of the ranks of a node, and the addresses of its units.
+
+    Collective.
 
     Args:
-        exchange: returns every rank's item of a type, in rank order.
+        exchange: returns every rank's item of a type, in rank order, also of other nodes.
 
     Raises:
         Unavailable: on all ranks, where one cannot map it.
     """
-    segment = Files(exchange, rank, range(size)).map(_compiled.UNIT_BYTES)
+    segment = Files(exchange, rank, node).map(_compiled.UNIT_BYTES)
     start, nbytes = addressof(c_char.from_buffer(segment.mapped)), len(segment.parts[0])
-    units = [start + place * nbytes for place in range(size)]
-    _compiled.clear_unit(units[rank])
+    units = [start + place * nbytes for place in range(len(node))]
+    _compiled.clear_unit(units[node.index(rank)])
     exchange(None)  # no rank reads it before
     return segment, units
 
@@ -73,6 +75,7 @@ class GroupChannel:
         keep: what the memory belongs to.
         slow: runs a call whose arguments the channel does not read.
         progress: lets the library move messages of its own.
+        ranks: by which errors name the members, whose places in the channel are others.
 
     Attributes:
         channel: runs the calls.
@@ -82,8 +85,10 @@ class GroupChannel:
         self, forms: Forms, rank: int, units: Sequence[int], processes: Sequence[int],
         deadline: float, flight: GroupFlight | None, *, shares_cores: bool, keep: object,
         slow: Callable[..., Any] | None = None, progress: Callable[[], Any] | None = None,
+        ranks: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.rank, self.size, self.flight = rank, len(units), flight
+        self.ranks = ranks or range(self.size)
         self.forms, self.processes = forms, processes
         self.channel: Any = _compiled.Channel(
             forms=forms.compiled, units=tuple(units), rank=rank, processes=tuple(processes),
@@ -135,15 +140,16 @@ class GroupChannel:
         """
         if reason == "over":
             raise RuntimeError(FREED)
+        rank, local = self.ranks[peer], self.ranks[self.rank]
         if reason == "failed":
-            raise RankLost("an earlier call of this group has failed", rank=peer)
-        who = f"rank {peer} (process {self.processes[peer]})"
+            raise RankLost("an earlier call of this group has failed", rank=rank)
+        who = f"rank {rank} (process {self.processes[peer]})"
         if reason == "different":
             key, nbytes, local_key, local_nbytes = detail
             lengths = self._lengths(key, nbytes, local_key, local_nbytes)
             raise Disagreement(
-                f"the ranks are in different calls: rank {self.rank} in "
-                f"{self._call_text(local_key, local_nbytes)}, rank {peer} in "
+                f"the ranks are in different calls: rank {local} in "
+                f"{self._call_text(local_key, local_nbytes)}, rank {rank} in "
                 f"{self._call_text(key, nbytes)}{lengths}"
             )
         what = {
@@ -151,7 +157,7 @@ class GroupChannel:
             "ended": "which has ended",
             "deadline": f"which did not come in {detail:.3g} s",
         }[reason]
-        raise RankLost(f"rank {self.rank} waits for {who}, {what}", rank=peer)
+        raise RankLost(f"rank {local} waits for {who}, {what}", rank=rank)
 
     def _lengths(
         self, key: tuple[int, ...], nbytes: int, local_key: tuple[int, ...], local_nbytes: int

@@ -19,21 +19,18 @@ def executor() -> str:
     return f"compiled ({_compiled.target()})"
 
 
-def plan_table(
-    transport: Transport, slow: Any, give_up: Any, *, log: Any = None, **options: object
-) -> Any:
+def plan_table(transport: Transport, slow: Any, give_up: Any, *, log: Any = None) -> Any:
     """Return the table that finds and runs the plans of a group: `_compiled.PlanTable`.
 
     Args:
         slow: runs the calls that the table does not know.
         give_up: takes a plan that has failed in the middle of a run.
         log: of the flight recorder; None where nothing is recorded.
-        options: `in_place`, `datatype` and `is_drop_in`, as `_compiled.PlanTable` takes them.
     """
     arrays, shared = transport.arrays, transport.shared
     layout = arrays.layout() or (None, None)
     mailbox = None if shared is None else shared.mailbox
-    options |= {"describe": arrays.describe, "log": log}
+    options: dict[str, Any] = {"describe": arrays.describe, "log": log}
     if shared is None or mailbox is None:
         return _compiled.PlanTable(
             *layout, array("q", [0] * _compiled.GROUP_NUMBERS), slow, give_up, lines=(),

@@ -209,14 +209,6 @@ PyObject *call_end(PyObject *result)
     return result;
 }
 
-PyObject *call_end_unless_true(PyObject *result)
-{
-    if (result != Py_True)
-        return call_end(result);
-    keep_raised();
-    return result;
-}
-
 /* -- functions of Python ----------------------------------------------------------------------- */
 
 static PyObject *run(PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -238,7 +230,11 @@ static PyObject *begin_uninterrupted(
     PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     call_open();
-    return call_end_unless_true(run(args, count, NULL));
+    PyObject *const result = run(args, count, NULL);
+    if (result != Py_True)
+        return call_end(result);
+    keep_raised();
+    return result;
 }
 
 static PyObject *end_uninterrupted(

@@ -30,9 +30,6 @@ int check_signals(void);
 /* Close a call, and return its result; NULL where Python has raised. */
 PyObject *call_end(PyObject *result);
 
-/* The same, but leave it open where the result is True, as its caller makes the library's own call. */
-PyObject *call_end_unless_true(PyObject *result);
-
 int postponing_import(void);
 extern PyMethodDef postponing_methods[];
 

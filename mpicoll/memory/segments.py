@@ -117,22 +117,7 @@ class MappedMemory:
         self.wait_policy.tell = self.notes.wait_for
         self.leave: Callable[[int, BaseException], None] = self.notes.leave
         self.mailbox = Mailbox(self) if len(intra_node) == size else None
-        self._node_mailbox: Mailbox | None = None
         _ALL.add(self)
-
-    def exchange_on_node(self) -> Callable[..., list[Any]]:
-        mailbox = self._node_mailbox = Mailbox(self)
-
-        def exchange(item: Any, kind: Any = Any) -> list[Any]:
-            items = dict(zip(self.intra_node, mailbox.exchange(item, kind), strict=True))
-            return [items.get(rank, item) for rank in range(self.size)]
-
-        self.exchange = self.files.exchange = exchange
-        return exchange
-
-    @property
-    def _mailboxes(self) -> list[Mailbox]:
-        return [box for box in (self.mailbox, self._node_mailbox) if box is not None]
 
     # -- memory -------------------------------------------------------------------------
 
@@ -221,8 +206,8 @@ class MappedMemory:
 
     def close(self) -> None:
         held = bool(self.user_areas) or self.in_use
-        for mailbox in self._mailboxes:
-            mailbox.close()
+        if self.mailbox is not None:
+            self.mailbox.close()
         self.mailbox = None
         if not held:
             self.memory.clear()
@@ -231,8 +216,8 @@ class MappedMemory:
 
     def disown(self) -> None:
         """Run nothing here any more, in a forked child: others would take it for its parent."""
-        for mailbox in self._mailboxes:
-            mailbox.end(FORKED)
+        if self.mailbox is not None:
+            self.mailbox.end(FORKED)
         for plan in self.plans.values():
             plan.failed = True
 

@@ -239,21 +239,6 @@ class MpiTransport(MpiMessages):
         ends = np.cumsum(lengths)
         return [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
 
-    def exchange_on_nodes(self) -> None:
-        """Exchange items on each node alone from now on; collective on each.
-
-        Ranks that make the same plans in the same calls need nothing from other nodes for them. The
-        ranks of a node share memory, or each is alone there.
-        """
-
-        def repeat(item: Any, kind: Any = Any) -> list[Any]:
-            return [item] * self.size
-
-        shared = self.shared
-        self.exchange = (  # type: ignore[method-assign]
-            repeat if shared is None else shared.exchange_on_node()
-        )
-
     def agree(self, digest: int) -> bool:
         return all(number == digest for number in self.exchange(digest, int))
 

@@ -67,15 +67,10 @@ class CallPosition(NamedTuple):
 
 
 class CallState(NamedTuple):
-    """The answer of a rank: its call, and the exchanges that it has begun.
-
-    Attributes:
-        titles: the signatures of its last calls by the numbers of their plans, as far as known.
-    """
+    """The answer of a rank: its call, and the exchanges that it has begun."""
 
     position: CallPosition
     exchanges: int
-    titles: dict[int, str] | None = None
 
 
 class OtherCall(RankLost):
@@ -88,7 +83,6 @@ class Calls:
     Args:
         exchanges: returns how many exchanges of the group this rank has begun.
         ask: returns the state of each of some ranks, None where one does not answer.
-        rank: of this process.
 
     A call sets its plan and then `BEGUN`, and `ENDED` when it is complete; another thread, which
     answers, reads them in the order `BEGUN`, plan, `ENDED`, `since`. So it never takes the plan
@@ -100,8 +94,6 @@ class Calls:
             numbers of the plans of the last ones, that of call n at `RECENT` and n modulo 16.
         since: the exchanges that it had begun when the last one was complete, and `begun` then.
         left: the number of a plan that this rank has left in its middle, 0 where there is none.
-        error: that of a rank which finds itself in another call than one that it waits for.
-        titles: the signatures of calls, by the numbers of their plans.
         drop: takes the numbers of plans that no rank may run again, as messages of them that
             nobody has received may be under way.
         apart: takes a tag that no other plan has and the name of a collective, and returns what the
@@ -110,14 +102,12 @@ class Calls:
     """
 
     apart: Callable[[int, str], Apart]
-    error: type[RankLost] = OtherCall
 
     def __init__(
         self, exchanges: Callable[[], int],
-        ask: Callable[[Sequence[int]], Mapping[int, CallState | None]], rank: int = 0,
+        ask: Callable[[Sequence[int]], Mapping[int, CallState | None]],
     ) -> None:  # fmt: skip
-        self.exchanges, self.ask, self.rank = exchanges, ask, rank
-        self.titles: dict[int, str] = {}
+        self.exchanges, self.ask = exchanges, ask
         self.numbers = array("q", [0] * _compiled.CALL_NUMBERS)
         self.since = exchanges(), 0
         self.left = 0
@@ -151,11 +141,7 @@ class Calls:
     def state(self) -> CallState:
         """Return this rank's answer; another thread may call it."""
         exchanges = self.exchanges()  # read first, as the call may end meanwhile
-        position, titles = self.position, self.titles
-        plans = position.plan, *position.earlier_plans
-        return CallState(
-            position, exchanges, {plan: titles[plan] for plan in plans if plan in titles}
-        )
+        return CallState(self.position, exchanges)
 
     def is_behind(self, state: CallState | None) -> bool:
         """Whether a rank that answers so has not begun the call that this one is in."""
@@ -188,20 +174,10 @@ class Calls:
         local = self.position
         if not self._is_in_call(local):
             return
-        for rank, state in states.items():
+        for state in states.values():
             if state is not None and _differs(local, state):
                 self.left = local.plan
-                raise self.error(self._difference(local, rank, state))
-
-    def _difference(self, local: CallPosition, rank: int, state: CallState) -> str:
-        """Describe in what the call of this rank differs from that of another."""
-        remote, titles = state.position, state.titles or {}
-        number = min(local.number, remote.number)
-        plans = local.plan_of(number), remote.plan_of(number)
-        signatures = self.titles.get(plans[0] or 0), titles.get(plans[1] or 0)
-        if remote.epoch != local.epoch or None in signatures or plans[0] == plans[1]:
-            return DIFFERENT_CALLS
-        return different_calls({self.rank: str(signatures[0]), rank: str(signatures[1])})
+                raise OtherCall(DIFFERENT_CALLS)
 
     def hear(self, plans: Sequence[int]) -> None:
         """Take the plan that each rank has left, as all ranks have exchanged it."""
@@ -210,12 +186,6 @@ class Calls:
         self.since = self.exchanges(), self.numbers[BEGUN]
         if aborted := {*plans} - {0}:
             self.drop(aborted)
-
-
-def different_calls(signatures: Mapping[int, str]) -> str:
-    """Describe different calls, given the signatures of some ranks' calls."""
-    texts = (f"rank {rank} calls {signatures[rank]}" for rank in sorted(signatures))
-    return f"{DIFFERENT_CALLS}: {', '.join(texts)}"
 
 
 def _differs(local: CallPosition, state: CallState) -> bool:

@@ -99,7 +99,7 @@ class Peers(HasDeadline):
     def ask_for_calls(self) -> None:
         """Let ranks that wait ask in which call others are, where all can be asked."""
         if self.contact is not None and self.contact.addresses.are_known:
-            self.calls = Calls(lambda: self.exchanges, self._ask_for_calls, self.rank)
+            self.calls = Calls(lambda: self.exchanges, self._ask_for_calls)
             if self.shared is not None:
                 self.shared.wait_policy.check = self.calls.check
 

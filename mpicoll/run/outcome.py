@@ -1,4 +1,4 @@
-"""Whether a program became faster: a sentence and a table from runs of both kinds."""
+"""Whether a program became faster: sentences and a table from runs of both kinds."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class Run(NamedTuple):
                     # The first call waits for ranks that start later.
                     seconds -= min(self.begin, rank.first_end) - rank.first
                 place, share = Place(file, line, call), 1 / len(self.ranks)
-                served_calls = 0 if place.collective is None else calls - by_library
+                replaced_calls = 0 if place.collective is None else calls - by_library
                 sums = totals.get(place, NOTHING)
-                totals[place] = sums.plus(calls * share, seconds * share, served_calls * share)
+                totals[place] = sums.plus(calls * share, seconds * share, replaced_calls * share)
         for wait in [place for place in totals if place.call == "wait"]:
             # torch waits for a blocking call in a method of its own, on the same line.
             neighbours = [place for place in totals if place[:2] == wait[:2] and place != wait]
@@ -102,15 +102,17 @@ class Run(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The calls of a call site: their number, their seconds, and those that mpicoll served."""
+    """The calls of a call site: their number, their seconds, and those that mpicoll ran."""
 
     calls: float
     seconds: float
-    served_calls: float
+    replaced_calls: float
 
-    def plus(self, calls: float, seconds: float, served_calls: float) -> Sums:
+    def plus(self, calls: float, seconds: float, replaced_calls: float) -> Sums:
         """Return the sums with more calls."""
-        return Sums(self.calls + calls, self.seconds + seconds, self.served_calls + served_calls)
+        return Sums(
+            self.calls + calls, self.seconds + seconds, self.replaced_calls + replaced_calls
+        )
 
 
 NOTHING = Sums(0.0, 0.0, 0.0)
@@ -167,7 +169,7 @@ class Ratio(NamedTuple):
             return f"ran {times} times as fast"
         if self.is_slower:
             return f"took {_range(1 / self.value, 1 / self.high, 1 / self.low)} times as long"
-        return f"showed no sure difference, at {times} times the speed,"
+        return f"showed no sure difference, at {times} times the speed"
 
 
 def _range(value: float, low: float, high: float) -> str:
@@ -256,7 +258,7 @@ class Outcome:
         return sorted(sites, key=lambda site: -abs(gain(site.seconds).value))
 
     def print(self) -> None:
-        """Print the sentence, the table, and advice where something became slower."""
+        """Print the sentences, the table, and advice where something became slower."""
         wholes, bodies = self._wholes(), self._bodies()
         whole = self.ratio(wholes)
         body = self.ratio(bodies) if bodies else None
@@ -264,28 +266,31 @@ class Outcome:
         floor = _SHARE * median(bodies[Kind.PLAIN]) if bodies else 0.0
         slower = [site for site in sites if gain(site.seconds).high < -floor][:_PLACES]
         slower = slower if whole.rounds >= _ENOUGH else []
-        print(printable(self._sentence(whole, body, [site.place for site in slower])))
+        for line in self._sentences(whole, body, [site.place for site in slower]):
+            print(printable(line))
         print()
         self._print_table(wholes, bodies, sites[:_PLACES])
         for line in self._advice(whole, body, slower):
             print(printable(line))
 
-    def _sentence(self, whole: Ratio, body: Ratio | None, slower: Sequence[Place]) -> str:
+    def _sentences(
+        self, whole: Ratio, body: Ratio | None, slower: Sequence[Place]
+    ) -> Iterator[str]:
         remark = (
             "" if whole.rounds >= _ENOUGH else f", too few to decide (--compare {_ENOUGH} does)"
         )
         begin = f"In {count_text(whole.rounds, 'round')}{remark}, the program with mpicoll"
         if body is None:
-            return f"{begin} {whole} as a whole; {self._silence()}."
-        parts = [
-            f"{begin} {body} from its first to its last communication",
-            f"it {whole} as a whole",
-        ]
-        if text := self._served_text():
-            parts.append(text)
+            yield f"{begin} {whole} as a whole."
+            yield self._silence()
+            return
+        yield f"{begin} {body} from its first to its last communication."
+        yield f"As a whole it {whole}."
+        calls, by_library = self._counts()
+        if calls:
+            yield f"mpicoll ran {calls - by_library:,.0f} of {calls:,.0f} collective calls."
         if slower:
-            parts.append(f"slower: {', '.join(map(str, slower))}")
-        return "; ".join(parts) + "."
+            yield f"Slower: {', '.join(map(str, slower))}."
 
     def _silence(self) -> str:
         """Return why no communication was recorded."""
@@ -293,10 +298,10 @@ class Outcome:
         records = min(len(run.ranks) for run in self._all())
         if records < self.ranks:
             return (
-                f"only {records} of {self.ranks} ranks left a record of their calls (others end by "
-                "os._exit or a signal, or run on another host)"
+                f"Only {records} of {self.ranks} ranks left a record of their calls. Others ended "
+                "by os._exit or a signal, or ran on another host."
             )
-        return f"it does not communicate by {library}, so there is nothing to serve"
+        return f"It does not communicate by {library}, so mpicoll runs no calls."
 
     def _counts(self) -> tuple[float, float]:
         """Return the collective calls of a rank, and how many of them MPI or torch ran."""
@@ -306,19 +311,13 @@ class Outcome:
         calls = fmean(rank.collectives for rank in ranks)
         return calls, min(calls, fmean(rank.by_library for rank in ranks))
 
-    def _served_text(self) -> str:
-        calls, by_library = self._counts()
-        if not calls:
-            return ""
-        return f"mpicoll served {calls - by_library:,.0f} of {calls:,.0f} collective calls"
-
     def _print_table(
         self, wholes: Mapping[Kind, Sequence[float]], bodies: Mapping[Kind, Sequence[float]] | None,
         sites: Sequence[Site],
     ) -> None:  # fmt: skip
         table = Table(box=None, pad_edge=False)
         table.add_column("ms: median (least to most)", no_wrap=True)
-        for name in ("calls", "served", str(Kind.PLAIN), str(Kind.MPICOLL), "gained"):
+        for name in ("calls", "by mpicoll", str(Kind.PLAIN), str(Kind.MPICOLL), "gained"):
             table.add_column(name, justify="right", no_wrap=True)
         calls, by_library = self._counts()
         counts = (f"{calls:,.0f}", f"{calls - by_library:,.0f}") if calls else ("", "")
@@ -328,7 +327,7 @@ class Outcome:
         for site in sites:
             calls = max(sums.calls for some in site.sums.values() for sums in some)
             table.add_row(
-                str(site.place), f"{calls:,.0f}", f"{site.served_calls:,.0f}", *_row(site.seconds)
+                str(site.place), f"{calls:,.0f}", f"{site.replaced_calls:,.0f}", *_row(site.seconds)
             )
         print_table(table, 160)
 
@@ -336,7 +335,7 @@ class Outcome:
         """Yield what to do where something became slower."""
         variable = "TORCHCOLL_ALGORITHM" if self.module.startswith("torch") else "MPICOLL_ALGORITHM"
         library = "gloo" if self.module.startswith("torch") else "MPI"
-        names = dict.fromkeys(site.place.collective for site in slower if site.served_calls >= 1)
+        names = dict.fromkeys(site.place.collective for site in slower if site.replaced_calls >= 1)
         if names:
             value = ",".join(f"{name}=native" for name in names)
             yield f"{variable}={value} leaves the slower calls to {library}."
@@ -364,9 +363,9 @@ class Site(NamedTuple):
         return {kind: [sums.seconds for sums in some] for kind, some in self.sums.items()}
 
     @property
-    def served_calls(self) -> float:
-        """The calls of a run that mpicoll served."""
-        return fmean(sums.served_calls for sums in self.sums[Kind.MPICOLL])
+    def replaced_calls(self) -> float:
+        """The calls of a run that mpicoll ran."""
+        return fmean(sums.replaced_calls for sums in self.sums[Kind.MPICOLL])
 
 
 def gain(seconds: Mapping[Kind, Sequence[float]]) -> Interval:

@@ -91,15 +91,6 @@ class AutoChooser:
             self._decisions[on_gpu] = self.transport.exchange(decisions, tables.Decisions)[0]
         return self._decisions[on_gpu]
 
-    def may_choose_schedules(self) -> bool:
-        """Whether some call on several nodes may run a schedule; collective.
-
-        The library's own calls serve groups with one rank on each node, unless `mpicoll.tune` has
-        measured another choice.
-        """
-        nodes = len(self.transport.nodes)
-        return nodes < self.transport.size or bool(self._measured(None, False))
-
     def preferred(self, arguments: Arguments) -> Iterator[str]:
         name, place = arguments.collective.name, self._place(arguments)
         yield from self.decided(arguments)

@@ -6,11 +6,7 @@ import os
 from collections.abc import Mapping
 
 from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, UnknownName, brief
-from mpicoll.text.numbers import whole
 
-WARMUP = "MPICOLL_COMM_AFTER"
-"""How many calls of a communicator are MPI's own, before it pays to make ours."""
-_MOST_CALLS = 1 << 62
 _TILE = "MPICOLL_IPC_TILE"
 _SWITCHES = (
     "MPICOLL_FENCES", "MPICOLL_FLIGHT", "MPICOLL_GPU_AWARE", "MPICOLL_IPC",
@@ -43,7 +39,6 @@ def check_variables() -> None:
     check_switches()
     if os.environ.get("MPICOLL_TRACE"):
         raise ArgumentError("MPICOLL_TRACE is no variable any more: use the option --trace DIR")
-    stated_first_calls()
     if _TILE in os.environ:
         _check_tile()
     if os.environ.get("MPICOLL_LOAD"):
@@ -75,19 +70,6 @@ def _check_tile() -> None:
         asked_tile()
     except Unavailable as error:
         raise ArgumentError(str(error)) from None
-
-
-def stated_first_calls() -> int | None:
-    """Return the first calls of a communicator that MPI runs, None where nobody states them.
-
-    Raises:
-        ArgumentError: the variable is no number of calls.
-    """
-    text = os.environ.get(WARMUP, "")
-    count = whole(text, _MOST_CALLS)
-    if text and count is None:
-        raise ArgumentError(f"{WARMUP} must be a number of calls, not {brief(text)}")
-    return count
 
 
 def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -16,8 +16,9 @@ from mpicoll.costs.models import DEFAULT
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.records.lines import FitRecord, Record
 from mpicoll.records.reading import only
-from mpicoll.study.cells import Cell, Name, Panel, Study, compare_contestants
+from mpicoll.study.cells import Cell, Name, Panel, compare_contestants
 from mpicoll.study.questions import QUESTIONS
+from mpicoll.study.reading import Study
 from mpicoll.study.sentences import join_names
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import bytes_text, rounded_size_text

@@ -14,15 +14,14 @@ from mpicoll.study.cells import (
     Contestant,
     Name,
     Panel,
-    Study,
     compare_contestants,
-    counterpart,
     fastest_of,
 )
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.forms import forms_of, sentences
 from mpicoll.study.overview import overviews, two_environments
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS, Question
+from mpicoll.study.reading import Study, counterpart
 from mpicoll.study.sentences import (
     OPEN,
     Choose,

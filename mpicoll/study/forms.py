@@ -16,10 +16,10 @@ from mpicoll.study.cells import (
     Contestant,
     Name,
     Panel,
-    Study,
     compare_contestants,
     unbeaten,
 )
+from mpicoll.study.reading import Study
 from mpicoll.study.sentences import place_of
 from mpicoll.text.files import write_whole
 from mpicoll.text.numbers import number

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from mpicoll.study.cells import Study
 from mpicoll.study.findings import SHORT
 from mpicoll.study.forms import COLUMNS, LEGEND, Forms, forms_of, rows
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
+from mpicoll.study.reading import Study
 from mpicoll.study.run_environments import short_name
 from mpicoll.study.sentences import Finding
 from mpicoll.text.numbers import count_text, number, span

@@ -13,19 +13,13 @@ from mpicoll.records.fields import Verdict
 from mpicoll.records.journal import check_ours
 from mpicoll.records.lines import CaseRecord, Record, RunRecord, SpeedupVsStrongest
 from mpicoll.records.reading import only
-from mpicoll.study.cells import (
-    ENOUGH,
-    Study,
-    compare_contestants,
-    name_of,
-    panel_of,
-    study_of,
-)
+from mpicoll.study.cells import ENOUGH, compare_contestants
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.findings import FASTEST, SHORT, findings, is_guess
 from mpicoll.study.forms import write_times
 from mpicoll.study.markdown import PAGE, markdown
 from mpicoll.study.page import page
+from mpicoll.study.reading import Study, name_of, panel_of, study_of
 from mpicoll.study.run_environments import environments_of, set_environments
 from mpicoll.study.sentences import Finding
 from mpicoll.text.files import write_whole

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mpicoll.report.overview import LIBRARY, Case, Overview, Row, certainty
-from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compare_contestants
+from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, compare_contestants
+from mpicoll.study.reading import Study
 from mpicoll.text.numbers import count_text, number
 
 

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 from mpicoll.measurement.judgement import SIGNS
 from mpicoll.report.page import POLICY, finite, plotly
-from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compare_contestants
+from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, compare_contestants
 from mpicoll.study.findings import BETWEEN, MEASURED, SHORT, WARNINGS, WINNERS, WITHIN
 from mpicoll.study.forms import COLUMNS, LEGEND, forms_of, rows
 from mpicoll.study.markdown import TEXTS, facts
 from mpicoll.study.overview import overviews
 from mpicoll.study.questions import ONE_OR_TWO
+from mpicoll.study.reading import Study
 from mpicoll.study.sentences import OPEN, Finding
 from mpicoll.text.numbers import count_text, number
 from mpicoll.text.pages import templates

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mpicoll.study.cells import ENOUGH, Cell, Contestant, Panel, Ratio, Study, compare_contestants
+from mpicoll.study.cells import ENOUGH, Cell, Contestant, Panel, Ratio, compare_contestants
+from mpicoll.study.reading import Study
 from mpicoll.text.numbers import count_text, interval, number
 from mpicoll.text.sizes import bytes_text
 

@@ -87,7 +87,7 @@ class FirstOfTwo:
         self.lines[1][number % 2 * 8] = number
 
 
-@pytest.mark.parametrize("kind", ["program", "function", "library"])
+@pytest.mark.parametrize("kind", ["program", "function"])
 @pytest.mark.parametrize("other", [7, 8])
 def test_the_ranks_compare_their_calls_whatever_serves_them(kind: str, other: int) -> None:
     rank, x = FirstOfTwo(other), np.arange(5.0)
@@ -95,12 +95,12 @@ def test_the_ranks_compare_their_calls_whatever_serves_them(kind: str, other: in
     if kind == "program":
         rank.table.add_program(call, empty, 7, True, None)
     else:
-        rank.table.add_function(call, None if kind == "library" else lambda x, out: out, 7, 0)
+        rank.table.add_function(call, lambda x, out: out, 7, 0)
     for number in (1, 2):
         result = rank.table(*call)
         assert rank.numbers[0] == number and rank.waits[-1] == (1, number)
         if other == 7:
-            assert result is (True if kind == "library" else x) and not rank.python_calls
+            assert result is x and not rank.python_calls
         else:
             plan = empty if kind == "program" else True
             assert result == "slow" and rank.python_calls[-1] == (*call, plan)

@@ -14,7 +14,7 @@ from pages import BLOCKS, DOCS, PAGES, Block, Folder, blocks_of, is_like, launch
 
 NOT_RUN = {
     "needs Slurm": 5, "needs a launcher": 1, "needs a running job": 1, "needs root": 2,
-    "needs several hosts": 3, "needs the network": 4, "takes minutes": 23,
+    "needs several hosts": 3, "needs the network": 4, "takes minutes": 24,
     "it would remove the package that is tested": 2,
 }  # fmt: skip
 """The blocks that no test runs, by reason. A new one needs a reason that holds."""
@@ -110,6 +110,16 @@ def test_every_file_of_a_page_is_used() -> None:
         ("ring 1.5 us", "tree 1.5 us", False),
         ("rank 0\n...\nend", "rank 0\nmore\nend", True),
         ("rank 0\n", "rank 0\nmore\n", False),
+        (
+            "it ran 2.0 (1.8 to 3) times as fast.",
+            "it showed no sure difference, at 1.1 (0.9 to 2) times the speed.",
+            True,
+        ),
+        (
+            "a\nbcast at a.py:1   1   +2",
+            "a\nSlower: Bcast at a.py:2.\nBcast at a.py:2  1  -2 ?",
+            True,
+        ),
     ],
 )
 def test_only_numbers_and_verdicts_may_differ(expected: str, output: str, fits: bool) -> None:

@@ -13,11 +13,15 @@ from statistics import geometric_mean, median
 from typing import Any
 
 import pytest
+from pages import PAGES
 
 from mpicoll.docs.study_evidence import (
-    EXPERIMENTS,
+    HOSTS_BY_MESSAGES,
     LIBRARIES,
-    NOT_TESTED,
+    PAGE_FAULTS,
+    PERSISTENT,
+    ROUNDS,
+    SHARED_MEMORY,
     STUDIES,
     Finding,
     Published,
@@ -25,13 +29,16 @@ from mpicoll.docs.study_evidence import (
     read_studies,
     span,
 )
-from mpicoll.docs.study_findings import all_findings, fastest_of_cases
+from mpicoll.docs.study_findings import all_findings
+from mpicoll.docs.study_libraries import fastest_of_cases
 from mpicoll.docs.study_pages import FOLDER, PAGE, main, page
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.statistics import median_interval
 from mpicoll.study.description import load
 
 parquet = pytest.importorskip("pyarrow.parquet")
+COUNT = 12
+"""The number of findings."""
 _MOST_BYTES = 3 << 20
 """The size of all records together."""
 Place = tuple[str, int, int]
@@ -54,7 +61,7 @@ def test_the_page_is_that_of_the_records(studies: dict[str, Published]) -> None:
 
 def test_the_findings_are_short(findings: list[Finding]) -> None:
     sentences = [finding.sentence for finding in findings]
-    assert len(sentences) == 11
+    assert len(sentences) == COUNT
     assert [sentence for sentence in sentences if len(sentence.split()) > 25] == []
 
 
@@ -62,28 +69,34 @@ def test_every_finding_has_a_figure_its_strength_and_a_command(findings: list[Fi
     for finding in findings:
         assert any(character.isdigit() for character in finding.sentence)
         assert finding.table.count("\n") >= 2 and finding.strength and finding.limits
-        assert finding.studies and {*finding.studies, *finding.experiments} <= {*STUDIES}
+        assert finding.studies and {*finding.studies} <= {*STUDIES}
 
 
-@pytest.mark.parametrize("index", range(11))
-def test_a_cause_is_tested_or_not_stated(index: int, findings: list[Finding]) -> None:
-    finding = findings[index]
-    if finding.experiments:
-        assert finding.evidence and finding.evidence_strength
-        assert {*finding.experiments} <= {*EXPERIMENTS}
-    else:
-        assert finding.cause in (NOT_TESTED, "") and not finding.evidence
+@pytest.mark.parametrize("index", range(COUNT))
+def test_a_cause_has_its_experiment_and_says_what_was_not_tested(
+    index: int, findings: list[Finding]
+) -> None:
+    cause = findings[index].cause
+    if cause:
+        assert cause.table.count("\n") >= 2 and {*cause.studies} <= {*STUDIES}
+        assert cause.tested and cause.result and cause.untested
 
 
-@pytest.mark.parametrize("index", range(11))
+@pytest.mark.parametrize("index", range(COUNT))
 def test_a_finding_states_its_strength(index: int, findings: list[Finding]) -> None:
     """Launches, samples, disturbances, binding, load and commits, where times are compared."""
     finding = findings[index]
     if finding.cause:
-        for text in filter(None, (finding.strength, finding.evidence_strength)):
-            assert re.search(r"\d launches of a case, \d+ samples? in the median launch", text)
-            assert re.search(r"single sample in \d+ % of the rows, \d+ % of the rows undist", text)
-            assert re.search(r"Ranks (not )?bound to cores\. Load before a launch .* cores\.", text)
+        for text in (finding.strength, finding.cause.strength):
+            assert re.search(
+                r"a case has .*\d launches\. The median launch has \d+ samples?\.", text
+            )
+            assert re.search(
+                r"\d+ % of the records have a single sample, and \d+ % are undist", text
+            )
+            assert re.search(
+                r"Ranks were (not )?bound to cores\. The load before a launch .* cores\.", text
+            )
             assert re.search(r"Commits? [0-9a-f]{8}", text)
 
 
@@ -236,10 +249,10 @@ def test_the_share_of_shared_memory_is_recomputed(findings: list[Finding]) -> No
                 within(messages, best, (*place, *native)),
             ))  # fmt: skip
         texts.append([f"{geometric_mean(values):.2f}" for values in zip(*ratios, strict=True)])
-    cause = findings[0].cause
+    cause = cause_of("`auto` beats", findings)
     assert f"is {texts[0][0]} times as fast as MPICH's call on 2 ranks" in cause
     assert f"and {texts[1][0]} times on 4." in cause
-    assert f"messages is {texts[0][1]} and {texts[1][1]} times as fast" in cause
+    assert f"algorithm is {texts[0][1]} and {texts[1][1]} times as fast" in cause
 
 
 def test_gloo_between_hosts_is_recomputed(findings: list[Finding]) -> None:
@@ -249,8 +262,16 @@ def test_gloo_between_hosts_is_recomputed(findings: list[Finding]) -> None:
         place = "allreduce", 4, 64, "mpich-torch"
         groups = by_launch(rows_of(name))
         values.append(1 / within(groups, (*place, "torch", "native"), (*place, "mpi4py", "native")))
-    assert f"of 64 B takes {values[0]:.1f} times as long as MPICH's" in finding.cause
-    assert f"and {values[1]:.1f} times on one node" in finding.cause
+    assert finding.cause
+    assert f"of 64 B takes {values[0]:.1f} times as long as MPICH's" in finding.cause.text
+    assert f"and {values[1]:.1f} times on one node" in finding.cause.text
+
+
+def cause_of(words: str, findings: list[Finding]) -> str:
+    """Return the text of the cause of the finding with some words."""
+    (cause,) = [finding.cause for finding in findings if words in finding.sentence]
+    assert cause
+    return cause.text
 
 
 def test_emulated_hosts_count_all_cases(findings: list[Finding]) -> None:
@@ -259,6 +280,123 @@ def test_emulated_hosts_count_all_cases(findings: list[Finding]) -> None:
     assert len(cells) == 96 and "Of 24 cases on each" in finding.sentence
     undecided = sum("?" in cell or "~" in cell for cell in cells)
     assert f"Undecided: {undecided}." in finding.strength
+
+
+Launches = dict[str, dict[str, Any]]
+
+
+def times_as_long(side: Launches, reference: Launches) -> float:
+    """Return how many times as long a contestant takes, by the quotients of launches."""
+    return 1 / median(
+        reference[run]["time_us.median"] / row["time_us.median"]
+        for run, row in side.items() if run in reference
+    )  # fmt: skip
+
+
+def is_faster(side: Launches) -> bool:
+    """Whether a contestant is surely faster than the library's call, by the ratios of launches."""
+    ratios = [row["speedup_vs_native.ratio"] for row in side.values()]
+    return len(ratios) >= 6 and median_interval(ratios)[1] > 1.01
+
+
+def test_the_fastest_in_shared_memory_is_recomputed(findings: list[Finding]) -> None:
+    groups = by_launch(rows_of(SHARED_MEMORY))
+    (finding,) = [entry for entry in findings if "In shared memory" in entry.sentence]
+    names = "one_shot", "two_shot", "recursive_doubling", "rabenseifner", "ring"
+    for size, text in ((64, "64 B"), (1 << 16, "64K"), (16 << 20, "16M")):
+        case = "allreduce", 4, size, "mpich", "mpi4py"
+        times = {name: middle(groups[(*case, f"{name}@symmetric")]) for name in names}
+        fastest = min(times, key=lambda name: times[name])
+        assert f"`{fastest}` at {text}" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "study", "suffix"),
+    [
+        ("In shared memory", SHARED_MEMORY, "@symmetric"),
+        ("MPICH's messages on 4 ranks", ROUNDS, "@point-to-point"),
+    ],
+)
+def test_the_worth_of_rounds_and_bytes_is_recomputed(
+    words: str, study: str, suffix: str, findings: list[Finding]
+) -> None:
+    groups = by_launch(rows_of(study))
+    shares = []
+    for size, name, other in ((64, "ring", "ring_unchunked"), (16 << 20, "ring_unchunked", "ring")):
+        case = "allreduce", 4, size, "mpich", "mpi4py"
+        share = times_as_long(groups[(*case, name + suffix)], groups[(*case, other + suffix)])
+        shares.append(f"{share:.3g}"[:4])
+    text = cause_of(words, findings)
+    assert re.search(rf"with more rounds, takes {re.escape(shares[0])}\S*( \(.*?\))? times", text)
+    assert re.search(rf"with more bytes, takes {re.escape(shares[1])}\S*( \(.*?\))? ti", text)
+    assert "has 3 rounds, and a rank sends 3 vectors; `ring` has 6 rounds and 1.5 v" in text
+
+
+def test_the_worth_of_segments_is_recomputed(findings: list[Finding]) -> None:
+    groups = by_launch(rows_of(ROUNDS))
+    text = cause_of("In broadcasts on 4 ranks", findings)
+    for size, words in ((64, "64 B"), (16 << 20, "16M")):
+        case = "broadcast", 4, size, "mpich", "mpi4py"
+        segments, whole = (groups[(*case, f"chain(segments={n})@point-to-point")] for n in (8, 1))
+        share = f"{times_as_long(segments, whole):.3g}"[:4]
+        assert re.search(rf"{re.escape(share)}\S*( \(.*?\))? times.*at {words}", text)
+
+
+def test_persistent_calls_are_recomputed(findings: list[Finding]) -> None:
+    groups = by_launch(rows_of(PERSISTENT))
+    text = cause_of("the libraries' own calls", findings)
+    for ranks in (2, 4):
+        calls = [
+            side for key, side in groups.items()
+            if key[1] == ranks and key[5] == "native_persistent"
+        ]  # fmt: skip
+        mean = geometric_mean(
+            median(row["speedup_vs_native.ratio"] for row in side.values()) for side in calls
+        )
+        count = f"{sum(map(is_faster, calls))} of {len(calls)} cases"
+        assert f"On {ranks} ranks persistent calls are surely faster in {count}." in text
+        assert f"On average they are {mean:.3g}"[:-1] in text
+
+
+def test_two_calls_with_kept_memory_are_recomputed(findings: list[Finding]) -> None:
+    groups = by_launch(rows_of(PAGE_FAULTS))
+    text = cause_of("take", [entry for entry in findings if "one call for" in entry.sentence])
+    for environment in ("mpich", "mpich-kept"):
+        shares = sorted(
+            1 / median(
+                row["speedup_vs_native.ratio"]
+                for row in groups[
+                    "allreduce", 2, size, environment, "mpi4py", "native:reduce+broadcast"
+                ].values()
+            )
+            for size in (1 << 20, 16 << 20)
+        )  # fmt: skip
+        texts = [re.escape(f"{share:.3g}"[:4]) for share in shares]
+        assert re.search(rf"{texts[0]}\S*( \(.*?\))? to {texts[1]}", text)
+
+
+def test_hosts_without_shared_memory_are_recomputed(findings: list[Finding]) -> None:
+    groups = by_launch(rows_of(HOSTS_BY_MESSAGES))
+    counts = Counter(
+        key[5].partition("(")[0] for key, side in groups.items()
+        if key[5] != "native" and is_faster(side)
+    )  # fmt: skip
+    text = cause_of("emulated hosts, mpicoll", findings)
+    cases = sum(key[5] == "native" for key in groups)
+    assert f"blocking call in {counts['auto']} of {cases} cases" in text
+    assert f"two levels does so in {counts['two_level']}." in text
+    assert f"blocking calls in {counts['native_persistent']}." in text
+
+
+def test_an_average_and_a_sum_run_the_same_algorithm(findings: list[Finding]) -> None:
+    rows = rows_of("average")
+    choices: dict[tuple[int, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for row in rows:
+        if (row["environment"], row["algorithm"], row["backend"]) == ("mpich", "auto", "mpi4py"):
+            choices[row["ranks"], row["bytes_total"]][row["op"]].add(row["executed"])
+    same = sum(names["sum"] == names["avg"] for names in choices.values())
+    text = cause_of("an average takes", findings)
+    assert f"same algorithm for both in {same} of {len(choices)} cases" in text
 
 
 @pytest.mark.parametrize(
@@ -271,6 +409,11 @@ def test_signs_are_words_in_sentences(text: str, words: str) -> None:
 def test_no_sign_of_the_page_has_another_meaning() -> None:
     text = (FOLDER / PAGE).read_text()
     assert "~" not in text and not re.search(r"\?\d", text)
+
+
+def test_no_page_names_a_finding_by_its_number() -> None:
+    """The numbers change with each new finding."""
+    assert [page for page in PAGES if re.search(r"\b[Ff]indings? \d", page.read_text())] == []
 
 
 # -- files --------------------------------------------------------------------------------

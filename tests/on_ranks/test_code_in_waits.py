@@ -155,9 +155,7 @@ def comm(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from mpi4py import MPI
 
     from mpicoll import Comm
-    from mpicoll.mpi.communicator.state import WARMUP
 
-    monkeypatch.setenv(WARMUP, "0")
     made = Comm(MPI.COMM_WORLD.Dup())
     made.Barrier()
     yield made
@@ -348,19 +346,20 @@ NODES = {
 
 @pytest.fixture(params=NODES)
 def fresh(c: Collectives, request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A communicator without a state; on several nodes the second call makes what serves it."""
+    """A communicator without a state; on several nodes the second call opens the levels."""
     if c.backend != "mpi4py":
         pytest.skip("of mpi4py")
     from mpi4py import MPI
 
     from mpicoll import Comm
-    from mpicoll.mpi.communicator import state
+    from mpicoll.mpi.communicator import levels
 
     if request.param != "one_node" and c.size < 3:
         pytest.skip("there is one node")
     for name, text in NODES[request.param].items():
         monkeypatch.setenv(name, text)
-    monkeypatch.setattr(state, "_WARMUP_CALLS", 1)
+    monkeypatch.setattr(levels, "LEVELS_AFTER", 1)
+    monkeypatch.setattr(levels, "LEVELS_FROM", 0)
     made = Comm(MPI.COMM_WORLD.Dup())
     yield made
     made.Free()
@@ -380,6 +379,8 @@ def test_a_rank_interrupted_in_a_call_completes_it(
         pytest.skip(
             "mpi4py's own method calls the function, in which a handler runs, as without us"
         )
+    if call is _broadcast_of_columns and "MPICOLL_RANKS_PER_NODE" in os.environ:
+        pytest.skip("MPI runs it, and notes no signal while it waits")
     if call is _sum_of_rows and "MPICOLL_RANKS_PER_NODE" in os.environ:
         pytest.skip("mpi4py's own method makes both parts")
     for _ in range(calls):

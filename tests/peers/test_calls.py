@@ -55,15 +55,6 @@ def test_what_another_rank_says(other: CallPosition, exchanges: int, differs: bo
     assert calls.left == (OWN.plan if differs else 0)
 
 
-def test_the_error_tells_both_signatures() -> None:
-    state = CallState(CallPosition(5, 4, False, 8, (9,)), 5, {8: "a later one", 9: "bcast"})
-    calls = in_own_call(lambda ranks: {2: state})
-    calls.rank, calls.titles = 4, {OWN.plan: "allreduce"}
-    assert (calls.state().titles or {}) == {OWN.plan: "allreduce"}
-    with pytest.raises(OtherCall, match="rank 2 calls bcast, rank 4 calls allreduce"):
-        calls.check([2])
-
-
 @pytest.mark.parametrize(
     ("other", "exchanges", "is_behind"),
     [

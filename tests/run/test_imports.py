@@ -73,7 +73,7 @@ SLOW = ("click", "rich", "jinja2", "psutil", "msgspec", "concurrent", "dataclass
 """Modules that take milliseconds, and that commands and transports alone need."""
 UNUSED = (
     "mpicoll.gpu.", "mpicoll.simulator.", "mpicoll.costs.", "mpicoll.explain.",
-    "mpicoll.peers.contact", "mpicoll.mpi.nccl", "mpicoll.mpi.communicator.across_nodes",
+    "mpicoll.peers.contact", "mpicoll.mpi.nccl", "mpicoll.mpi.communicator.levels",
     "mpicoll.flight.reader", "mpicoll.cli.ending", "mpicoll.defaults.tables",
     "mpicoll.algorithms.", "mpicoll.lowering.", "mpicoll.calls.", "mpicoll.backend",
     "mpicoll.notation.",

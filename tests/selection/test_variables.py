@@ -30,7 +30,7 @@ def test_an_impossible_value_has_one_clear_error(
     ("name", "value"),
     [
         ("MPICOLL_DEADLINE", "0.5"), ("MPICOLL_DEADLINE", "inf"), ("MPICOLL_CORES", "0.5"),
-        ("MPICOLL_COMM_AFTER", ""), ("MPICOLL_COMM_AFTER", "0"), ("MPICOLL_RANKS_PER_NODE", "2"),
+        ("MPICOLL_RANKS_PER_NODE", "2"),
         ("MPICOLL_IPC_TILE", "0"), ("MPICOLL_FLIGHT", ""), ("MPICOLL_FLIGHT", "OFF"),
         ("MPICOLL_FENCES", "always"), ("MPICOLL_REPRODUCIBLE", "true"), ("MPICOLL_LOAD", ""),
     ],

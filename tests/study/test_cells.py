@@ -12,8 +12,9 @@ from mpicoll.records.lines import CaseRecord, LaunchRecord, Record
 from mpicoll.records.reading import encoded, only
 from mpicoll.report.data import report
 from mpicoll.report.loading import load as load_report
-from mpicoll.study.cells import Contestant, Name, Ratio, compare_contestants, study_of
+from mpicoll.study.cells import Contestant, Name, Ratio, compare_contestants
 from mpicoll.study.outcome import write_outcome
+from mpicoll.study.reading import study_of
 
 
 def test_cells_tell_of_failed_launches(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from mpicoll.records.lines import (
     Times,
 )
 from mpicoll.records.reading import encoded, only
-from mpicoll.study.cells import study_of
 from mpicoll.study.findings import (
     BACKENDS,
     BEATEN_CHOICE,
@@ -45,6 +44,7 @@ from mpicoll.study.forms import forms_of, rows
 from mpicoll.study.markdown import facts
 from mpicoll.study.outcome import found_in
 from mpicoll.study.questions import ONE_OR_TWO
+from mpicoll.study.reading import study_of
 from mpicoll.study.sentences import OPEN
 
 

@@ -23,7 +23,6 @@ from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import encoded, only
 from mpicoll.records.reading import load as load_records
 from mpicoll.study.__main__ import main
-from mpicoll.study.cells import study_of
 from mpicoll.study.forms import (
     FORMS,
     ONE_CALL,
@@ -37,6 +36,7 @@ from mpicoll.study.forms import (
     unbeaten,
     write_times,
 )
+from mpicoll.study.reading import study_of
 
 ROOT = Path(__file__).parents[2]
 OVER, PARTS = list(FORMS)[1:]

@@ -13,11 +13,11 @@ from synthetic_studies import FORCED, SIZES, case, constant, make_launches
 from mpicoll.records.lines import CaseRecord, SpeedupVsStrongest
 from mpicoll.records.reading import encoded, only
 from mpicoll.records.reading import load as load_records
-from mpicoll.study.cells import study_of
 from mpicoll.study.findings import FASTEST, SHORT, findings, merge_undecided
 from mpicoll.study.launching import native_name
 from mpicoll.study.outcome import short_answer, write_outcome
 from mpicoll.study.page import page
+from mpicoll.study.reading import study_of
 from mpicoll.study.sentences import OPEN, Finding
 
 

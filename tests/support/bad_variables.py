@@ -11,7 +11,6 @@ _SWITCHES = (
 _BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "MPICOLL_DEADLINE": ("a number of seconds", ("", "soon", "-1", "nan", "0")),
     "MPICOLL_CORES": ("a number of cores", ("", "all", "-1", "nan", "0", _HUGE)),
-    "MPICOLL_COMM_AFTER": ("a number of calls", ("soon", "-1", "1.5", "\u0663", _HUGE)),
     "MPICOLL_RANKS_PER_NODE": ("a number of ranks", ("", "all", "-1", "0", "\u0663", _HUGE)),
     "MPICOLL_IPC_TILE": ("no number of bytes", ("", "1K", "-1", "\u0663", _HUGE)),
     "MPICOLL_LOAD": ("cannot read", ("nowhere.py", "/proc/self/pagemap", _HUGE)),

@@ -21,11 +21,6 @@ def state_of(comm: Any) -> Any:
     return comm.Get_attr(state._key())
 
 
-def signatures(comm: Any) -> list[Any]:
-    """Return the calls for which the ranks of several nodes have plans, oldest first."""
-    return list(getattr(state_of(comm).server, "plans", ()))
-
-
 def calls_of_mpi(patch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the name of each method of arrays that is MPI's."""
     names: list[str] = []

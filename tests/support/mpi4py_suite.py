@@ -71,7 +71,7 @@ def run_ranks(sources: Path, ranks: int, *modules: str, ours: bool) -> dict[str,
         how = ("-m", "mpicoll.run") if ours else ()
         command = [mpirun() or "mpirun", "-n", str(ranks), sys.executable, *how,
                    __file__, "--here", folder, *modules]  # fmt: skip
-        variables = {**os.environ, **QUIRKS, "MPICOLL_COMM_AFTER": "0"}
+        variables = {**os.environ, **QUIRKS}
         try:
             subprocess.run(
                 command, cwd=sources / "test", env=variables, timeout=_SECONDS, check=False

@@ -33,6 +33,16 @@ _OUTPUT_OPTION = re.compile(
     r"(?:-J|-o|--output|--export \w+|MPICOLL_(?:TRACE|FLIGHT_DIR)=|>) ?(\S+)"
 )
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,.]*(?:e[+-]?\d+)?(?![\w]*=)")
+_SIGNED = re.compile(r"(?<!\S)[+-]N\b")
+"""What a program has gained or lost."""
+_COMPARED = re.compile(
+    r"(?:ran N(?: \(N to N\))? times as fast|took N(?: \(N to N\))? times as long"
+    r"|showed no sure difference, at N(?: \(N to N\))? times the speed)"
+)
+"""A ratio of `--compare`, by how sure it is; `_SLOWER`: the calls that lost, if there are any."""
+_SLOWER = re.compile(r"\nSlower: [^\n]*")
+_CALL = re.compile(r"^\w+ at(?= \S+\.py:N\b)", re.M)
+"""A call of `--compare`; the order of the calls is that of their times."""
 _VERDICTS = {"+", "-", "=", "?", "~", "★", "Nx"}
 """What a table has or leaves out by how sure a ratio is."""
 
@@ -142,5 +152,7 @@ def is_like(expected: str, output: str) -> bool:
 
 def _words(text: str) -> str:
     text = re.sub("─+", "─", _NUMBER.sub("N", text))
+    text = _SLOWER.sub("", _COMPARED.sub("is compared", text))
+    text = _SIGNED.sub("N", _CALL.sub("CALL at", text))
     words = " ".join(word for word in text.split() if word not in _VERDICTS)
     return re.sub(r" ?\.\.\. ?", "...", words) + "\n"

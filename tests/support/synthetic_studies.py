@@ -15,10 +15,10 @@ from mpicoll.records.lines import (
     SpeedupVsOther,
     Times,
 )
-from mpicoll.study.cells import study_of
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.findings import findings
 from mpicoll.study.launching import native_name
+from mpicoll.study.reading import study_of
 from mpicoll.study.run_environments import environments_of
 
 SIZES = (64, 4096, 65536, 1048576)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import operator
-import os
 import random
 import statistics
 import sys
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-os.environ["MPICOLL_COMM_AFTER"] = "0"
 from mpicoll import Comm
 
 Call = Callable[[Any], object]

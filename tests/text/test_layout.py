@@ -19,9 +19,9 @@ from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.postmortem.page import page as postmortem_page
 from mpicoll.records.lines import CaseRecord
 from mpicoll.report.page import page as report_page
-from mpicoll.study.cells import study_of
 from mpicoll.study.findings import findings
 from mpicoll.study.page import page as study_page
+from mpicoll.study.reading import study_of
 from mpicoll.verdict.judging import judge
 
 pytestmark = pytest.mark.browser

@@ -93,7 +93,7 @@ def open_channel(
     if forms is None or not all(member.may and member.host == local.host for member in members):
         return None
     try:
-        segment, units = open_units(exchange, rank, size)
+        segment, units = open_units(exchange, rank, range(size))
     except Unavailable:
         return None
     flight = join(exchange, rank, size, writers=_compiled, name=name)

@@ -7,7 +7,7 @@ alone knows, such as a derived datatype or gaps, is packed on that rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,10 +55,18 @@ def _forms() -> Forms:
     )  # fmt: skip
 
 
+def operator_of(op: Any, dtype: np.dtype[Any]) -> MPI.Op | None:
+    """Return MPI's operator, None where channels do not fold elements of a dtype by it."""
+    if op.handle not in _OP_OF_HANDLE or dtype.name not in _NAMES:
+        return None
+    return _OP_OF_HANDLE[op.handle] if dtype.kind in OPS[op.handle][1] else None
+
+
 class OneNode(GroupChannel):
-    """Our collectives on one communicator of one node.
+    """Our collectives on one communicator of one node, or on the ranks of a node of one.
 
     Args:
+        node: the ranks of the node.
         units, processes, shares_cores, keep: as `GroupChannel` takes them.
 
     Attributes:
@@ -67,14 +75,28 @@ class OneNode(GroupChannel):
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, units: Sequence[int], processes: Sequence[int],
-        deadline: float, flight: GroupFlight | None, *, shares_cores: bool, keep: object,
+        self, comm: MPI.Intracomm, node: Sequence[int], units: Sequence[int],
+        processes: Sequence[int], deadline: float, flight: GroupFlight | None, *,
+        shares_cores: bool, keep: object,
     ) -> None:  # fmt: skip
         super().__init__(
-            _forms(), comm.rank, units, processes, deadline, flight, shares_cores=shares_cores,
-            keep=keep, slow=self._serve,
+            _forms(), node.index(comm.rank), units, processes, deadline, flight,
+            shares_cores=shares_cores, keep=keep, slow=self._serve, ranks=node,
         )  # fmt: skip
         self.join(comm)
+
+    def may_run(self, name: str) -> bool:
+        """Whether MPI may not run a method, as this does."""
+        return True
+
+    def run(self, *arguments: Any) -> bool | None:
+        """Run a call; True where MPI is to run it."""
+        is_mpi: bool | None = self.channel(*arguments)
+        return is_mpi
+
+    def exchange_of(self, name: str) -> Callable[..., Any] | None:
+        """Return what moves the objects of a method."""
+        return self.channel.exchange  # type: ignore[no-any-return]
 
     def join(self, comm: MPI.Intracomm) -> None:
         """Let MPI move the messages of a communicator of the same ranks while a rank waits."""
@@ -107,7 +129,7 @@ class OneNode(GroupChannel):
             except Exception:  # whatever is wrong, mpi4py's own method says it
                 return True
             at.pack()
-            is_mpi: bool | None = self.channel(name, x, out, op, root, counts, _FLAT)
+            is_mpi = self.run(name, x, out, op, root, counts, _FLAT)
             if not is_mpi:
                 at.unpack()
             return is_mpi

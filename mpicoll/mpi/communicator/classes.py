@@ -17,6 +17,10 @@ from mpicoll.c_extension import _compiled
 from mpicoll.mpi.communicator.recording import LOG, NAMES, mpi_methods, recorded
 
 if TYPE_CHECKING:
+    from mpicoll.mpi.communicator.channels import OneNode
+    from mpicoll.mpi.communicator.levels import Levels
+    from mpicoll.mpi.communicator.named import Named
+
     _Base = MPI.Intracomm
 else:
     _Base = recorded(MPI.Intracomm)
@@ -64,36 +68,29 @@ class Comm(_Base):
 
     def _begin(self, *arguments: Any) -> Any:
         _compiled.postpone_handlers()
-        from mpicoll.mpi.communicator.reading import Reading, is_extreme, is_refused
+        from mpicoll.mpi.communicator.reading import Reading, is_refused
 
         if is_refused(Reading(self.rank, self.size), *arguments[:5]):
-            return True  # the ranks count the calls in which they meet
-        table = self._settled(at_once=is_extreme(arguments[3]))
-        return table is None or getattr(table, "within", table)(*arguments)
+            return True  # before this rank meets the others
+        server = self._settled()
+        return server is None or server.run(*arguments)
 
-    def _settled(self, *, at_once: bool) -> Any:
-        """Return what serves this communicator, the same on all ranks; None while that is open.
+    def _settled(self) -> OneNode | Levels | Named | None:
+        """Return what serves this communicator, None for MPI; collective in its first call."""
+        from mpicoll.mpi.communicator.state import find_flight, state_of
 
-        Args:
-            at_once: it is not to stay open.
-        """
-        from mpicoll.mpi.communicator.state import find_flight, mpi_call, table_of
-
-        table = self.__dict__.get("_call")
-        if table is None:
-            table, flight = table_of(self, at_once=at_once), find_flight(self)
+        state = state_of(self)
+        server = state.server
+        if "_call" not in self.__dict__:
+            flight = find_flight(self)
             setattr(self, LOG, flight and flight.log)
-            if table is not None:
-                self._call = table  # type: ignore[method-assign]
-            if table is mpi_call:
-                self._bind_mpi_methods()
-        return table
-
-    def _bind_mpi_methods(self) -> None:
-        """Let further calls begin in MPI's own methods: no rank looks at their arguments."""
-        for name, method in mpi_methods(self).items():
-            if getattr(type(self), name) is getattr(Comm, name):
-                setattr(self, name, method)
+            run = partial(_compiled.begin_uninterrupted, _is_mpi if server is None else server.run)
+            self._call = state.channel or run  # type: ignore[method-assign]
+            for name, method in mpi_methods(self).items():
+                is_mpi = server is None or not server.may_run(name.lower())
+                if is_mpi and getattr(type(self), name) is getattr(Comm, name):
+                    setattr(self, name, method)  # further calls begin in MPI's own methods
+        return server
 
     def Free(self) -> None:
         _compiled.uninterrupted(self._release, super().Free)
@@ -115,17 +112,13 @@ class Comm(_Base):
         return self._method(name)(*arguments)
 
     def _method(self, name: str) -> Callable[..., Any]:
-        """Return a method of objects, which this communicator keeps once it is settled."""
-        from mpicoll.mpi.communicator.state import channel_of, mpi_call
-
-        table, run = self._settled(at_once=False), getattr(_Base, name)
-        if table is None:
-            return run  # type: ignore[no-any-return]
-        channel = channel_of(self) if table is not mpi_call else None
-        if channel is not None:
+        """Return a method of objects, which this communicator keeps."""
+        server, run = self._settled(), getattr(_Base, name)
+        exchange = server and server.exchange_of(name)
+        if exchange is not None:
             from mpicoll.mpi.communicator.objects import METHODS
 
-            run = partial(METHODS[name], channel.exchange)
+            run = partial(METHODS[name], exchange)
         setattr(self, f"_ours_{name}", run)
         return run  # type: ignore[no-any-return]
 
@@ -320,6 +313,11 @@ def reduced(comm: MPI.Comm) -> Any:
         if comm == getattr(MPI, name):
             return _named, (type(comm), name)
     return None
+
+
+def _is_mpi(*arguments: Any) -> bool:
+    """Leave a call to MPI."""
+    return True
 
 
 def _named(kind: type[MPI.Comm], name: str) -> MPI.Comm:

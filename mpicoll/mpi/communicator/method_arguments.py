@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -27,15 +27,6 @@ class Call(NamedTuple):
     op: str = "sum"
     root: int = 0
     counts: tuple[int, ...] | None = None
-
-
-class Arrays(Protocol):
-    """Anything with the arrays of a call."""
-
-    @property
-    def x(self) -> Flat | None: ...
-    @property
-    def out(self) -> Flat | None: ...
 
 
 def read(at: Reading, name: str, x: Any, out: Any, op: Any, root: int) -> Call:
@@ -142,31 +133,3 @@ def writable(flat: Flat) -> Flat:
     memory = (ctypes.c_char * flat.nbytes).from_address(flat.__array_interface__["data"][0])
     alike: Flat = np.frombuffer(memoryview(memory), flat.dtype)
     return alike
-
-
-def lies_in(call: Arrays, x: Any, out: Any) -> tuple[bool, int, int] | None:
-    """Return where a call's arrays lie in those that were given, None where they lie elsewhere.
-
-    Whether the input lies in the array that is given as output, and the bytes from the beginning of
-    an array to that of the input and of the output.
-    """
-    source, target = _array_of(x), _array_of(out)
-    shift, inner = _distance(call.x, source), False
-    if shift is None and x is MPI.IN_PLACE:
-        shift, inner = _distance(call.x, target), True
-    out_shift = _distance(call.out, target)
-    return None if shift is None or out_shift is None else (inner, shift, out_shift)
-
-
-def _array_of(spec: Any) -> Any:
-    return spec[0] if type(spec) in (list, tuple) and spec else spec
-
-
-def _distance(part: Flat | None, whole: Any) -> int | None:
-    """Return the bytes from where an array begins to a part of it, None for a part of another."""
-    if part is None or not part.size:
-        return 0
-    if type(whole) is not np.ndarray:
-        return None
-    start, first = (int(array.__array_interface__["data"][0]) for array in (whole, part))
-    return first - start if start <= first <= start + whole.nbytes else None

@@ -15,7 +15,6 @@ from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
 from mpicoll.engine.channels import ALLGATHER, ALLTOALL, BROADCAST, GATHER, SCATTER
-from mpicoll.mpi.communicator.reading import is_extreme
 
 Method = Callable[..., Any]
 _pickle = MPI.pickle
@@ -169,8 +168,11 @@ def _fold_first(exchange: Method, comm: Any, sendobj: Any, op: Any, count: int) 
 
 
 def _fold_of(op: Any) -> Callable[[Any, Any], Any]:
-    """Return an operator of objects; minima and maxima keep NaN, and order zeros by sign."""
-    if not is_extreme(op):
+    """Return an operator of objects; minima and maxima keep NaN, and order zeros by sign.
+
+    MPI libraries compare NaN and zeros of both signs in the order of their own folds.
+    """
+    if not isinstance(op, MPI.Op) or op.handle not in (MPI.MIN.handle, MPI.MAX.handle):
         return op  # type: ignore[no-any-return]
     choose = min if op.handle == MPI.MIN.handle else max
 

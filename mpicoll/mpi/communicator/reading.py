@@ -35,7 +35,6 @@ OPS = {
 }  # fmt: skip
 """Our name of MPI's operators, by handle, and the kinds of dtype on which MPI defines them."""
 
-_EXTREMES = {MPI.MIN.handle, MPI.MAX.handle}
 _SENDS = {"gather", "gatherv", "reduce"}
 """Methods of which ranks other than the root read no output."""
 _RECEIVES = {"scatter", "scatterv"}
@@ -53,15 +52,6 @@ FOLDS = {
     "reduce", "allreduce", "scan", "exscan", "reduce_scatter", "reduce_scatter_block", _OWN_COUNT
 }  # fmt: skip
 """Methods that fold."""
-
-
-def is_extreme(op: Any) -> bool:
-    """Whether an operator is MPI's minimum or maximum.
-
-    MPI libraries compare NaN and zeros of both signs in the order of their own folds. So ours serve
-    these operators from the first call, lest a result depends on the number of the call.
-    """
-    return isinstance(op, MPI.Op) and op.handle in _EXTREMES
 
 
 class Reading:

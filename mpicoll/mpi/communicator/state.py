@@ -1,4 +1,4 @@
-"""What serves a communicator: a channel on one node, plans on several, or MPI.
+"""What serves a communicator: a channel on one node, levels on several, or MPI.
 
 It is an attribute of MPI's communicator, so that every object of Python with its handle finds the
 same one. The ranks make it in their first call, by one allgather of MPI.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from _blake2 import blake2b  # hashlib loads OpenSSL, which takes milliseconds
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from math import inf
 from threading import Lock
 from time import sleep
@@ -40,26 +40,21 @@ from mpicoll.mpi.exchange import (
     exchange_numbers,
     mpi_deadline,
 )
-from mpicoll.selection.forced import WARMUP as WARMUP
-from mpicoll.selection.forced import forced, stated_first_calls
+from mpicoll.selection.forced import forced
 
 if TYPE_CHECKING:
     from mpicoll.backend import Nodes
-    from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
+    from mpicoll.mpi.communicator.levels import Levels
+    from mpicoll.mpi.communicator.named import Named
 
 FORCED = "MPICOLL_ALGORITHM"
-_VARIABLES = FORCED, WARMUP, RANKS_PER_NODE, REPRODUCIBLE, SWITCH, DEADLINE, CORES
-_WARMUP_CALLS, _REPEATS = 64, 2
-
-_MOST_SERVED = 64
-"""The communicators of a process with plans: each takes three more of MPI's, which has few."""
+_VARIABLES = FORCED, RANKS_PER_NODE, REPRODUCIBLE, SWITCH, DEADLINE, CORES
 
 _NAP = 0.01
 """The most seconds before a rank tries again to be the only thread that duplicates."""
 
 _keyval: list[int] = []
 _duplicating = Lock()
-_live: set[NodesDispatcher] = set()
 _closed: dict[tuple[int, ...], State] = {}
 """The states of freed communicators, by ranks: the next communicator of these goes on there."""
 _MOST_CLOSED = 8
@@ -70,13 +65,12 @@ class Wishes(NamedTuple):
     """What the environment says.
 
     Attributes:
-        warmup_calls: MPI's first calls, None where the environment does not say.
+        algorithms: those that it names, by collective.
         is_fixed: it asks for one order of folding.
         unshared: why the ranks share no memory; empty where they may.
         error: what is wrong with it.
     """
 
-    warmup_calls: int | None = None
     algorithms: dict[str, str] = {}  # noqa: RUF012  a tuple's default, never changed
     is_fixed: bool = False
     unshared: str = ""
@@ -126,29 +120,32 @@ _NUMBERS = len(Member._fields) + STANDING + arenas.OFFER
 
 
 class State:
-    """The state of one communicator: how often it was used, and what serves it.
+    """The state of one communicator: what serves it.
 
     Attributes:
         members: its ranks in ``MPI_COMM_WORLD``, as MPI says.
         token: names it on all its ranks; 0 where some do not run the drop-in.
         nodes: the ranks of each node.
-        run: runs a call, None as long as MPI does.
         folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
-        server: what `run` belongs to; None where MPI serves all calls.
+        server: what runs its calls; None where MPI runs all.
         arena, unit: what its channel has taken of this rank's memory.
     """
 
     def __init__(self, local: Local, members: tuple[int, ...] = ()) -> None:
         self.local, self.wishes, self.members = local, local.wishes, members
-        self.token = self.calls = 0
+        self.token = 0
         self.nodes: Nodes = ()
         self.folds = False
-        self.run: Callable[..., Any] | None = None
         self.flight: GroupFlight | None = None
-        self.server: OneNode | NodesDispatcher | None = None
+        self.server: OneNode | Levels | Named | None = None
         self.arena: arenas.Arena | None = None
         self.unit = -1
+
+    @property
+    def channel(self) -> Any:
+        """What runs all calls, None where there is no such channel."""
+        return self.server.channel if isinstance(self.server, OneNode) else None
 
     @property
     def offer(self) -> int:
@@ -161,7 +158,7 @@ class State:
 
     def close(self) -> None:
         """Keep what the next communicator of these ranks goes on with."""
-        self.run, self.calls, self.folds = None, 0, False
+        self.folds = False
         if isinstance(self.server, OneNode):
             self.server.renew()
         else:
@@ -176,7 +173,6 @@ class State:
 
     def release(self) -> None:
         """Release what serves the communicator."""
-        _live.discard(self.server)
         if self.server is not None:
             self.server.close()
             self.server = None
@@ -185,11 +181,8 @@ class State:
             self.arena, self.unit = None, -1
 
 
-def table_of(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | None:
-    """Return what runs a call, None where MPI is to as long as that is open; collective.
-
-    Args:
-        at_once: it is not to stay open; the same on all ranks.
+def state_of(comm: MPI.Comm) -> State:
+    """Return the state of a communicator; collective in its first call.
 
     Raises:
         ArgumentError: the environment names an algorithm that does not exist; `Disagreement` where
@@ -197,27 +190,12 @@ def table_of(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | N
     """
     plain = MPI.Intracomm(comm)
     if plain.size == 1:
-        return mpi_call
+        return State(_NOBODY)
     state: Any = plain.Get_attr(_key())
     if state is None:
         state = _make_state(plain)
         plain.Set_attr(_key(), state)
-    if state.run is None:
-        # All ranks count the same calls.
-        state.calls += 1
-        if at_once or state.calls > _warmup_calls(state):
-            state.run = _make_run(plain, state)
-    run: Callable[..., Any] | None = state.run
-    return run
-
-
-def _warmup_calls(state: State) -> int:
-    """Return how many calls of a communicator are MPI's own before others are ours."""
-    wishes = state.wishes
-    if wishes.warmup_calls is not None:
-        return wishes.warmup_calls
-    is_at_once = state.unit >= 0 or wishes.algorithms or wishes.is_fixed
-    return 0 if is_at_once else _WARMUP_CALLS
+    return state  # type: ignore[no-any-return]
 
 
 def _make_state(comm: MPI.Intracomm) -> State:
@@ -225,7 +203,7 @@ def _make_state(comm: MPI.Intracomm) -> State:
     ranks = world_ranks(comm)
     if not runs_everywhere(comm, ranks):
         state = State(_NOBODY)
-        state.run, state.folds = mpi_call, True
+        state.folds = True
         return state
     local = _local(tuple(map(os.environ.get, _VARIABLES)), os.getpid())
     closed = _closed.pop(ranks, None)
@@ -264,7 +242,7 @@ def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
     state.nodes, _ = group_by_node([member.host for member in members], nodes)
     differs = any(member.wishes != members[0].wishes for member in members)
     is_whole = len(state.nodes) == 1 and comm.size <= _compiled.MOST_MEMBERS
-    may_share = is_whole and not (local.wishes.algorithms or local.wishes.unshared)
+    may_share = is_whole and not local.wishes.unshared
     if differs or local.wishes.error or not may_share:
         arenas.give_back(offers[comm.rank])
     if local.wishes.error or differs:
@@ -274,6 +252,15 @@ def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
         state.flight = _join(comm, members, [row[first:last] for row in rows])
     if may_share:
         _take_units(comm, state, members, offers, local.deadline)
+    elif not local.wishes.unshared and 1 < max(map(len, state.nodes)) <= _compiled.MOST_MEMBERS:
+        _make_levels(comm, state, members)
+    if local.wishes.algorithms:
+        from mpicoll.mpi.communicator.named import Named
+
+        assert not isinstance(state.server, Named)
+        state.server = Named(
+            comm, local.wishes.algorithms, state.server, is_fixed=local.wishes.is_fixed
+        )
 
 
 def _join(
@@ -302,10 +289,30 @@ def _take_units(
     if arena is None or not addresses:
         return
     state.arena, state.unit = arena, unit
-    state.server = OneNode(
-        comm, addresses, [member.process for member in members],
-        deadline, state.flight,
-        shares_cores=comm.size > _usable_cores(members), keep=arena.segment,
+    state.server = _open_channel(
+        comm, range(comm.size), members, deadline, state.flight, addresses, keep=arena.segment
+    )
+
+
+def _make_levels(comm: MPI.Intracomm, state: State, members: Sequence[Member]) -> None:
+    """Let the ranks of each node make a channel once it gains something, unless all are alone."""
+    from mpicoll.mpi.communicator.levels import Levels  # a program on one node does without
+
+    open_channel = partial(_open_channel, comm, members=members, deadline=state.local.deadline)
+    state.server = Levels(
+        comm, state.nodes, open_channel, state.flight, is_fixed=state.wishes.is_fixed
+    )
+
+
+def _open_channel(
+    comm: MPI.Intracomm, node: Sequence[int], members: Sequence[Member], deadline: float,
+    flight: GroupFlight | None, units: Sequence[int], keep: object,
+) -> OneNode:  # fmt: skip
+    """Return a channel of the ranks of one node."""
+    local = [members[rank] for rank in node]
+    return OneNode(
+        comm, node, units, [member.process for member in local], deadline, flight,
+        shares_cores=len(node) > _usable_cores(local), keep=keep,
     )  # fmt: skip
 
 
@@ -318,39 +325,6 @@ def _usable_cores(members: Sequence[Member]) -> float:
 
 def _digest(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=7).digest())
-
-
-def _make_run(comm: MPI.Intracomm, state: State) -> Callable[..., Any]:
-    """Return what runs the calls of a communicator; collective."""
-    if isinstance(state.server, OneNode):
-        return state.server.channel  # type: ignore[no-any-return]
-    wishes = state.wishes
-    if len(state.nodes) > 1 or wishes.algorithms:
-        from mpicoll.mpi.communicator.across_nodes import NodesDispatcher
-
-        repeats = 1 if wishes.algorithms or wishes.warmup_calls is not None else _REPEATS
-        dispatcher = NodesDispatcher(
-            comm, wishes.algorithms, repeats, state.flight, state.nodes, _admit,
-            is_fixed=wishes.is_fixed,
-        )  # fmt: skip
-        if dispatcher.may_serve():
-            state.server = dispatcher
-            return dispatcher.table  # type: ignore[no-any-return]
-    return mpi_call
-
-
-def _admit(dispatcher: NodesDispatcher) -> bool:
-    """Whether all ranks can make the transport of a dispatcher; collective."""
-    has_room = max(exchange_numbers(dispatcher.comm, [len(_live)])) < [_MOST_SERVED]
-    if has_room:
-        _live.add(dispatcher)
-    return has_room
-
-
-def channel_of(comm: MPI.Comm) -> Any:
-    """Return the channel of a communicator, None where it has none."""
-    state: Any = comm.Get_attr(_key())
-    return state.server.channel if isinstance(state.server, OneNode) else None
 
 
 def find_flight(comm: MPI.Comm) -> GroupFlight | None:
@@ -400,25 +374,19 @@ def is_fixed(comm: MPI.Comm) -> bool:
     return bool(state and state.wishes.is_fixed)
 
 
-def mpi_call(*arguments: Any) -> bool:
-    """Leave a call to MPI."""
-    return True
-
-
 @lru_cache(maxsize=8)
 def _local(texts: tuple[str | None, ...], process: int) -> Local:
     """Return what this process says, given the texts of `_VARIABLES`."""
-    error, unshared, algorithms, first_calls, node = None, "", {}, None, None
+    error, unshared, algorithms, node = None, "", {}, None
     deadline, cores = inf, Cores([], None)
     try:
         node = stated_node(MPI.COMM_WORLD.rank)
-        algorithms, first_calls = forced(FORCED), stated_first_calls()
-        cores = own_cores()
+        algorithms, cores = forced(FORCED), own_cores()
         deadline = mpi_deadline() or default_deadline()
         unshared = f"{SWITCH} turns it off" if is_switched_off() else ""
     except CollectiveError as refusal:
         error = str(refusal)
-    wishes = Wishes(first_calls, algorithms, is_reproducible(), unshared, error)
+    wishes = Wishes(algorithms, is_reproducible(), unshared, error)
     numbers = (
         _digest(repr(wishes)), _digest(host_identity()), -1 if node is None else node, process,
         _digest(repr(cores.allowed)), len(cores.allowed), int((cores.quota or 0) * 1000),
@@ -436,7 +404,7 @@ def _agree(rank: int, wishes: list[Wishes]) -> None:
     for number, wish in enumerate(wishes):
         if wish != local:
             raise Disagreement(
-                f"{FORCED}, {WARMUP} or another variable differs: {tuple(local)} here, "
+                f"{FORCED} or another variable differs: {tuple(local)} here, "
                 f"{tuple(wish)} on rank {number}"
             )
 

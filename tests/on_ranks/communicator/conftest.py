@@ -8,15 +8,14 @@ import pytest
 from mpi4py import MPI
 
 from mpicoll import Collectives, Comm
-from mpicoll.mpi.communicator import state
-from mpicoll.mpi.communicator.state import WARMUP
+from mpicoll.mpi.communicator import levels, state
 
 
 @pytest.fixture
 def served_at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Leave no first calls to MPI, and go on with nothing of a freed communicator."""
     closed: dict[tuple[int, ...], state.State] = {}
-    monkeypatch.setenv(WARMUP, "0")
+    monkeypatch.setattr(levels, "LEVELS_AFTER", 0)
     monkeypatch.setattr(state, "_closed", closed)
     yield
     for other in closed.values():

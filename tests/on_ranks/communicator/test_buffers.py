@@ -10,17 +10,17 @@ import pytest
 
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm  # noqa: E402
-from mpicoll.mpi.communicator.state import WARMUP  # noqa: E402
+from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 
 Buffer = Callable[[Any], Any]
 """Makes the buffer of a call from an array of float64."""
 
 
-@pytest.fixture(params=["0", "16"], scope="module")
+@pytest.fixture(params=["8", "1"], scope="module")
 def comm(c: Collectives, request: pytest.FixtureRequest) -> Iterator[Comm]:
-    """A communicator that is ours at once, and one that its first calls leave to MPI."""
+    """A communicator of one node, which is ours, and one of several, which is MPI's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(WARMUP, request.param)
+        patch.setenv(RANKS_PER_NODE, request.param)
         made = Comm(MPI.COMM_WORLD.Dup())
         made.Barrier()
         yield made

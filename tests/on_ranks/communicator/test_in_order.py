@@ -13,7 +13,6 @@ from communicator_calls import MPI_CALLS, PACKED_CALLS, SERVED_CALLS
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 from mpicoll.machine.settings import REPRODUCIBLE  # noqa: E402
-from mpicoll.mpi.communicator.state import WARMUP  # noqa: E402
 
 
 def _extreme_of_arrays(dtype: str, rows: int) -> Callable[..., Any]:
@@ -44,12 +43,11 @@ EXTREMES: dict[str, Callable[..., Any]] = {
     ],
 )
 def test_no_number_of_the_call_changes_an_extreme(
-    monkeypatch: pytest.MonkeyPatch, comm: Any, name: str, items: Any, least: float, most: float
+    comm: Any, name: str, items: Any, least: float, most: float
 ) -> None:
     """Calls of a new communicator, and those of a signature that has not been met, included."""
     if comm.size == 1:
         pytest.skip("MPI serves one rank")
-    monkeypatch.delenv(WARMUP)
     for op, expected in ((MPI.MIN, least), (MPI.MAX, most)):
         found = {str(float(EXTREMES[name](comm, items[comm.rank % 2], op))) for _ in range(20)}
         assert comm.allgather(found) == [{str(expected)}] * comm.size

@@ -17,7 +17,6 @@ MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm  # noqa: E402
 from mpicoll.mpi.communicator import CartComm  # noqa: E402
 from mpicoll.mpi.communicator.in_order import in_order  # noqa: E402
-from mpicoll.mpi.communicator.state import WARMUP  # noqa: E402
 
 SHARED, TWICE = [1], np.arange(3.0)
 ITEMS: dict[str, Any] = {
@@ -44,11 +43,9 @@ MIXED = list(ITEMS.values())
 
 @pytest.fixture(scope="module")
 def comm(c: Collectives) -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(WARMUP, "0")
-        made = Comm(MPI.COMM_WORLD.Dup())
-        yield made
-        made.Free()
+    made = Comm(MPI.COMM_WORLD.Dup())
+    yield made
+    made.Free()
 
 
 def same(found: Any, expected: Any) -> bool:

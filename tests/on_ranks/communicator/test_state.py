@@ -15,7 +15,6 @@ from communicator_calls import (
     bcast,
     calls_of_mpi,
     check,
-    signatures,
     state_of,
 )
 
@@ -23,9 +22,8 @@ MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Comm  # noqa: E402
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, RankLost  # noqa: E402
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
-from mpicoll.mpi.communicator import state  # noqa: E402
 from mpicoll.mpi.communicator.arenas import UNITS  # noqa: E402
-from mpicoll.mpi.communicator.state import FORCED, WARMUP, channel_of  # noqa: E402
+from mpicoll.mpi.communicator.state import FORCED  # noqa: E402
 
 
 @pytest.fixture
@@ -33,17 +31,6 @@ def several(c: Any, comm: Any) -> None:
     """Skip what one rank alone does not make."""
     if c.size == 1:
         pytest.skip("MPI serves one rank")
-
-
-@pytest.mark.usefixtures("several")
-def test_many_communicators_with_plans_are_mpis(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
-    """One rank has too many: all ranks leave this one to MPI, through whichever object."""
-    monkeypatch.setattr(state, "_MOST_SERVED", 1)
-    monkeypatch.setattr(state, "_live", {object()} if comm.rank == 0 else set())
-    monkeypatch.setenv(FORCED, "allreduce=ring")
-    check(comm, allreduce)
-    check(Comm(comm) if comm.rank else comm, allreduce)
-    assert not signatures(comm)
 
 
 @pytest.mark.usefixtures("several")
@@ -55,7 +42,7 @@ def test_a_communicator_without_shared_memory_is_mpis(
         patch.setenv("MPICOLL_SYMMETRIC", "0")
         check(comm, allreduce)
     assert comm.allreduce(comm.rank, MPI.MAX) == comm.size - 1
-    assert channel_of(comm) is None
+    assert state_of(comm).channel is None
     other = comm.Dup()
     names.clear()
     check(other, allreduce)
@@ -67,7 +54,8 @@ def test_a_communicator_without_shared_memory_is_mpis(
 def test_a_variable_forces_an_algorithm(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
     monkeypatch.setenv(FORCED, "allreduce=ring")
     check(comm, allreduce)
-    assert [call.plan.algorithm for call in signatures(comm)] == ["ring"]
+    plans = state_of(comm).server.collectives.plans.plans
+    assert [plan.plan.algorithm for plan in plans] == ["ring"]
 
 
 @pytest.mark.usefixtures("several")
@@ -77,14 +65,6 @@ def test_a_wrong_variable_of_one_rank_is_an_error_on_every_rank(
     monkeypatch.setenv(FORCED, "allreduce=ring" if comm.rank else "allreduce=rnig")
     with pytest.raises(ArgumentError, match=FORCED):
         comm.Barrier()
-
-
-@pytest.mark.usefixtures("several")
-def test_first_calls_of_a_variable_are_mpis(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
-    names = calls_of_mpi(monkeypatch)
-    monkeypatch.setenv(WARMUP, "2")
-    check(comm, allreduce)
-    assert names == ["Allreduce"] * 2
 
 
 # -- memory ----------------------------------------------------------------------------------
@@ -112,7 +92,7 @@ def test_communicators_that_are_made_and_freed_take_no_memory(comm: Any) -> None
     for turn in range(150):
         _use(makers[turn % 3]())
     after = _held()
-    assert after[1] == before[1]
+    assert after[1] <= before[1]  # what other tests have left may go
     assert after[0] - before[0] < 4096
 
 
@@ -130,7 +110,7 @@ def test_as_many_communicators_as_an_arena_has_units_are_alive_at_once(comm: Any
 
 
 @pytest.mark.usefixtures("several")
-@pytest.mark.parametrize(("variable", "text"), [(FORCED, "allreduce=ring"), (RANKS_PER_NODE, "1")])
+@pytest.mark.parametrize(("variable", "text"), [("MPICOLL_SYMMETRIC", "0"), (RANKS_PER_NODE, "1")])
 def test_communicators_without_a_channel_take_no_memory_of_channels(
     comm: Any, monkeypatch: pytest.MonkeyPatch, variable: str, text: str
 ) -> None:
@@ -145,7 +125,7 @@ def test_communicators_without_a_channel_take_no_memory_of_channels(
             part.Free()
     other = comm.Dup()
     check(other, allreduce)
-    assert channel_of(other) is not None
+    assert state_of(other).channel is not None
     other.Free()
 
 
@@ -209,7 +189,7 @@ def test_another_environment_has_another_channel(
         patch.setenv(FORCED, "allreduce=ring")
         made = comm.Dup()
         check(made, allreduce)
-        assert channel_of(made) is None
+        assert state_of(made).channel is None
         made.Free()
     assert _unit_of_next(comm)[0] != token
 

@@ -42,8 +42,8 @@ def program(tmp_path: Path) -> Path:
 def check(output: str, folder: Path) -> None:
     """Fail if the output of one round is not that of the program on two ranks."""
     assert output.count("2 ranks") == 1
-    served = re.search(r"mpicoll served (\d+) of (\d+) collective calls", output)
-    assert served and int(served[1]) >= 31 and int(served[2]) >= int(served[1])
+    counts = re.search(r"mpicoll ran (\d+) of (\d+) collective calls", output)
+    assert counts and int(counts[1]) >= 31 and int(counts[2]) >= int(counts[1])
     short = f"{folder.name}/train.py"
     assert f"allreduce at {short}:{LINES['all_reduce']} " in output
     assert f"broadcast at {short}:{LINES['broadcast']} " in output

@@ -1,0 +1,145 @@
+"""Communicators of several nodes: long calls run within the nodes, then between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from communicator_calls import (
+    MPI_CALLS,
+    PACKED_CALLS,
+    SERVED_CALLS,
+    calls_of_mpi,
+    check,
+    state_of,
+)
+from random_buffers import RandomCalls
+
+MPI = pytest.importorskip("mpi4py.MPI")
+from mpicoll import Collectives, Comm, Disagreement, RankLost  # noqa: E402
+from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
+from mpicoll.mpi.communicator import levels  # noqa: E402
+from mpicoll.mpi.communicator.levels import Levels  # noqa: E402
+
+LONG = levels.LEVELS_FROM // 8
+
+
+@pytest.fixture(params=[2, 3])
+def nodes(c: Collectives, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Let nodes have this many ranks, and levels run all calls."""
+    if c.size <= request.param:
+        pytest.skip("there is one node")
+    monkeypatch.setenv(RANKS_PER_NODE, str(request.param))
+    monkeypatch.setattr(levels, "LEVELS_AFTER", 0)
+    monkeypatch.setattr(levels, "LEVELS_FROM", 0)
+
+
+@pytest.fixture
+def across(nodes: None) -> Iterator[Comm]:
+    made = Comm(MPI.COMM_WORLD.Dup())
+    made.Barrier()
+    assert isinstance(state_of(made).server, Levels)
+    yield made
+    made.Free()
+
+
+@pytest.mark.parametrize("name", [*SERVED_CALLS, *MPI_CALLS, *PACKED_CALLS])
+def test_every_call_gives_what_mpi_gives(across: Comm, name: str) -> None:
+    check(across, {**SERVED_CALLS, **MPI_CALLS, **PACKED_CALLS}[name])
+
+
+def test_each_rank_may_choose_the_form_of_its_buffers(across: Comm) -> None:
+    calls = RandomCalls(across, seed=across.size)
+    for _ in range(120):
+        calls.run()
+
+
+def test_nodes_whose_ranks_do_not_follow_each_other(nodes: None) -> None:
+    order = MPI.COMM_WORLD.rank % 2 * MPI.COMM_WORLD.size + MPI.COMM_WORLD.rank
+    plain = MPI.COMM_WORLD.Split(0, order)
+    made = Comm(plain)
+    for call in SERVED_CALLS.values():
+        np.testing.assert_array_equal(call(made), call(MPI.Intracomm(plain)))
+    made.Free()
+
+
+def sums(comm: Any, count: int) -> Any:
+    out = np.empty(count)
+    comm.Allreduce(np.full(count, 1.0 * comm.rank), out)
+    return out
+
+
+def rows(comm: Any, count: int) -> Any:
+    out = np.empty((comm.size, count))
+    comm.Allgather(np.full(count, 1.0 * comm.rank), out)
+    return out
+
+
+def row_of_sums(comm: Any, count: int) -> Any:
+    out = np.empty(count)
+    comm.Reduce_scatter_block(np.full((comm.size, count), 1.0 * comm.rank), out)
+    return out
+
+
+def greatest(dtype: str) -> Any:
+    def call(comm: Any, count: int) -> Any:
+        out = np.empty(count, dtype)
+        comm.Allreduce(np.full(count, comm.rank, dtype), out, MPI.MAX)
+        return out
+
+    return call
+
+
+GREATEST = greatest("f8")
+
+
+@pytest.mark.parametrize("call", [sums, rows, row_of_sums, GREATEST, greatest("i8")])
+@pytest.mark.parametrize("count", [1, LONG])
+def test_levels_run_long_calls_after_the_first_ones(
+    nodes: None, monkeypatch: pytest.MonkeyPatch, call: Callable[[Any, int], Any], count: int
+) -> None:
+    """MPI finds the extremes of floating-point numbers: no call may treat NaN in another way."""
+    monkeypatch.setattr(levels, "LEVELS_AFTER", 2)
+    monkeypatch.setattr(levels, "LEVELS_FROM", 8 * LONG)
+    names, made = calls_of_mpi(monkeypatch), Comm(MPI.COMM_WORLD.Dup())
+    for _ in range(5):
+        np.testing.assert_array_equal(call(made, count), call(MPI.COMM_WORLD, count))
+    is_of_levels = count == LONG and call is not GREATEST
+    assert len(names) == (2 if is_of_levels else 5)
+    made.Free()
+
+
+CALLS: dict[str, Callable[[Comm, bool], object]] = {
+    "lengths": lambda comm, odd: sums(comm, 4 + odd),
+    "collectives": lambda comm, odd: sums(comm, 1) if odd else comm.Barrier(),
+    "operators": lambda comm, odd: comm.Allreduce(
+        np.ones(4), np.ones(4), MPI.PROD if odd else MPI.SUM
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_different_calls_on_a_node_raise_with_the_numbers_of_their_ranks(
+    nodes: None, name: str
+) -> None:
+    made = Comm(MPI.COMM_WORLD.Split(0, -MPI.COMM_WORLD.rank))
+    sums(made, 1)
+    last = state_of(made).nodes[-1]
+    if made.rank in last and len(last) > 1:
+        with pytest.raises((Disagreement, RankLost), match=f"rank ({'|'.join(map(str, last))}) "):
+            CALLS[name](made, made.rank == last[0])
+    MPI.COMM_WORLD.Barrier()
+
+
+def test_communicators_that_are_made_and_freed_take_no_descriptors(nodes: None) -> None:
+    counts = []
+    for _ in range(2):
+        for _ in range(20):
+            made = Comm(MPI.COMM_WORLD.Dup())
+            sums(made, 3)
+            made.Free()
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[0] == counts[1]
