@@ -236,7 +236,6 @@ class Channel:
         log: of the flight recorder; None where nothing is recorded.
         deadline: seconds of a wait; 0 for no limit.
         spins: looks at a word before the core is yielded.
-        yield_ns: time for which it is yielded before the rank sleeps.
         shares_above, first_share_ranks: above so many bytes, and on so many ranks, each rank folds
             a share of an allreduce or a reduce.
 
@@ -264,7 +263,7 @@ class Channel:
         self, *, forms: object, units: tuple[int, ...], rank: int, processes: tuple[int, ...],
         slow: Callable[..., Any] | None, fail: Callable[[int, str, Any], object],
         progress: Callable[[], object] | None, place: Callable[..., int],
-        keep: object, log: Log | None, deadline: float, spins: int, yield_ns: int,
+        keep: object, log: Log | None, deadline: float, spins: int,
         shares_above: int, first_share_ranks: int,
     ) -> None: ...  # fmt: skip
     def __call__(

@@ -85,7 +85,7 @@ static int wait_for(Channel *channel, const int64_t *word, int64_t minimum, int 
     ChannelObject *const self = owner_of(channel);
     const int had_lock = self->has_lock;
     /* A thread beside the program's own leaves the core to it. */
-    const int64_t yield_ns = self->is_aside && !channel->spins ? 0 : self->yield_ns;
+    const int64_t yield_ns = self->is_aside && !channel->spins ? 0 : YIELD_NS;
     const int64_t begun = nanoseconds();
     int64_t now = begun, looked = begun;
     int outcome = 0, is_there = 0;
@@ -500,19 +500,19 @@ PyMethodDef channel_functions[] = {
 static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"forms", "units", "rank", "processes", "slow", "fail", "progress", "place", "keep", "log",
-                            "deadline", "spins", "yield_ns", "shares_above", "first_share_ranks",
+                            "deadline", "spins", "shares_above", "first_share_ranks",
                             NULL};
     PyObject *forms, *units, *processes, *slow, *fail, *progress, *place, *keep, *log;
     int rank;
     double deadline;
-    long long spins, yield_ns, above, first;
+    long long spins, above, first;
     if (self->channel.units || self->has_ended) {
         PyErr_SetString(PyExc_TypeError, "a channel is made once");
         return -1;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOOdLLLL", names, &forms, &PyTuple_Type, &units, &rank,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOOdLLL", names, &forms, &PyTuple_Type, &units, &rank,
                                      &PyTuple_Type, &processes, &slow, &fail, &progress, &place, &keep, &log,
-                                     &deadline, &spins, &yield_ns, &above, &first))
+                                     &deadline, &spins, &above, &first))
         return -1;
     const Py_ssize_t size = PyTuple_GET_SIZE(units);
     if (size > MOST_MEMBERS || rank < 0 || rank >= size || PyTuple_GET_SIZE(processes) != size) {
@@ -543,7 +543,7 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
     self->slow = Py_NewRef(slow), self->fail = Py_NewRef(fail), self->progress = Py_NewRef(progress);
     self->place = Py_NewRef(place), self->keep = Py_NewRef(keep);
     self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
-    self->deadline = deadline, self->yield_ns = yield_ns, self->forks = forks;
+    self->deadline = deadline, self->forks = forks;
     self->shares_above = above, self->first_share_ranks = first, self->waits_for = -1;
     self->vectorcall = channel_call;
     return PyErr_Occurred() ? -1 : 0;

@@ -85,7 +85,7 @@ typedef struct ChannelObject {
     Place places[PLACES];
     int64_t *processes;
     double deadline;     /* seconds; 0 for none */
-    int64_t yield_ns, shares_above, first_share_ranks;
+    int64_t shares_above, first_share_ranks;
     PyThreadState *released; /* of the thread that is in a call without the interpreter's lock */
     PyObject **received; /* objects, while a call of `exchange` is under way */
     Failure failure;

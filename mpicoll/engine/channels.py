@@ -11,7 +11,7 @@ from mpicoll.c_extension import _compiled
 from mpicoll.errors import FREED, Disagreement, RankLost
 from mpicoll.memory.files import Files, Segment
 from mpicoll.text.sizes import size_text
-from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE, SPINS, YIELD_NS, YIELD_NS_SHARED
+from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE, SPINS
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
@@ -95,7 +95,7 @@ class GroupChannel:
             slow=slow, fail=self._fail, progress=progress, place=self._place, keep=keep,
             log=flight and flight.log, deadline=0.0 if isinf(deadline) else deadline,
             spins=0 if shares_cores else SPINS,
-            yield_ns=YIELD_NS_SHARED if shares_cores else YIELD_NS, shares_above=SHARES_ABOVE,
+            shares_above=SHARES_ABOVE,
             first_share_ranks=FIRST_SHARE_RANKS,
         )  # fmt: skip
 

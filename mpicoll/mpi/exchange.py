@@ -32,7 +32,7 @@ def exchange_numbers(comm: MPI.Comm, numbers: Sequence[int]) -> list[list[int]]:
     """
     local = np.array(numbers, np.int64)
     table = np.empty((comm.size, local.size), np.int64)
-    _complete(comm, comm.Iallgather, local, table)
+    _complete(comm, "Allgather", local, table)
     rows: list[list[int]] = table.tolist()
     return rows
 
@@ -41,7 +41,7 @@ def exchange_bytes(comm: MPI.Comm, data: bytes) -> list[bytes]:
     """Return every rank's bytes, in rank order; collective. Raises as `exchange_numbers` does."""
     lengths = [length for (length,) in exchange_numbers(comm, [len(data)])]
     received = bytearray(sum(lengths))
-    _complete(comm, comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
+    _complete(comm, "Allgatherv", data, [received, lengths, MPI.BYTE])
     ends = accumulate(lengths)
     return [bytes(received[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
@@ -53,12 +53,12 @@ def exchange_items(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
     return decode_alike(exchange_bytes(comm, encode_for(kind, item)), kind)
 
 
-def _complete(comm: MPI.Comm, start: Any, data: Any, received: Any) -> None:
+def _complete(comm: MPI.Comm, name: str, data: Any, received: Any) -> None:
     """Make a call of MPI within the deadline that the user states, if any."""
-    request = start(data, received)
     if mpi_deadline() == inf:
-        request.Wait()
+        getattr(comm, name)(data, received)
         return
+    request = getattr(comm, f"I{name.lower()}")(data, received)
     seconds = default_deadline()
     end = monotonic() + seconds
     while not request.Test():

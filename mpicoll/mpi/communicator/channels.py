@@ -85,9 +85,9 @@ class OneNode(GroupChannel):
         )  # fmt: skip
         self.join(comm)
 
-    def may_run(self, name: str) -> bool:
-        """Whether MPI may not run a method, as this does."""
-        return True
+    def limit(self, name: str) -> float:
+        """Return the bytes of a result below which MPI runs a method: none."""
+        return 0
 
     def run(self, *arguments: Any) -> bool | None:
         """Run a call; True where MPI is to run it."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.mpi.communicator.recording import LOG, NAMES, mpi_methods, recorded
+from mpicoll.mpi.communicator.recording import LOG, NAMES, mpi_method, recorded
 
 if TYPE_CHECKING:
     from mpicoll.mpi.communicator.channels import OneNode
@@ -63,34 +64,33 @@ class Comm(_Base):
     """Make MPI's own call, and end the call that `_call` has begun."""
 
     def _call(self, *arguments: Any) -> Any:
-        """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
+        """Run a collective; whether MPI is to do so. A channel takes this method's place."""
         return _compiled.begin_uninterrupted(self._begin, *arguments)
 
-    def _begin(self, *arguments: Any) -> Any:
-        _compiled.postpone_handlers()
-        from mpicoll.mpi.communicator.reading import Reading, is_refused
+    def _begin(self, name: str, *arguments: Any) -> Any:
+        if "_server" not in self.__dict__:
+            _compiled.postpone_handlers()
+            from mpicoll.mpi.communicator.reading import Reading, is_refused
 
-        if is_refused(Reading(self.rank, self.size), *arguments[:5]):
-            return True  # before this rank meets the others
-        server = self._settled()
-        return server is None or server.run(*arguments)
+            if is_refused(Reading(self.rank, self.size), name, *arguments[:4]):
+                return True  # before this rank meets the others
+        server, method = self._settled(), name.removesuffix("_own").capitalize()
+        limit = inf if server is None else server.limit(name)
+        if limit and getattr(type(self), method) is getattr(Comm, method):
+            setattr(self, method, _divided(self, method, limit))  # further calls begin there
+        return server is None or server.run(name, *arguments)
 
     def _settled(self) -> OneNode | Levels | Named | None:
         """Return what serves this communicator, None for MPI; collective in its first call."""
         from mpicoll.mpi.communicator.state import find_flight, state_of
 
-        state = state_of(self)
-        server = state.server
-        if "_call" not in self.__dict__:
-            flight = find_flight(self)
+        if "_server" not in self.__dict__:
+            state, flight = state_of(self), find_flight(self)
+            self._server = state.server
             setattr(self, LOG, flight and flight.log)
-            run = partial(_compiled.begin_uninterrupted, _is_mpi if server is None else server.run)
-            self._call = state.channel or run  # type: ignore[method-assign]
-            for name, method in mpi_methods(self).items():
-                is_mpi = server is None or not server.may_run(name.lower())
-                if is_mpi and getattr(type(self), name) is getattr(Comm, name):
-                    setattr(self, name, method)  # further calls begin in MPI's own methods
-        return server
+            if state.channel is not None:
+                self._call = state.channel  # type: ignore[method-assign]
+        return self._server
 
     def Free(self) -> None:
         _compiled.uninterrupted(self._release, super().Free)
@@ -119,13 +119,16 @@ class Comm(_Base):
             from mpicoll.mpi.communicator.objects import METHODS
 
             run = partial(METHODS[name], exchange)
+        elif getattr(type(self), name) is getattr(Comm, name):
+            setattr(self, name, mpi_method(self, name))  # further calls begin there
+            return run  # type: ignore[no-any-return]
         setattr(self, f"_ours_{name}", run)
         return run  # type: ignore[no-any-return]
 
     def _forget(self) -> None:
         """Drop what has served this object: another communicator of the same ranks gets it."""
         for name in list(vars(self)):
-            if name == "_call" or name in NAMES or name.startswith("_ours_"):
+            if name in ("_call", "_server") or name in NAMES or name.startswith("_ours_"):
                 delattr(self, name)
 
     # -- collectives, with mpi4py's own arguments -----------------------------------------
@@ -315,9 +318,18 @@ def reduced(comm: MPI.Comm) -> Any:
     return None
 
 
-def _is_mpi(*arguments: Any) -> bool:
-    """Leave a call to MPI."""
-    return True
+def _divided(comm: Comm, name: str, limit: float) -> Callable[..., Any]:
+    """Return a method that is MPI's own for calls with a result of less than some bytes."""
+    short, method, plain = mpi_method(comm, name), getattr(Comm, name), MPI.Intracomm(comm)
+    if limit == inf:
+        return short
+
+    def call(sendbuf: Any, recvbuf: Any, *more: Any, **named: Any) -> Any:
+        if getattr(recvbuf, "nbytes", limit) < limit:
+            return short(sendbuf, recvbuf, *more, **named)
+        return method(Comm(plain), sendbuf, recvbuf, *more, **named)  # lest `comm` has itself
+
+    return call
 
 
 def _named(kind: type[MPI.Comm], name: str) -> MPI.Comm:

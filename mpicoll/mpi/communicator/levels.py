@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
 
 Step = Callable[..., Any]
-_METHODS = "barrier", "allreduce", "allgather", "reduce_scatter", "reduce_scatter_block"
-"""The methods that levels run; after the second one the ranks of a node must follow each other."""
+_METHODS = "allreduce", "allgather", "reduce_scatter", "reduce_scatter_block"
+"""The methods that levels run; after the first one the ranks of a node must follow each other."""
 
 
 class Levels:
@@ -54,11 +55,13 @@ class Levels:
         self.channel: OneNode | None = None
         self.across = MPI.COMM_NULL
         self.is_fixed, follow = is_fixed, [rank for node in nodes for rank in node]
-        self.names = _METHODS if follow == [*range(self.size)] else _METHODS[:2]
+        self.names = _METHODS if follow == [*range(self.size)] else _METHODS[:1]
 
-    def may_run(self, name: str) -> bool:
-        """Whether MPI may not run a method of mpi4py, whose name is in small letters."""
-        return name in self.names and not (self.is_fixed and name in FOLDS)
+    def limit(self, name: str) -> float:
+        """Return the bytes of a result below which MPI runs a method, in small letters."""
+        if name not in self.names or (self.is_fixed and name in FOLDS):
+            return inf
+        return LEVELS_FROM / self.size if name.startswith("reduce_scatter") else LEVELS_FROM
 
     def exchange_of(self, name: str) -> None:
         """Return None, as MPI moves objects."""
@@ -70,7 +73,7 @@ class Levels:
             name: of mpi4py's method, in small letters.
         """
         whole = out if x is MPI.IN_PLACE or name == "allgather" else x
-        if not self.may_run(name) or not _may_be_long(name, whole):
+        if self.limit(name) == inf or not _may_be_long(whole):
             return True
         at = Reading(self.rank, self.size)
         try:
@@ -90,13 +93,10 @@ class Levels:
 
     def _serves(self, name: str, x: Any, out: Any, op: Any) -> bool:
         """Whether levels run a call: the same on all ranks."""
-        if name != "barrier":
-            data = out[0] if isinstance(out, list) else out
-            whole = data if x is MPI.IN_PLACE or name == "allgather" else x
-            if whole.nbytes < LEVELS_FROM:
-                return False
-            if name in FOLDS and not _is_folded(op, data.dtype):
-                return False
+        data = out[0] if isinstance(out, list) else out
+        whole = data if x is MPI.IN_PLACE or name == "allgather" else x
+        if whole.nbytes < LEVELS_FROM or (name in FOLDS and not _is_folded(op, data.dtype)):
+            return False
         self.calls += 1
         if self.calls == LEVELS_AFTER + 1:
             self._open()
@@ -115,7 +115,7 @@ class Levels:
     def _record(self, name: str, out: Any, run: Callable[[], Any]) -> None:
         """Make a call, and record it."""
         if self.flight is not None:
-            nbytes = 0 if out is None else (out[0] if isinstance(out, list) else out).nbytes
+            nbytes = (out[0] if isinstance(out, list) else out).nbytes
             most = 1 << (nbytes - 1).bit_length() if nbytes else 0
             collective = "reduce_scatter" if name.startswith("reduce_scatter") else name
             place = self.flight.call(collective, "", "two_level", "slots and MPI", most)
@@ -125,9 +125,7 @@ class Levels:
     # -- the levels -------------------------------------------------------------------------
 
     def _run(self, name: str, x: Any, out: Any, op: Any) -> None:
-        steps: dict[str, Step] = {
-            "barrier": self._barrier, "allreduce": self._allreduce, "allgather": self._allgather,
-        }  # fmt: skip
+        steps: dict[str, Step] = {"allreduce": self._allreduce, "allgather": self._allgather}
         step: Step = steps.get(name, self._reduce_scatter)
         try:
             step(x, out, op)
@@ -135,12 +133,6 @@ class Levels:
             assert self.channel is not None
             self.channel.channel.leave()
             raise
-
-    def _barrier(self, *_: Any) -> None:
-        self._within("barrier", None, None)
-        if self.is_first:
-            self.across.Barrier()
-        self._within("barrier", None, None)
 
     def _allreduce(self, x: Any, out: Any, op: Any) -> None:
         self._reduce(x, out, op)
@@ -214,7 +206,7 @@ def _exchange(comm: MPI.Intracomm, data: bytes | None, *_: Any) -> list[bytes]:
     return exchange_bytes(comm, data or b"")
 
 
-def _may_be_long(name: str, whole: Any) -> bool:
+def _may_be_long(whole: Any) -> bool:
     """Whether a call may be long enough for levels, as far as its array says at once."""
     memory = whole[0] if isinstance(whole, list | tuple) and whole else whole
-    return name == "barrier" or getattr(memory, "nbytes", LEVELS_FROM) >= LEVELS_FROM
+    return getattr(memory, "nbytes", LEVELS_FROM) >= LEVELS_FROM

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
@@ -49,12 +50,12 @@ class Named:
         is_mpi = self.is_fixed and collective.reduces
         return "native" if is_mpi else self.algorithms[collective.name]
 
-    def may_run(self, name: str) -> bool:
-        """Whether MPI may not run a method of mpi4py, whose name is in small letters."""
+    def limit(self, name: str) -> float:
+        """Return the bytes of a result below which MPI runs a method, in small letters."""
         algorithm = self._algorithm(name)
         if algorithm is None:
-            return self.server is not None and self.server.may_run(name)
-        return algorithm != "native"
+            return inf if self.server is None else self.server.limit(name)
+        return inf if algorithm == "native" else 0
 
     def exchange_of(self, name: str) -> Callable[..., Any] | None:
         """Return what moves the objects of a method; None where MPI runs it."""

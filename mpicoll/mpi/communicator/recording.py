@@ -43,13 +43,10 @@ def recorded(kind: type[MPI.Intracomm]) -> type[MPI.Intracomm]:
     return type("Intracomm", (kind,), {**methods, LOG: None})
 
 
-def mpi_methods(comm: MPI.Intracomm) -> dict[str, Callable[..., Any]]:
-    """Return MPI's own blocking collectives of arrays, bound to a communicator that MPI serves."""
+def mpi_method(comm: MPI.Intracomm, name: str) -> Callable[..., Any]:
+    """Return MPI's own blocking collective, bound to a communicator."""
     plain = MPI.Intracomm(comm)  # so that the communicator does not refer to itself
-    return {
-        name: partial(_on(name, comm, getattr(MPI.Intracomm, name)), plain)
-        for name in NAMES if name[0].isupper()
-    }  # fmt: skip
+    return partial(_on(name, comm, getattr(MPI.Intracomm, name)), plain)
 
 
 def _by_object(name: str, method: Callable[..., Any], make: Callable[..., Any]) -> Any:
