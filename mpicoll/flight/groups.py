@@ -133,17 +133,18 @@ def join_known(
 
 
 def join_alone(
-    rank: int, numbers: Sequence[int], *, writers: Any, name: str
+    rank: int, numbers: Sequence[int], *, writers: Any, name: str, turn: int = 0
 ) -> GroupFlight | None:  # fmt: skip
     """Return the same without a word of the other ranks, by what all of a launch know.
 
-    None if the launch does not name itself. Groups of the same ranks and of one name are one group.
+    None if the launch does not name itself. Groups of the same ranks and of one name are one group,
+    unless their turns differ.
     """
     if not launchers.launch_identity() or not is_on():
         return None
     recorder = find()
     job = recorder.job if recorder else new_name()
-    identity = f"alone {name} {ranges(numbers)}"
+    identity = f"alone {name} {ranges(numbers)} {turn}"
     members = [_Member(True, True, job, number, identity, ("", 0)) for number in numbers]
     return _join(members, rank, name=name, threads=False, writers=writers)
 

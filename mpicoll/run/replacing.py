@@ -46,5 +46,8 @@ def _replace(module: ModuleType) -> None:
     if launch is not None and launch.size > 1:
         # These serve the calls. A program of several ranks times its calls, and not its imports.
         from mpicoll.mpi.communicator import objects, state  # noqa: F401
+
+        if module.Is_initialized():
+            state.meet()
     # mpi4py pickles these two by name, and finds other objects there now.
     copyreg.pickle(module.Intracomm, lambda comm: reduced(comm) or comm.__reduce__())

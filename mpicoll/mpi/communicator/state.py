@@ -20,6 +20,7 @@ from mpi4py import MPI
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
 from mpicoll.flight.groups import STANDING, GroupFlight, join_alone, join_known, standing
+from mpicoll.machine.launchers import ranks_of_host
 from mpicoll.machine.nodes import (
     CORES,
     RANKS_PER_NODE,
@@ -57,6 +58,10 @@ _keyval: list[int] = []
 _duplicating = Lock()
 _closed: dict[tuple[int, ...], State] = {}
 """The states of freed communicators, by ranks: the next communicator of these goes on there."""
+_joined: dict[tuple[int, ...], int] = {}
+"""How often the ranks of a group have joined the recorder alone."""
+_met: list[State] = []
+"""The state of MPI_COMM_WORLD where its ranks have met at the start, and are on several nodes."""
 _MOST_CLOSED = 8
 """The freed communicators whose channels stay."""
 
@@ -126,6 +131,7 @@ class State:
         members: its ranks in ``MPI_COMM_WORLD``, as MPI says.
         token: names it on all its ranks; 0 where some do not run the drop-in.
         nodes: the ranks of each node.
+        placed: what its ranks have said of themselves.
         folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
         server: what runs its calls; None where MPI runs all.
@@ -136,6 +142,7 @@ class State:
         self.local, self.wishes, self.members = local, local.wishes, members
         self.token = 0
         self.nodes: Nodes = ()
+        self.placed: Sequence[Member] = ()
         self.folds = False
         self.flight: GroupFlight | None = None
         self.server: OneNode | Levels | Named | None = None
@@ -198,6 +205,34 @@ def state_of(comm: MPI.Comm) -> State:
     return state  # type: ignore[no-any-return]
 
 
+def meet() -> None:
+    """Have the ranks of a launch on several nodes say where they are; collective.
+
+    New communicators of several nodes then need no exchange.
+    """
+    if RANKS_PER_NODE not in os.environ and ranks_of_host() == MPI.COMM_WORLD.size:
+        return
+    state = state_of(MPI.COMM_WORLD)
+    if len(state.nodes) > 1:
+        _met.append(state)
+
+
+def _known(local: Local, ranks: tuple[int, ...]) -> Sequence[Member]:
+    """Return what the ranks of a communicator of several nodes have said; nothing if one has not.
+
+    The same on all ranks.
+    """
+    if not _met or _met[0].local is not local or min(ranks) < 0:
+        return ()
+    members = [_met[0].placed[rank] for rank in ranks]
+    return members if len(_nodes(members)) > 1 else ()
+
+
+def _nodes(members: Sequence[Member]) -> Nodes:
+    stated = [None if member.node < 0 else member.node for member in members]
+    return group_by_node([member.host for member in members], stated)[0]
+
+
 def _make_state(comm: MPI.Intracomm) -> State:
     """Return the state of a new communicator; collective."""
     ranks = world_ranks(comm)
@@ -207,6 +242,8 @@ def _make_state(comm: MPI.Intracomm) -> State:
         return state
     local = _local(tuple(map(os.environ.get, _VARIABLES)), os.getpid())
     closed = _closed.pop(ranks, None)
+    if members := _known(local, ranks):
+        return _state_of_known(comm, State(local, ranks), members, closed)
     offer = closed.offer if closed and closed.local is local else 0
     numbers = [0] * _NUMBERS if offer > 0 else _numbers(comm, local)
     rows = exchange_numbers(comm, [offer, *numbers])
@@ -228,6 +265,21 @@ def _make_state(comm: MPI.Intracomm) -> State:
     return state
 
 
+def _state_of_known(
+    comm: MPI.Intracomm, state: State, members: Sequence[Member], closed: State | None
+) -> State:
+    """Return the state of a communicator of several nodes whose ranks need no exchange."""
+    state.token = 1  # it stays, when it is freed, for its recorder
+    state.flight = closed.flight if closed else _join_alone(comm, state.members)
+    _serve(comm, state, members)
+    return state
+
+
+def _join_alone(comm: MPI.Comm, members: tuple[int, ...]) -> GroupFlight | None:
+    _joined[members] = turn = _joined.get(members, 0) + 1
+    return join_alone(comm.rank, members, writers=_compiled, name=comm.name, turn=turn)
+
+
 def _numbers(comm: MPI.Intracomm, local: Local) -> list[int]:
     """Return what this rank says of itself, of its recorder, and of memory: see `_NUMBERS`."""
     token = int.from_bytes(os.urandom(7), "little") + 1
@@ -238,8 +290,7 @@ def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
     """Find out what can serve a communicator, given the numbers of its ranks; collective."""
     local, first, last = state.local, len(Member._fields), -arenas.OFFER
     members, offers = [Member(*row[:first]) for row in rows], [row[last:] for row in rows]
-    nodes = [None if member.node < 0 else member.node for member in members]
-    state.nodes, _ = group_by_node([member.host for member in members], nodes)
+    state.nodes, state.placed = _nodes(members), members
     differs = any(member.wishes != members[0].wishes for member in members)
     is_whole = len(state.nodes) == 1 and comm.size <= _compiled.MOST_MEMBERS
     may_share = is_whole and not local.wishes.unshared
@@ -252,15 +303,20 @@ def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
         state.flight = _join(comm, members, [row[first:last] for row in rows])
     if may_share:
         _take_units(comm, state, members, offers, local.deadline)
-    elif not local.wishes.unshared and 1 < max(map(len, state.nodes)) <= _compiled.MOST_MEMBERS:
+    _serve(comm, state, members)
+
+
+def _serve(comm: MPI.Intracomm, state: State, members: Sequence[Member]) -> None:
+    """Find what serves a communicator beside a channel of all its ranks."""
+    state.nodes, wishes = _nodes(members), state.wishes
+    most = max(map(len, state.nodes))
+    if len(state.nodes) > 1 < most <= _compiled.MOST_MEMBERS and not wishes.unshared:
         _make_levels(comm, state, members)
-    if local.wishes.algorithms:
+    if wishes.algorithms:
         from mpicoll.mpi.communicator.named import Named
 
         assert not isinstance(state.server, Named)
-        state.server = Named(
-            comm, local.wishes.algorithms, state.server, is_fixed=local.wishes.is_fixed
-        )
+        state.server = Named(comm, wishes.algorithms, state.server, is_fixed=wishes.is_fixed)
 
 
 def _join(

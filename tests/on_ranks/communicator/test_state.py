@@ -22,6 +22,7 @@ MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Comm  # noqa: E402
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, RankLost  # noqa: E402
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
+from mpicoll.mpi.communicator import state  # noqa: E402
 from mpicoll.mpi.communicator.arenas import UNITS  # noqa: E402
 from mpicoll.mpi.communicator.state import FORCED  # noqa: E402
 
@@ -342,6 +343,26 @@ def test_nothing_is_made_for_calls_that_are_mpis_on_several_nodes(
     assert len(state_of(across).nodes) == comm.size
     assert state_of(across).server is None
     across.Free()
+
+
+def test_new_communicators_of_several_nodes_exchange_nothing_where_their_ranks_have_met(
+    monkeypatch: pytest.MonkeyPatch, comm: Any
+) -> None:
+    if comm.size < 3:
+        pytest.skip("there is one node, or one rank on each")
+    monkeypatch.setenv(RANKS_PER_NODE, "2")
+    world = Comm(MPI.COMM_WORLD.Dup())
+    check(world, allreduce)
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "_met", [state_of(world)])
+        patch.setattr(state, "exchange_numbers", None)
+        for turn in range(3):
+            made = world.Split(0, world.rank if turn == 1 else -world.rank)
+            for call in (allreduce, bcast, allgather):
+                np.testing.assert_array_equal(call(made), call(MPI.Intracomm(made)))
+            assert len(state_of(made).nodes) == len(state_of(world).nodes)
+            made.Free()
+    world.Free()
 
 
 def test_an_impossible_node_of_one_rank_is_an_error_on_all(
