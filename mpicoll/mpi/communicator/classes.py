@@ -74,9 +74,9 @@ class Comm(_Base):
 
             if is_refused(Reading(self.rank, self.size), name, *arguments[:4]):
                 return True  # before this rank meets the others
-        server, method = self._settled(), name.removesuffix("_own").capitalize()
+        server, method = self._settled(), name.capitalize()
         limit = inf if server is None else server.limit(name)
-        if limit and getattr(type(self), method) is getattr(Comm, method):
+        if limit and getattr(type(self), method, None) is vars(Comm).get(method, self):
             setattr(self, method, _divided(self, method, limit))  # further calls begin there
         return server is None or server.run(name, *arguments)
 

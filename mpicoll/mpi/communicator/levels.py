@@ -58,10 +58,14 @@ class Levels:
         self.names = _METHODS if follow == [*range(self.size)] else _METHODS[:1]
 
     def limit(self, name: str) -> float:
-        """Return the bytes of a result below which MPI runs a method, in small letters."""
+        """Return the bytes of a result below which MPI runs a method, in small letters.
+
+        They are 0 where the results of the ranks have different lengths.
+        """
         if name not in self.names or (self.is_fixed and name in FOLDS):
             return inf
-        return LEVELS_FROM / self.size if name.startswith("reduce_scatter") else LEVELS_FROM
+        rows = {"reduce_scatter": inf, "reduce_scatter_block": self.size}.get(name, 1)
+        return LEVELS_FROM / rows
 
     def exchange_of(self, name: str) -> None:
         """Return None, as MPI moves objects."""
