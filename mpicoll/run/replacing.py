@@ -25,7 +25,7 @@ def replace_communicators() -> None:
         _replace(module)
     else:
         set_mark()
-        call_after_import(_MODULE, _replace)
+        call_after_import(_MODULE, _replace_and_meet)
 
 
 def _replace(module: ModuleType) -> None:
@@ -46,8 +46,14 @@ def _replace(module: ModuleType) -> None:
     if launch is not None and launch.size > 1:
         # These serve the calls. A program of several ranks times its calls, and not its imports.
         from mpicoll.mpi.communicator import objects, state  # noqa: F401
-
-        if module.Is_initialized():
-            state.meet()
     # mpi4py pickles these two by name, and finds other objects there now.
     copyreg.pickle(module.Intracomm, lambda comm: reduced(comm) or comm.__reduce__())
+
+
+def _replace_and_meet(module: ModuleType) -> None:
+    _replace(module)
+    launch = find_launch()
+    if launch is not None and launch.size > 1 and module.Is_initialized():
+        from mpicoll.mpi.communicator.state import meet
+
+        meet()

@@ -214,7 +214,7 @@ def meet() -> None:
         return
     state = state_of(MPI.COMM_WORLD)
     if len(state.nodes) > 1:
-        _met.append(state)
+        _met[:] = [state]
 
 
 def _known(local: Local, ranks: tuple[int, ...]) -> Sequence[Member]:
@@ -243,7 +243,7 @@ def _make_state(comm: MPI.Intracomm) -> State:
     local = _local(tuple(map(os.environ.get, _VARIABLES)), os.getpid())
     closed = _closed.pop(ranks, None)
     if members := _known(local, ranks):
-        return _state_of_known(comm, State(local, ranks), members, closed)
+        return _state_of_known(comm, local, members, closed)
     offer = closed.offer if closed and closed.local is local else 0
     numbers = [0] * _NUMBERS if offer > 0 else _numbers(comm, local)
     rows = exchange_numbers(comm, [offer, *numbers])
@@ -266,18 +266,23 @@ def _make_state(comm: MPI.Intracomm) -> State:
 
 
 def _state_of_known(
-    comm: MPI.Intracomm, state: State, members: Sequence[Member], closed: State | None
+    comm: MPI.Intracomm, local: Local, members: Sequence[Member], closed: State | None
 ) -> State:
-    """Return the state of a communicator of several nodes whose ranks need no exchange."""
-    state.token = 1  # it stays, when it is freed, for its recorder
-    state.flight = closed.flight if closed else _join_alone(comm, state.members)
+    """Return the state of a communicator of several nodes whose ranks need no exchange.
+
+    Args:
+        closed: of the last freed communicator of these ranks, whose recorder goes on.
+    """
+    state = State(local, ranks := world_ranks(comm))
+    state.token = 1  # it stays when it is freed
+    if closed:
+        closed.release()
+        state.flight = closed.flight
+    else:
+        _joined[ranks] = turn = _joined.get(ranks, 0) + 1
+        state.flight = join_alone(comm.rank, ranks, writers=_compiled, name=comm.name, turn=turn)
     _serve(comm, state, members)
     return state
-
-
-def _join_alone(comm: MPI.Comm, members: tuple[int, ...]) -> GroupFlight | None:
-    _joined[members] = turn = _joined.get(members, 0) + 1
-    return join_alone(comm.rank, members, writers=_compiled, name=comm.name, turn=turn)
 
 
 def _numbers(comm: MPI.Intracomm, local: Local) -> list[int]:
