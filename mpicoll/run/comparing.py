@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import shutil
 import subprocess
 import sys
@@ -99,6 +100,7 @@ def compare(rounds: int, module: str, arguments: Sequence[str], program: Sequenc
     """
     command = find_command(module, arguments)
     if not is_first_process():
+        _await_first(command.names)
         return 0
     ending.unwind_at_termination()
     outcome = Outcome(module, command.ranks)
@@ -115,6 +117,25 @@ def compare(rounds: int, module: str, arguments: Sequence[str], program: Sequenc
                     return ending.HUNG if run.status is None else run.status
     outcome.print()
     return 0
+
+
+def _await_first(names: Sequence[str]) -> None:
+    """Wait for the end of the first rank, if it is on this host.
+
+    Hydra's proxy uses a whole core from the end of one of its ranks to that of the last.
+
+    Args:
+        names: the variables of launchers with the rank of a process.
+    """
+    parent, firsts = os.getppid(), {f"{name}=0".encode() for name in names}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state = (path / "stat").read_text().rpartition(")")[2].split()
+            if int(state[1]) == parent and firsts & {*(path / "environ").read_bytes().split(b"\0")}:
+                poll = select.poll()
+                poll.register(os.pidfd_open(int(path.name)), select.POLLIN)
+                poll.poll()
+                return
 
 
 def find_command(module: str, arguments: Sequence[str]) -> Command:
