@@ -75,7 +75,7 @@ class GroupChannel:
         keep: what the memory belongs to.
         slow: runs a call whose arguments the channel does not read.
         progress: lets the library move messages of its own.
-        ranks: by which errors name the members, whose places in the channel are others.
+        ranks: the numbers by which errors name the members; by default their places.
 
     Attributes:
         channel: runs the calls.

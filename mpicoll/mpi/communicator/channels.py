@@ -55,11 +55,9 @@ def _forms() -> Forms:
     )  # fmt: skip
 
 
-def operator_of(op: Any, dtype: np.dtype[Any]) -> MPI.Op | None:
-    """Return MPI's operator, None where channels do not fold elements of a dtype by it."""
-    if op.handle not in _OP_OF_HANDLE or dtype.name not in _NAMES:
-        return None
-    return _OP_OF_HANDLE[op.handle] if dtype.kind in OPS[op.handle][1] else None
+def folds(op: MPI.Op, dtype: np.dtype[Any]) -> bool:
+    """Whether channels fold elements of a dtype by an operator of MPI's."""
+    return op.handle in OPS and dtype.name in _NAMES and dtype.kind in OPS[op.handle][1]
 
 
 class OneNode(GroupChannel):

@@ -19,9 +19,9 @@ from mpi4py import MPI
 from mpicoll.c_extension import _compiled
 from mpicoll.engine.channels import open_units
 from mpicoll.errors import Unavailable
-from mpicoll.mpi.communicator.channels import OneNode, operator_of
+from mpicoll.mpi.communicator.channels import OneNode, folds
 from mpicoll.mpi.communicator.reading import FOLDS, Reading, flat
-from mpicoll.mpi.exchange import exchange_bytes
+from mpicoll.mpi.exchange import exchange_items
 from mpicoll.tuning import LEVELS_AFTER, LEVELS_FROM
 
 if TYPE_CHECKING:
@@ -108,9 +108,8 @@ class Levels:
 
     def _open(self) -> None:
         """Make the channels of all nodes, and the communicator of their first ranks; collective."""
-        exchange = partial(_exchange, self.comm)
         try:
-            segment, units = open_units(exchange, self.rank, self.node)
+            segment, units = open_units(partial(exchange_items, self.comm), self.rank, self.node)
         except Unavailable:
             return  # on all ranks
         self.channel = self.open_channel(node=self.node, flight=None, units=units, keep=segment)
@@ -203,11 +202,7 @@ def _is_folded(op: MPI.Op, dtype: np.dtype[Any]) -> bool:
     must not depend on the number of the call.
     """
     is_extreme = op.handle in (MPI.MIN.handle, MPI.MAX.handle)
-    return operator_of(op, dtype) is not None and not (is_extreme and dtype.kind == "f")
-
-
-def _exchange(comm: MPI.Intracomm, data: bytes | None, *_: Any) -> list[bytes]:
-    return exchange_bytes(comm, data or b"")
+    return folds(op, dtype) and not (is_extreme and dtype.kind == "f")
 
 
 def _may_be_long(whole: Any) -> bool:

@@ -14,7 +14,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.memory.notes import GROUP
 from mpicoll.mpi.communicator.buffers import WrongLength
-from mpicoll.mpi.communicator.channels import operator_of
+from mpicoll.mpi.communicator.channels import folds
 from mpicoll.mpi.communicator.method_arguments import Call, read
 from mpicoll.mpi.communicator.reading import FOLDS, Reading
 from mpicoll.mpi.exchange import mpi_deadline
@@ -87,7 +87,7 @@ class Named:
             call = self._read(at, name, x, out, op, root)
             if call is None or call.counts is not None:
                 return True
-            if name in FOLDS and call.x is not None and operator_of(op, call.x.dtype) is None:
+            if name in FOLDS and call.x is not None and not folds(op, call.x.dtype):
                 return True
             _compiled.postpone_handlers()
             at.pack()
@@ -101,7 +101,7 @@ class Named:
         """Return the call that the arguments describe, None where only MPI reads them."""
         try:
             return read(at, name, x, out, op, root)
-        except WrongLength as error:  # of which the other ranks do not know
+        except WrongLength as error:  # the other ranks do not know of it
             refused = ArgumentError(f"{name}: {error}")
             self.collectives.transport.leave(GROUP, refused)
             raise refused from error

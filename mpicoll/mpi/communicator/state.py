@@ -243,7 +243,7 @@ def _make_state(comm: MPI.Intracomm) -> State:
     local = _local(tuple(map(os.environ.get, _VARIABLES)), os.getpid())
     closed = _closed.pop(ranks, None)
     if members := _known(local, ranks):
-        return _state_of_known(comm, local, members, closed)
+        return _state_of_known(comm, State(local, ranks), members, closed)
     offer = closed.offer if closed and closed.local is local else 0
     numbers = [0] * _NUMBERS if offer > 0 else _numbers(comm, local)
     rows = exchange_numbers(comm, [offer, *numbers])
@@ -266,14 +266,14 @@ def _make_state(comm: MPI.Intracomm) -> State:
 
 
 def _state_of_known(
-    comm: MPI.Intracomm, local: Local, members: Sequence[Member], closed: State | None
+    comm: MPI.Intracomm, state: State, members: Sequence[Member], closed: State | None
 ) -> State:
     """Return the state of a communicator of several nodes whose ranks need no exchange.
 
     Args:
         closed: of the last freed communicator of these ranks, whose recorder goes on.
     """
-    state = State(local, ranks := world_ranks(comm))
+    ranks, state.nodes = state.members, _nodes(members)
     state.token = 1  # it stays when it is freed
     if closed:
         closed.release()
@@ -313,8 +313,7 @@ def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
 
 def _serve(comm: MPI.Intracomm, state: State, members: Sequence[Member]) -> None:
     """Find what serves a communicator beside a channel of all its ranks."""
-    state.nodes, wishes = _nodes(members), state.wishes
-    most = max(map(len, state.nodes))
+    wishes, most = state.wishes, max(map(len, state.nodes))
     if len(state.nodes) > 1 < most <= _compiled.MOST_MEMBERS and not wishes.unshared:
         _make_levels(comm, state, members)
     if wishes.algorithms:
