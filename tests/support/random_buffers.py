@@ -20,7 +20,8 @@ OPERATORS = {
     "SUM": np.add, "MAX": np.maximum, "MIN": np.minimum, "PROD": np.multiply, "BOR": np.bitwise_or,
 }  # fmt: skip
 LENGTHS = (0, 1, 3, 8, 64, 512, 513, 5000, 40000)
-FORMS = ("array", "columns", "displaced", "resized", "vector", "pairs")
+FORMS_OF_ONE_TYPE_SIZE = ("array", "columns", "displaced", "resized")
+FORMS = (*FORMS_OF_ONE_TYPE_SIZE, "vector", "pairs")
 
 Flat = Any
 
@@ -35,11 +36,15 @@ class Buffer(NamedTuple):
 class RandomCalls:
     """Makes the same calls on all ranks, with buffers of each rank's own form.
 
+    Args:
+        forms: those from which a rank chooses.
+
     Attributes:
         datatypes: those of the last buffers, which are freed later.
     """
 
-    def __init__(self, comm: Any, seed: int) -> None:
+    def __init__(self, comm: Any, seed: int, forms: Sequence[str] = FORMS) -> None:
+        self.forms = forms
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.shared, self.local = random.Random(seed), random.Random(f"{seed} {comm.rank}")
         self.datatypes: list[MPI.Datatype] = []
@@ -88,7 +93,7 @@ class RandomCalls:
         Args:
             blocks: of a call that takes the count of one block.
         """
-        count, form = values.size, self.local.choice(FORMS)
+        count, form = values.size, self.local.choice(self.forms)
         kind = MPI.Datatype.fromcode(values.dtype.char)
         if form == "columns":
             column = np.asfortranarray(values.reshape(-1, 1))

@@ -16,7 +16,7 @@ from communicator_calls import (
     check,
     state_of,
 )
-from random_buffers import RandomCalls
+from random_buffers import FORMS, FORMS_OF_ONE_TYPE_SIZE, RandomCalls
 
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm, Disagreement, RankLost  # noqa: E402
@@ -52,7 +52,10 @@ def test_every_call_gives_what_mpi_gives(across: Comm, name: str) -> None:
 
 
 def test_each_rank_may_choose_the_form_of_its_buffers(across: Comm) -> None:
-    calls = RandomCalls(across, seed=across.size)
+    # Each rank of Open MPI 5 chooses its algorithm by the size of its own datatype.
+    is_open_mpi = MPI.get_vendor()[0] == "Open MPI"
+    forms = FORMS_OF_ONE_TYPE_SIZE if is_open_mpi else FORMS
+    calls = RandomCalls(across, seed=across.size, forms=forms)
     for _ in range(120):
         calls.run()
 
