@@ -309,14 +309,12 @@ class WaitPolicy(Protocol):
         deadline: seconds after which a rank gives up.
         lost: returns the error of a wait, given what happened as the end of a sentence.
         tell: takes the rank that this one has waited for long, None once it no longer does.
-        check: takes such ranks now and then, and raises where the wait is to end.
     """
 
     oversubscribed: bool
     deadline: float
     lost: Callable[[WaitContext, str], RankLost]
     tell: Callable[[int | None], None]
-    check: Callable[[Sequence[int]], None]
 
     def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
         """Whether ``words[index] >= minimum``, without waiting.
@@ -536,8 +534,6 @@ class NativeCall(NamedTuple):
         counts: rows per rank, or per pair of ranks; None for equal ones.
         in_place: `x` and `out` share memory, each block at its own place.
         rank: of the caller in its group.
-        apart: of `mpicoll.peers.calls.Calls.apart`, where a rank may leave the call in its middle.
-        repeats: it is run many times on these arrays.
     """
 
     collective: Collective
@@ -548,8 +544,6 @@ class NativeCall(NamedTuple):
     counts: Sequence[Any] | None
     in_place: bool
     rank: int
-    apart: Any = None
-    repeats: bool = False
 
     @property
     def array(self) -> Array | None:
@@ -607,13 +601,12 @@ class Poll(NamedTuple):
     Attributes:
         test: whether they are complete, without waiting.
         wait: returns when they are complete.
-        looks: how often a rank that waits tests before it yields its core; 0 where only `wait`
-            can wait.
+        may_test: a rank may wait by tests, with yields of its core between them; else by `wait`.
     """
 
     test: Callable[[], bool]
     wait: Thunk
-    looks: int = 0
+    may_test: bool = False
 
 
 class Messages(NamedTuple):
@@ -639,6 +632,10 @@ class Messages(NamedTuple):
     takes: tuple[Callable[[int], object], ...] = ()
 
 
+EXCHANGE = int.from_bytes(b"exchange", "little")
+"""Instead of the digest of a call, where ranks that share no memory begin an exchange."""
+
+
 class Transport(Protocol):
     """One group of ranks as a library sees it.
 
@@ -651,8 +648,6 @@ class Transport(Protocol):
         gpu_turn: the place of this process among the ranks of its node that were started with it,
             the same in every group.
         deadline: seconds after which this rank gives up waiting for another.
-        calls: the `mpicoll.peers.calls.Calls`, by which ranks that wait ask each other in which
-            call they are; None where they compare their calls beforehand, by `agree`.
     """
 
     deadline: float
@@ -669,9 +664,6 @@ class Transport(Protocol):
     @property
     def arrays(self) -> Arrays:
         """How this backend's memory is handled."""
-
-    @property
-    def calls(self) -> Any: ...
 
     @property
     def gpu_transport(self) -> str:

@@ -11,17 +11,11 @@ from __future__ import annotations
 
 # -- waiting -------------------------------------------------------------------------------------
 
-SPINS = 1000
-"""Looks at a word, or tests of a message, before a rank yields its core; none on a shared core.
-
-Unit: looks. Evidence: SPR, 2026-11-27, a pause takes 15 ns, a yield 243, a round of flags 195.
-Gain: waits of less than 15 us end at the next look, and no later than a yield after it.
-"""
 YIELDS = 16
-"""Yields between two looks at the clock and at the other ranks.
+"""Looks at a word before the first yield, and yields between two looks at the other ranks.
 
-Unit: yields. Evidence: SPR, 2026-11-27, a yield takes 243 ns, and Python's look at the other ranks
-microseconds. Gain: a third of the looks at a word in a long wait.
+Unit: looks, yields. Evidence: SPR, 2026-11-27, a yield takes 243 ns, and Python's look at the other
+ranks microseconds. Gain: a third of the looks at a word in a long wait.
 """
 YIELD_SECONDS = 0.02
 """Time for which a rank yields before it sleeps between looks.

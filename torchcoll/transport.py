@@ -18,6 +18,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from mpicoll.backend import (
     DIRECT,
+    EXCHANGE,
     POINT_TO_POINT,
     STAGED,
     Array,
@@ -85,8 +86,6 @@ class TorchTransport(TorchMessages):
     """
 
     backend = "torch"
-    # A wait for gloo cannot be left: ranks compare their calls before they wait.
-    calls = None
 
     def __init__(
         self, group: Group = None, *, ranks: Sequence[int] | None = None, owned: bool = False,
@@ -230,6 +229,8 @@ class TorchTransport(TorchMessages):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
+        while not self.agree(EXCHANGE):  # others compare a call, and will come after that
+            pass
         group = self.group
         with self.poison_on_error(), natives.watched(self.peers, agreeing()):
             return self._exchange(group, item, kind)

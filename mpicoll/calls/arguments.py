@@ -17,7 +17,6 @@ from mpicoll.lowering.messages import cut, offsets
 from mpicoll.notation.contract import Collective, Counts, Place, Shape, Side, collective
 from mpicoll.notation.elements import OPS, ReduceOp, check_op, itemsize, kind_of, reduce_op
 from mpicoll.notation.schedule import Block
-from mpicoll.peers.calls import Apart
 
 Signature = TypedDict(
     "Signature",
@@ -40,7 +39,6 @@ class Arguments:
         in_place: `x` and `out` share memory, each block at its own place.
         device: ``host`` or ``gpu``, where the arrays lie; None as for `row`.
         unbound: the plan is to run on other arrays of this signature, too, where it can.
-        private_comm: what the library's own call needs so that a rank can leave it in its middle.
     """
 
     collective: Collective
@@ -57,7 +55,6 @@ class Arguments:
     in_place: bool = False
     device: str | None = None
     unbound: bool = False
-    private_comm: Apart | None = None
 
     @property
     def array(self) -> Array | None:

@@ -17,7 +17,6 @@ from mpicoll.calls.recording import call_of
 from mpicoll.engine import extension
 from mpicoll.engine.plan import Plan
 from mpicoll.errors import ArgumentError, CollectiveError
-from mpicoll.peers.calls import OtherCall
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
@@ -50,9 +49,6 @@ class MethodCalls(PlanCache):
         super().__init__()
         self.transport, self.planner, self.flight = transport, planner, flight
         self.maker = PlanMaker(transport, planner)
-        self.calls = transport.calls
-        if self.calls is not None:
-            self.calls.drop = self.set_aside
         self.table = extension.plan_table(transport, slow, self._give_up, log=flight and flight.log)
         self.by_channel = ChannelCalls(transport, planner, self.table, flight)
 
@@ -88,7 +84,7 @@ class MethodCalls(PlanCache):
         if not _is_constant(raw_arguments[_COUNTS]):
             raw_arguments = ()  # the table compares counts by identity
         if isinstance(checked, CollectiveError) or not checked.is_complete:
-            if not differs and self.calls is None:
+            if not differs:
                 self.matches(_NO_DIGEST)
             return self._run_agreed(checked, raw_arguments)
         if self.by_channel.serves(checked):
@@ -100,26 +96,17 @@ class MethodCalls(PlanCache):
         plan = self.get(key)
         digest = checked.digest(plan and plan.number)
         try:
-            is_new = plan is None and self.calls is not None
-            if is_new or differs or not self.matches(digest, plan):
+            if differs or not self.matches(digest, plan):
                 return self._run_agreed(checked, raw_arguments)
             return self._run_alike(plan, checked, raw_arguments)
         except ArgumentError:
             raise  # on all ranks, before any has run a plan
-        except OtherCall as error:
-            self.fail(key, error)
-            return self._run_agreed(checked, ())
         except BaseException as error:
             self.fail(key, error)
             raise
 
     def matches(self, digest: int, plan: CachedPlan | None = None) -> bool:
-        """Whether all ranks gave the same digest; a cached plan only runs then.
-
-        Between nodes, ranks that run a cached plan find out as they wait.
-        """
-        if plan is not None and self.calls is not None:
-            return True
+        """Whether all ranks gave the same digest; a cached plan only runs then."""
         with nullcontext() if plan else self.poison_on_error():
             return bool(self.table.agree(digest, None))
 
@@ -138,9 +125,7 @@ class MethodCalls(PlanCache):
             return self._run_once(arguments)
         if is_channels:
             return self._run_by_channel(arguments, raw_arguments)
-        # Between nodes a rank runs a plan of the table without a word to the others.
-        is_known = self.calls is None or (isinstance(checked, Arguments) and checked.is_complete)
-        return self._run_alike(plan, arguments, raw_arguments if is_known else ())
+        return self._run_alike(plan, arguments, raw_arguments)
 
     def _run_by_channel(self, arguments: Arguments, raw_arguments: RawArguments) -> Array | None:
         """Run a call that all ranks would run by the channel; collective."""
@@ -170,25 +155,17 @@ class MethodCalls(PlanCache):
             uncached.run()
             return uncached.out
 
-    def _give_up(self, target: object, error: BaseException | None) -> bool:
+    def _give_up(self, target: object, error: BaseException | None) -> None:
         """Remove a plan that has failed in the middle of a run.
 
         Without an error the ranks have found that they call different things.
-
-        Returns:
-            Whether the table leaves the call to Python, as the ranks are in different calls.
         """
         if self.by_channel.channel is not None and target is self.by_channel.channel.channel:
             self.by_channel.close()
-            return False
-        is_other = isinstance(error, OtherCall)
-        if self.calls is not None and not is_other:
-            self.calls.end()
-        if error is None:
+        elif error is None:
             self.drop_target(target)
         else:
             self.fail_target(target, error)
-        return is_other
 
     def free(self) -> None:
         self.by_channel.close()
@@ -217,24 +194,18 @@ class MethodCalls(PlanCache):
             raw_arguments: the arguments as they came, by which the table finds the plan; empty
                 where it is not to.
         """
-        if (calls := self.calls) is not None:
-            calls.begin(plan.number)
         try:
             out = plan.run(arguments.x, arguments.out)
         except BaseException as error:
             self._give_up(plan.target, error)
             raise
-        if calls is not None:
-            calls.end()
         if raw_arguments:
-            digest = plan.number if calls is not None else arguments.digest(plan.number)
-            self._enter(plan, arguments, digest, raw_arguments)
+            self._enter(plan, arguments, raw_arguments)
         return out
 
-    def _enter(
-        self, plan: CachedPlan, arguments: Arguments, digest: int, raw_arguments: RawArguments
-    ) -> None:
+    def _enter(self, plan: CachedPlan, arguments: Arguments, raw_arguments: RawArguments) -> None:
         """Let the plan table serve such calls by a plan."""
+        digest = arguments.digest(plan.number)
         if plan.program is None:
             place = 0 if self.flight is None else call_of(self.flight, arguments, plan.plan)
             self.table.add_function(raw_arguments, plan.run, digest, place)

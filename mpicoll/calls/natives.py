@@ -37,8 +37,6 @@ COMPOSITIONS: dict[str, tuple[str, ...]] = {
 """For each collective the pairs of native collectives that it is equal to; `fold` is no collective:
 each rank folds what it needs of the rows."""
 FOLDED = "native:allgather+fold"
-LEAVABLE_ALGORITHMS = ("native", FOLDED)
-"""Those that a rank can leave in their middle, given a communicator of their own."""
 
 
 def plan_native(transport: Transport, arguments: Arguments, *, persistent: bool = False) -> Plan:
@@ -62,7 +60,6 @@ def plan_bound(
     call = NativeCall(
         arguments.collective, arguments.x, arguments.out, arguments.op,
         arguments.root, arguments.counts, arguments.in_place, transport.rank,
-        arguments.private_comm, not arguments.unbound,
     )  # fmt: skip
     bound, out = bind(call), arguments.out
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
@@ -206,9 +203,7 @@ def _part(
         transport.arrays, transport.rank, transport.size, name, x,
         out=out, op=arguments.op, root=arguments.root, counts=None, algorithm="native",
     )  # fmt: skip
-    private_comm = arguments.private_comm if arguments.algorithm == FOLDED else None
-    part = replace(part, private_comm=private_comm, unbound=arguments.unbound)
-    return plan_native(transport, part)
+    return plan_native(transport, replace(part, unbound=arguments.unbound))
 
 
 def _chained(

@@ -59,11 +59,9 @@ class PlanCache:
             self.table.forget(plan.target)
         return plan
 
-    def _keys(self, is_meant: Callable[[CachedPlan], bool]) -> list[Any]:
-        return [key for key, plan in self._plans.items() if is_meant(plan)]
-
     def _keys_of(self, target: object) -> list[Any]:
-        return self._keys(lambda plan: target is not None and plan.target is target)
+        plans = self._plans.items()
+        return [key for key, plan in plans if target is not None and plan.target is target]
 
     def drop(self, keys: Iterable[Any]) -> None:
         """Free those of the plans that are cached."""
@@ -86,13 +84,6 @@ class PlanCache:
         """Remove the plan that the table has run, which has failed on this rank."""
         for key in self._keys_of(target):
             self.fail(key, error)
-
-    def set_aside(self, numbers: set[int]) -> None:
-        """Run the plans of these numbers no more."""
-        for key in self._keys(lambda plan: plan.number in numbers):
-            plan = self._take(key)
-            plan.set_aside()
-            self._failed.append(plan)
 
     def free(self) -> None:
         """Release all plans."""

@@ -57,12 +57,12 @@ static int64_t *under_way(const PlanTableObject *self)
 static int compare(
     PlanTableObject *self, Comparison *comparison, PyObject *name, const ActiveCall *call)
 {
-    enum state state = digest_compare(&self->digests, comparison, self->spins, 0);
+    enum state state = digest_compare(&self->digests, comparison, 0);
     while (state != DONE) {
         if (call->outer == PYTHON_CALL)
             postpone(); /* code of Python follows this wait before its call ends */
         Py_BEGIN_ALLOW_THREADS
-        state = digest_compare(&self->digests, comparison, self->spins, YIELD_NS);
+        state = digest_compare(&self->digests, comparison, YIELD_NS);
         Py_END_ALLOW_THREADS
         if (state == DONE)
             break;
@@ -129,9 +129,8 @@ static enum call_state advance_compared(ActiveCall *call)
     return program_drive(call, program->program.length) < 0 ? FAILED_CALL : COMPLETE;
 }
 
-/* Hand over a plan that has failed, with the error that Python has raised, which stays as it is: 0; or
-   Python keeps the error, and the call goes on: 1. */
-static int plan_give_up(PlanTableObject *self, PyObject *plan)
+/* Hand over a plan that has failed, with the error that Python has raised, which stays as it is. */
+static void plan_give_up(PlanTableObject *self, PyObject *plan)
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -141,16 +140,10 @@ static int plan_give_up(PlanTableObject *self, PyObject *plan)
     PyObject *done = PyObject_CallFunctionObjArgs(self->give_up, plan, value, NULL);
     if (!done)
         PyErr_WriteUnraisable(self->give_up);
-    const int goes_on = done == Py_True;
     Py_XDECREF(done);
-    if (!goes_on) {
-        if (PyObject_TypeCheck(plan, &ProgramType))
-            program_leave((ProgramObject *)plan);
-        PyErr_Restore(type, value, trace);
-        return 0;
-    }
-    Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
-    return 1;
+    if (PyObject_TypeCheck(plan, &ProgramType))
+        program_leave((ProgramObject *)plan);
+    PyErr_Restore(type, value, trace);
 }
 
 /* Compare a call with all ranks, and run its program, or its request of the channel, unless both are NULL: 1;
@@ -164,7 +157,7 @@ static int plan_run(
     if (self->digests.size)
         compared.comparison = digest_publish(&self->digests, digest);
     else
-        compared.is_compared = 1; /* before, or while the ranks wait for each other */
+        compared.is_compared = 1; /* before */
     if (program)
         program_begin(&program->program);
     PyObject *const target =
@@ -172,8 +165,7 @@ static int plan_run(
     if (active_run(&compared.call) != COMPLETE && PyErr_Occurred()) {
         if (request)
             channel_end(compared.channel);
-        if (plan_give_up(self, target))
-            return 0;
+        plan_give_up(self, target);
     }
     if (PyErr_Occurred())
         return -1;
@@ -242,26 +234,6 @@ static PyObject *take_output(
     return result;
 }
 
-/* Say in which call this rank is, or compare it with the other ranks: 1; 0 where they differ, -1 where
-   Python has raised. Between nodes the plan itself finds out as it waits. */
-static int begin_call(PlanTableObject *self, int64_t digest, PyObject *name)
-{
-    int64_t *const calls = self->calls.buf;
-    if (!calls)
-        return agree(self, digest, name);
-    const int64_t number = calls[CALLS_BEGUN] + 1;
-    calls[RECENT_PLANS + number % MOST_RECENT] = digest;
-    calls[CALLS_BEGUN] = number; /* in this order, as another thread reads them between any two */
-    return 1;
-}
-
-static void end_call(PlanTableObject *self)
-{
-    int64_t *const calls = self->calls.buf;
-    if (calls)
-        calls[CALL_ENDED] = calls[CALLS_BEGUN];
-}
-
 /* Let Python serve a call for which there was no memory: it tells the other ranks if there is none then,
    either. */
 static PyObject *serve_without_output(PlanTableObject *self, PyObject *const *args)
@@ -285,23 +257,21 @@ static PyObject *run_program(
         return serve_without_output(self, args);
     }
     const uint64_t row = log_begin_below(program->log, program->call, BELOW_LIBRARY);
-    int begun = self->digests.size ? 1 : begin_call(self, digest, args[0]);
-    if (begun < 0 && plan_give_up(self, (PyObject *)program))
-        begun = 0;
+    const int begun = self->digests.size ? 1 : agree(self, digest, args[0]);
     int same = begun;
+    if (begun < 0)
+        plan_give_up(self, (PyObject *)program);
     if (begun > 0) {
         program->program.registers[INPUT] = input;
         program->program.registers[OUTPUT] = address;
         same = program_hold(program, args[1], out) < 0 ? -1 : plan_run(self, program, NULL, digest, args[0]);
     }
-    if (same > 0) {
+    if (same > 0)
         program_release(program);
-        end_call(self);
-    } else if (same < 0) {
+    else if (same < 0)
         Py_CLEAR(out);
-    } else {
+    else
         Py_SETREF(out, serve_difference(self, args, begun ? (PyObject *)program : Py_True));
-    }
     log_end(program->log, row, !out);
     Py_DECREF(program);
     return out;
@@ -311,14 +281,12 @@ static PyObject *run_function(PlanTableObject *self, const Entry *entry, PyObjec
 {
     PyObject *const function = Py_NewRef(entry->function); /* the entry may go meanwhile */
     const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
-    int same = begin_call(self, entry->digest, args[0]);
+    const int same = agree(self, entry->digest, args[0]);
     PyObject *result = same > 0 ? call_python(self, function, args + 1, 2) : NULL;
-    if (result)
-        end_call(self);
-    if (!result && same && plan_give_up(self, function))
-        same = 0;
-    if (!result && !same)
+    if (!same)
         result = serve_difference(self, args, Py_True);
+    else if (!result)
+        plan_give_up(self, function);
     log_end(self->log, row, !result);
     Py_DECREF(function);
     return result;
@@ -674,19 +642,6 @@ static int open_digests(Digests *digests, PyObject *lines, long long stride, lon
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* Open the numbers by which other nodes learn the call of this rank; -1 where Python has raised. */
-static int open_calls(Py_buffer *view, PyObject *calls)
-{
-    if (calls == Py_None)
-        return 0;
-    if (PyObject_GetBuffer(calls, view, PyBUF_WRITABLE) < 0)
-        return -1;
-    if (view->len == CALL_NUMBERS * sizeof(int64_t))
-        return 0;
-    PyErr_SetString(PyExc_ValueError, "the numbers of `Calls`");
-    return -1;
-}
-
 int table_import(void)
 {
     automatic = PyUnicode_InternFromString("auto");
@@ -697,15 +652,15 @@ int table_import(void)
 static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"probe", "exchange", "numbers", "slow", "give_up", "lines",
-                            "stride", "rank", "spins", "wait", "keep", "calls", "agree",
+                            "stride", "rank", "wait", "keep", "agree",
                             "describe", "log", NULL};
     PyObject *probe, *exchange, *numbers, *slow, *give_up, *lines, *wait = Py_None;
-    PyObject *keep = Py_None, *calls = Py_None, *agree = Py_None, *describe = Py_None;
+    PyObject *keep = Py_None, *agree = Py_None, *describe = Py_None;
     PyObject *log = Py_None;
-    long long stride = 1, rank = 0, spins = 0;
+    long long stride = 1, rank = 0;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "OOOOO|$OLLLOOOOOO", names, &probe, &exchange, &numbers, &slow,
-            &give_up, &lines, &stride, &rank, &spins, &wait, &keep, &calls, &agree, &describe, &log))
+            args, kwargs, "OOOOO|$OLLOOOOO", names, &probe, &exchange, &numbers, &slow,
+            &give_up, &lines, &stride, &rank, &wait, &keep, &agree, &describe, &log))
         return -1;
     if (self->entries) {
         PyErr_SetString(PyExc_TypeError, "it is made once");
@@ -717,7 +672,7 @@ static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
     }
     if ((exchange != Py_None && reader_open(&self->reader, probe, exchange) < 0) ||
         open_digests(&self->digests, lines, stride, rank) < 0 ||
-        open_calls(&self->calls, calls) < 0 || active_open(numbers, &self->numbers) < 0)
+        active_open(numbers, &self->numbers) < 0)
         return -1;
     self->entries = PyMem_Calloc(ENTRIES, sizeof(Entry));
     if (!self->entries) {
@@ -725,7 +680,6 @@ static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
     self->digests.number = self->numbers.buf;
-    self->spins = spins;
     self->slow = Py_NewRef(slow), self->give_up = Py_NewRef(give_up);
     self->wait = Py_NewRef(wait), self->keep = Py_NewRef(keep), self->agree = Py_NewRef(agree);
     self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
@@ -773,8 +727,6 @@ static void table_dealloc(PlanTableObject *self)
     table_clear(self);
     if (self->numbers.buf)
         PyBuffer_Release(&self->numbers);
-    if (self->calls.buf)
-        PyBuffer_Release(&self->calls);
     Py_XDECREF(self->log);
     reader_close(&self->reader);
     PyMem_Free(self->entries);

@@ -7,9 +7,6 @@
 #include "channel_type.h"
 #include "digests.h"
 
-/* The places in `Calls.numbers` of mpicoll/peers/calls.py. */
-enum { CALLS_BEGUN, CALL_ENDED, RECENT_PLANS, MOST_RECENT = 16, CALL_NUMBERS = RECENT_PLANS + MOST_RECENT };
-
 /* What serves the calls of a key: a compiled program, a function of Python's, or a channel, whose calls
    have any length. */
 enum plan_kind { UNUSED, PROGRAM, FUNCTION, CHANNEL };
@@ -23,7 +20,7 @@ typedef struct {
     PyObject *anchors;  /* objects whose addresses are in the key */
     ProgramObject *program;
     PyObject *function; /* of x and out */
-    int64_t digest;     /* that the ranks compare; between nodes the number of the plan */
+    int64_t digest;     /* that the ranks compare */
     uint32_t place;     /* of functions in the table of the flight recorder */
 
     /* Of programs and the channel. */
@@ -41,11 +38,9 @@ typedef struct {
     ArgumentReader reader;
     Digests digests;     /* without lines where the ranks share no memory */
     Py_buffer numbers;   /* of the group: active.h */
-    Py_buffer calls;     /* `Calls.numbers` of mpicoll/peers/calls.py; empty on one node */
-    int64_t spins;
     PyObject *slow;      /* serves calls that are not in the table, or differ among the ranks */
     PyObject *wait;      /* wait(rank, number, name): until that rank has published a digest */
-    PyObject *give_up;   /* give_up(plan, error): takes a plan that has failed; whether to go on */
+    PyObject *give_up;   /* give_up(plan, error): takes a plan that has failed */
     PyObject *agree;     /* agree(digest, name): compares calls of ranks that share no memory */
     PyObject *keep;
     LogObject *log;

@@ -42,11 +42,6 @@ FLAT: int
 INPUT_ROWS: int
 OUTPUT_ROWS: int
 ROWS: int
-CALLS_BEGUN: int
-CALL_ENDED: int
-RECENT_PLANS: int
-MOST_RECENT: int
-CALL_NUMBERS: int
 UNIT_BYTES: int
 """How many bytes a rank has in a channel: a head, and a ring of slots."""
 MOST_MEMBERS: int
@@ -68,7 +63,6 @@ class Program:
         registers: the addresses of the input, the output, and whatever else the rows name.
         op, dtype: of its folds; None where there are none.
         check: the row before which the ranks of a call compare what they call.
-        spins: looks at a word before the core is yielded.
         light: it moves so little that it need not give Python's interpreter to other threads.
         heavy: it moves so much that a start leaves all of it to the progress thread.
         wait: ``wait(program, row, errno)`` returns when what the row waits for has come, or raises.
@@ -103,7 +97,7 @@ class Program:
 
     def __init__(
         self, table: Buffer, registers: Sequence[int], op: str | None, dtype: str | None, *,
-        check: int, spins: int, light: bool, heavy: bool,
+        check: int, light: bool, heavy: bool,
         wait: Callable[[Program, int, int], object], look: Callable[[Program, int], object],
         keep: object, numbers: Buffer | None = None, label: str | None = None,
         callbacks: tuple[Callable[..., object], ...] = (),
@@ -235,7 +229,7 @@ class Channel:
         keep: kept alive.
         log: of the flight recorder; None where nothing is recorded.
         deadline: seconds of a wait; 0 for no limit.
-        spins: looks at a word before the core is yielded.
+        has_cores: each rank has a core of its own.
         shares_above, first_share_ranks: above so many bytes, and on so many ranks, each rank folds
             a share of an allreduce or a reduce.
 
@@ -263,7 +257,7 @@ class Channel:
         self, *, forms: object, units: tuple[int, ...], rank: int, processes: tuple[int, ...],
         slow: Callable[..., Any] | None, fail: Callable[[int, str, Any], object],
         progress: Callable[[], object] | None, place: Callable[..., int],
-        keep: object, log: Log | None, deadline: float, spins: int,
+        keep: object, log: Log | None, deadline: float, has_cores: bool,
         shares_above: int, first_share_ranks: int,
     ) -> None: ...  # fmt: skip
     def __call__(
@@ -361,9 +355,6 @@ class Counted:
     def __init__(self, function: Callable[[], Any], /) -> None: ...
     def __call__(self) -> Any: ...
     def comes(self, test: Callable[[], bool], yields: int, /) -> bool: ...
-    def through(
-        self, start: Callable[[], Any], test: Callable[[], bool], yields: int, /
-    ) -> bool: ...
 
 class PlanTable:
     """Finds the plan of a call by its arguments, and runs it; other calls are left to `slow`.
@@ -377,16 +368,13 @@ class PlanTable:
         numbers: of the group, as `Mailbox.number` has them.
         slow: takes the seven arguments; where the ranks have found that they differ, also the
             program that this rank has begun, or True.
-        give_up: takes a plan that has failed in the middle of a run, and the error; whether the
-            call goes on. The plan is a program, a function, or None where the ranks only compare
-            a call.
+        give_up: takes a plan that has failed in the middle of a run, and the error. The
+            plan is a program, a function, or None where the ranks only compare a call.
             The error is None where a `Queue` has found that the ranks differ.
         lines: for each rank the address of the line in which it publishes its digests; none where
             the ranks share no memory.
         stride: 64-bit words from that line to the one of the next call.
         wait: ``wait(rank, number, name)`` returns when a rank has published a digest, or raises.
-        calls: `mpicoll.peers.calls.Calls.numbers`, which say in which call this rank is; None where
-            the ranks compare their calls before a function runs.
         agree: ``agree(digest, name)`` compares calls among ranks that share no memory.
         describe: `mpicoll.backend.Arrays.describe`, for other arrays.
         log: of the flight recorder; without one nothing is recorded.
@@ -398,7 +386,7 @@ class PlanTable:
     def __init__(
         self, probe: Any, exchange: object, numbers: Buffer, slow: Callable[..., Any],
         give_up: Callable[[Any, BaseException | None], object], *, lines: Sequence[int],
-        stride: int = ..., rank: int = ..., spins: int = ...,
+        stride: int = ..., rank: int = ...,
         wait: Callable[[int, int, str | None], object] | None = ..., keep: object = ...,
         calls: Buffer | None = ..., agree: Callable[[int, str | None], bool] | None = ...,
         describe: Callable[[Any], tuple[int, int, int, tuple[int, ...]] | None] | None = ...,

@@ -1,6 +1,7 @@
 /* Collectives of any length over the slots of a channel: see channel.h. */
 
 #include "channel.h"
+#include "tuning.h"
 
 #include <string.h>
 
@@ -46,7 +47,7 @@ void channel_leave(Channel *channel)
 
 static int await(Channel *channel, const int64_t *word, int64_t minimum, int peer)
 {
-    for (int64_t look = 0; look <= channel->spins; look++) {
+    for (int look = 0; look < LOOKS; look++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= minimum)
             return 0;
         PAUSE();

@@ -64,7 +64,7 @@ typedef struct Channel {
     int first_reader[SLOTS], end_reader[SLOTS]; /* of this rank's messages */
     Key recent[RECENT_KEYS]; /* of the last calls */
     Copier copier;
-    int64_t spins;       /* looks at a word before `wait` */
+    int has_cores;       /* each rank has one of its own */
     /* Wait until a word is at least `minimum`; -1 where it never will be. */
     int (*wait)(struct Channel *channel, const int64_t *word, int64_t minimum, int peer);
     /* Return memory for `total` bytes that rank `peer` sends; NULL where there is none. */

@@ -402,7 +402,7 @@ enum served build_fold(ChannelObject *self, enum collective collective, PyObject
         .input = x->address, .result = gets ? result : NULL, .end_reader = size, .end_peer = size};
     FoldCall *const call = &request->fold;
     /* Shares make the ranks fold at the same time, which is nothing for a root where they share cores. */
-    const int has_shares = (collective == ALLREDUCE || (collective == REDUCE && channel->spins)) &&
+    const int has_shares = (collective == ALLREDUCE || (collective == REDUCE && channel->has_cores)) &&
                            size >= self->first_share_ranks && x->nbytes > self->shares_above;
     call->key.has_shares = (uint8_t)has_shares;
     if (collective == REDUCE && !has_shares) {

@@ -85,7 +85,7 @@ static int wait_for(Channel *channel, const int64_t *word, int64_t minimum, int 
     ChannelObject *const self = owner_of(channel);
     const int had_lock = self->has_lock;
     /* A thread beside the program's own leaves the core to it. */
-    const int64_t yield_ns = self->is_aside && !channel->spins ? 0 : YIELD_NS;
+    const int64_t yield_ns = self->is_aside && !channel->has_cores ? 0 : YIELD_NS;
     const int64_t begun = nanoseconds();
     int64_t now = begun, looked = begun;
     int outcome = 0, is_there = 0;
@@ -500,19 +500,20 @@ PyMethodDef channel_functions[] = {
 static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"forms", "units", "rank", "processes", "slow", "fail", "progress", "place", "keep", "log",
-                            "deadline", "spins", "shares_above", "first_share_ranks",
+                            "deadline", "has_cores", "shares_above", "first_share_ranks",
                             NULL};
     PyObject *forms, *units, *processes, *slow, *fail, *progress, *place, *keep, *log;
     int rank;
     double deadline;
-    long long spins, above, first;
+    int has_cores;
+    long long above, first;
     if (self->channel.units || self->has_ended) {
         PyErr_SetString(PyExc_TypeError, "a channel is made once");
         return -1;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOOdLLL", names, &forms, &PyTuple_Type, &units, &rank,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOOdpLL", names, &forms, &PyTuple_Type, &units, &rank,
                                      &PyTuple_Type, &processes, &slow, &fail, &progress, &place, &keep, &log,
-                                     &deadline, &spins, &above, &first))
+                                     &deadline, &has_cores, &above, &first))
         return -1;
     const Py_ssize_t size = PyTuple_GET_SIZE(units);
     if (size > MOST_MEMBERS || rank < 0 || rank >= size || PyTuple_GET_SIZE(processes) != size) {
@@ -527,7 +528,7 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
     if (!(self->forms = PyCapsule_GetPointer(forms, FORMS)) || queue_open(self) < 0)
         return -1;
     Channel *const channel = &self->channel;
-    channel->rank = rank, channel->size = (int)size, channel->spins = spins;
+    channel->rank = rank, channel->size = (int)size, channel->has_cores = has_cores;
     channel->wait = wait_for, channel->allocate = allocate;
     channel->units = PyMem_Calloc((size_t)size, sizeof(char *));
     channel->taken = PyMem_Calloc((size_t)size * 3, sizeof(int64_t));

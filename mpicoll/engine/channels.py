@@ -11,7 +11,7 @@ from mpicoll.c_extension import _compiled
 from mpicoll.errors import FREED, Disagreement, RankLost
 from mpicoll.memory.files import Files, Segment
 from mpicoll.text.sizes import size_text
-from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE, SPINS
+from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
@@ -94,7 +94,7 @@ class GroupChannel:
             forms=forms.compiled, units=tuple(units), rank=rank, processes=tuple(processes),
             slow=slow, fail=self._fail, progress=progress, place=self._place, keep=keep,
             log=flight and flight.log, deadline=0.0 if isinf(deadline) else deadline,
-            spins=0 if shares_cores else SPINS,
+            has_cores=not shares_cores,
             shares_above=SHARES_ABOVE,
             first_share_ranks=FIRST_SHARE_RANKS,
         )  # fmt: skip

@@ -326,7 +326,7 @@ class Table:
                 self.call(end)
                 continue
             self.waits.rows[self.length] = PolledMessages(end, self.messages)
-            self._row(POLL, NOWHERE, count=len(self.callbacks), extra=end.looks)
+            self._row(POLL, NOWHERE, count=len(self.callbacks), extra=end.may_test)
             self.callbacks.append(end.test)
         self.has_messages_under_way = False
         for copied in self.received:
@@ -483,16 +483,14 @@ class Table:
     def compile_program(self) -> Program:
         """Return the program, compiled."""
         mailbox = None if self.memory is None else self.memory.mailbox
-        spins = 0 if self.memory is None else extension.spins(self.memory)
         waits, calls = self.waits, bool(self.callbacks)
         program: Program = extension._compiled.Program(
-            self.rows, self.addresses, self.op.name, self.dtype, check=self.check, spins=spins,
+            self.rows, self.addresses, self.op.name, self.dtype, check=self.check,
             light=self.nbytes <= tuning.LIGHT_RUN,
             heavy=self.nbytes >= tuning.HEAVY_RUN and not calls,
             wait=waits.wait, look=waits.test, keep=self.keep,
             numbers=None if mailbox is None else mailbox.number, label=self.label,
             callbacks=tuple(self.callbacks), fail=waits.fail, arrays=self.resources.buffers,
-            sleepers=0 if self.memory is None else extension.sleepers(self.memory),
         )  # fmt: skip
         return program
 

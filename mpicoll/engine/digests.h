@@ -44,13 +44,13 @@ static inline Comparison digest_publish(const Digests *all, int64_t digest)
 
 /* Compare with all ranks. WAITING: the rank `peer` has not published its digest yet. */
 static inline enum state digest_compare(
-    const Digests *all, Comparison *comparison, int64_t spins, int64_t wait_ns)
+    const Digests *all, Comparison *comparison, int64_t wait_ns)
 {
     for (; comparison->peer < all->size; comparison->peer++) {
         if (comparison->peer == all->rank)
             continue;
         const int64_t *const line = digest_line(all, comparison->peer, comparison->number);
-        if (!word_comes(line + LINE_NUMBER, comparison->number, spins, wait_ns, NULL))
+        if (!word_comes(line + LINE_NUMBER, comparison->number, wait_ns))
             return WAITING;
         comparison->differs |= line[LINE_DIGEST] != comparison->digest;
     }

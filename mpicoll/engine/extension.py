@@ -6,8 +6,7 @@ from array import array
 from functools import partial
 from typing import Any
 
-from mpicoll import tuning
-from mpicoll.backend import SharedMemory, Transport
+from mpicoll.backend import Transport
 from mpicoll.c_extension import _compiled as _compiled
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.mailbox import CAPACITY
@@ -34,22 +33,17 @@ def plan_table(transport: Transport, slow: Any, give_up: Any, *, log: Any = None
     if shared is None or mailbox is None:
         return _compiled.PlanTable(
             *layout, array("q", [0] * _compiled.GROUP_NUMBERS), slow, give_up, lines=(),
-            calls=_numbers(transport),
             agree=partial(_agree, transport), **options,
         )  # fmt: skip
     segments = [shared.address(rank, 0) for rank in shared.intra_node]
     table = _compiled.PlanTable(
         *layout, mailbox.number, slow, give_up,
         lines=[address + mailbox.start for address, _ in segments], keep=segments,
-        stride=(LINE + CAPACITY) // 8, rank=shared.rank, spins=spins(shared), wait=mailbox.wait,
+        stride=(LINE + CAPACITY) // 8, rank=shared.rank, wait=mailbox.wait,
         **options,
     )  # fmt: skip
     mailbox.complete = table.complete
     return table
-
-
-def _numbers(transport: Transport) -> array[int] | None:
-    return None if transport.calls is None else transport.calls.numbers
 
 
 def _agree(transport: Transport, digest: int, name: str | None) -> bool:
@@ -61,20 +55,3 @@ def _agree(transport: Transport, digest: int, name: str | None) -> bool:
         return transport.agree(digest)
     finally:
         set_call(previous_name)
-
-
-def spins(memory: SharedMemory) -> int:
-    """Return how often a program looks at a word before it gives its core away."""
-    return 0 if memory.wait_policy.oversubscribed else tuning.SPINS
-
-
-def sleepers(memory: SharedMemory) -> int:
-    """Return the address of the word that counts the sleeping waits of a node, 0 if none sleeps.
-
-    A wait sleeps where the group has ranks on other nodes: it lasts as long as a message takes, and
-    meanwhile the rank that receives the message needs the core.
-    """
-    if len(memory.intra_node) == memory.size:
-        return 0
-    address, _ = memory.address(memory.intra_node[0], 0)
-    return address + int(memory.notes.sleepers)

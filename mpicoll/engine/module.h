@@ -15,7 +15,6 @@ typedef struct {
     Program program;
     Instruction *rows;
     int64_t check; /* the position before which the ranks must have agreed on a call */
-    int64_t spins;
     int forks;      /* of this process, as it was made */
     char busy;      /* may not run: a run that was started has not been waited for */
     char driven;    /* a thread that runs Python advances it */

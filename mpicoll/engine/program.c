@@ -51,18 +51,15 @@ int word_sleep(const int64_t *word, int64_t minimum, int64_t *sleepers, int64_t 
     return value >= minimum;
 }
 
-int word_comes(
-    const int64_t *word, int64_t minimum, int64_t spins, int64_t wait_ns, int64_t *sleepers)
+int word_comes(const int64_t *word, int64_t minimum, int64_t wait_ns)
 {
     if (is_there(word, minimum))
         return 1;
-    for (int64_t spin = 0; spin < spins; spin++) {
+    for (int look = 1; look < LOOKS; look++) {
         PAUSE();
         if (is_there(word, minimum))
             return 1;
     }
-    if (wait_ns && sleepers)
-        return word_sleep(word, minimum, sleepers, SLEEP_NS);
     for (int64_t end = wait_ns ? nanoseconds() + wait_ns : 0; wait_ns && nanoseconds() < end;)
         for (int yields = 0; yields < YIELDS; yields++) {
             sched_yield();
@@ -161,7 +158,7 @@ int program_calls(const Program *program)
     return code == CALL || code == POLL;
 }
 
-enum state program_advance(Program *program, int64_t spins, int64_t wait_ns)
+enum state program_advance(Program *program, int64_t wait_ns)
 {
     for (; program->position < program->until; program->position++) {
         const Instruction *row = program->rows + program->position;
@@ -191,12 +188,12 @@ enum state program_advance(Program *program, int64_t spins, int64_t wait_ns)
                 ((int64_t *)address(program, &row->target))[ADDRESS] =
                     (int64_t)(intptr_t)address(program, &row->left);
             word_raise((int64_t *)address(program, &row->target),
-                       number(program, &row->target) - row->extra, program->sleepers);
+                       number(program, &row->target) - row->extra, NULL);
             break;
         case AWAIT:
             if (!word_comes((int64_t *)address(program, &row->target),
-                            number(program, &row->target) - row->extra, spins,
-                            row->count ? 0 : wait_ns, program->sleepers))
+                            number(program, &row->target) - row->extra,
+                            row->count ? 0 : wait_ns))
                 return WAITING;
             break;
         case FETCH:
@@ -235,7 +232,7 @@ enum turn program_turn(Job *job)
     Program *program = (Program *)job;
     const int64_t before = program->position, left = program->length - before;
     program->until = before + (left < TURN_ROWS ? left : TURN_ROWS);
-    const enum state state = program_advance(program, 0, 0);
+    const enum state state = program_advance(program, 0);
     if (state == FAILED || state == CALLING || program->position == program->length)
         return ENDED;
     return program->position == before ? IDLE : ADVANCED;

@@ -75,7 +75,6 @@ typedef struct Program {
     Fold fold;
     FoldMany fold_many;
     Divide divide;
-    int64_t *sleepers;        /* of its group: see `word_comes` */
     int64_t sequence;         /* the number of the run that is under way, or was the last */
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
@@ -96,10 +95,10 @@ int program_calls(const Program *program);
 /* The address of an operand in this run. */
 char *program_address(const Program *program, const Operand *operand);
 
-/* Run up to `until`. WAITING at an AWAIT whose word has not come after `spins` looks at it, and
-   then `wait_ns` nanoseconds, or SLEEP_NS where it sleeps; FAILED, with errno set, where
-   memory of another process cannot be read: ECANCELED at a VERIFY. */
-enum state program_advance(Program *program, int64_t spins, int64_t wait_ns);
+/* Run up to `until`. WAITING at an AWAIT whose word has not come after a few looks at it, and then
+   `wait_ns` nanoseconds of yields; FAILED, with errno set, where memory of another process cannot be
+   read: ECANCELED at a VERIFY. */
+enum state program_advance(Program *program, int64_t wait_ns);
 
 /* Withdraw the memory that others read in place, as this rank leaves a run in its middle: its
    program runs no more, and its user may write there. A rank that reads it meanwhile fails. */
@@ -117,18 +116,15 @@ enum turn program_turn(Job *job);
 #define PAUSE() ((void)0)
 #endif
 
-/* Wait until a word is at least `minimum`, as `program_advance` does; whether it is.
+/* Wait until a word is at least `minimum`, as `program_advance` does; whether it is. */
+int word_comes(const int64_t *word, int64_t minimum, int64_t wait_ns);
 
-   After its spins, a wait yields the core between looks. In a group on several nodes it sleeps instead,
-   and the rank that raises the word wakes it. `sleepers` then counts the sleeping waits of all ranks of
-   the node, in shared memory; it is NULL where no wait sleeps. */
-int word_comes(
-    const int64_t *word, int64_t minimum, int64_t spins, int64_t wait_ns, int64_t *sleepers);
+/* Sleep until a word is at least `minimum`, a signal comes, or `wait_ns` are over; whether it is.
 
-/* Sleep until a word is at least `minimum`, a signal comes, or `wait_ns` are over; whether it is. */
+   `sleepers` counts the sleeping waits of all ranks of a node, in shared memory. */
 int word_sleep(const int64_t *word, int64_t minimum, int64_t *sleepers, int64_t wait_ns);
 
-/* Write a word, and wake the waits that sleep until it is written. */
+/* Write a word, and wake the waits that sleep until it is written; NULL where none sleeps. */
 void word_raise(int64_t *word, int64_t value, int64_t *sleepers);
 
 #endif

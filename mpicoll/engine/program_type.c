@@ -94,18 +94,17 @@ static int program_new_registers(ProgramObject *self, PyObject *addresses)
 static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"table", "registers", "op", "dtype", "check",
-                            "spins", "light", "heavy", "wait", "look", "keep",
-                            "numbers", "label", "callbacks", "fail", "arrays", "sleepers", NULL};
+                            "light", "heavy", "wait", "look", "keep",
+                            "numbers", "label", "callbacks", "fail", "arrays", NULL};
     PyObject *table, *registers, *wait, *look, *keep, *numbers = Py_None, *label = Py_None;
     PyObject *callbacks = NULL, *fail = Py_None, *arrays = NULL;
-    unsigned long long sleepers = 0;
     const char *op, *dtype;
-    long long check, spins;
+    long long check;
     int light, heavy;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO|OOO!OO!K", names, &table, &registers, &op,
-                                     &dtype, &check, &spins, &light, &heavy, &wait, &look,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLppOOO|OOO!OO!", names, &table, &registers, &op,
+                                     &dtype, &check, &light, &heavy, &wait, &look,
                                      &keep, &numbers, &label, &PyTuple_Type, &callbacks, &fail,
-                                     &PyList_Type, &arrays, &sleepers))
+                                     &PyList_Type, &arrays))
         return -1;
     if (self->rows) {
         PyErr_SetString(PyExc_TypeError, "a program is made once");
@@ -118,10 +117,9 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     if (!self->callbacks || program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0 ||
         active_open(numbers, &self->numbers) < 0)
         return -1;
-    self->forks = forks, self->check = check, self->spins = spins;
+    self->forks = forks, self->check = check;
     self->light = light, self->heavy = heavy;
     self->program.position = self->program.length;
-    self->program.sleepers = (int64_t *)(uintptr_t)sleepers;
     self->program.job.run = program_turn;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
     self->label = Py_NewRef(label), self->fail = Py_NewRef(fail);
@@ -252,10 +250,10 @@ static int call_back(ProgramObject *self)
 static int poll(const ActiveCall *call)
 {
     ProgramObject *const self = call->program;
-    const int64_t looks = self->program.rows[self->program.position].extra;
+    const int may_test = self->program.rows[self->program.position].extra != 0;
     const int64_t end = nanoseconds() + YIELD_NS;
-    for (int64_t look = 0; looks && (look < looks || nanoseconds() < end); look++) {
-        if (look >= looks) {
+    for (int look = 0; may_test && (look < LOOKS || nanoseconds() < end); look++) {
+        if (look >= LOOKS) {
             Py_BEGIN_ALLOW_THREADS
             sched_yield();
             Py_END_ALLOW_THREADS
@@ -306,13 +304,13 @@ static enum state advance_waiting(const ActiveCall *call, int64_t until)
     enum state state = WAITING;
     program->until = until;
     if (self->light)
-        state = program_advance(program, self->spins, 0);
+        state = program_advance(program, 0);
     if (state != WAITING)
         return state;
     if (call->outer == PYTHON_CALL)
         postpone(); /* code of Python follows this wait before its call ends */
     Py_BEGIN_ALLOW_THREADS
-    state = program_advance(program, self->spins, YIELD_NS);
+    state = program_advance(program, YIELD_NS);
     Py_END_ALLOW_THREADS
     return state;
 }
@@ -461,10 +459,10 @@ static enum state advance(ProgramObject *self)
     do {
         self->program.until = self->program.length;
         if (self->light) {
-            state = program_advance(&self->program, 0, 0);
+            state = program_advance(&self->program, 0);
         } else {
             Py_BEGIN_ALLOW_THREADS
-            state = program_advance(&self->program, 0, 0);
+            state = program_advance(&self->program, 0);
             Py_END_ALLOW_THREADS
         }
         if (state == CALLING) {

@@ -18,7 +18,7 @@ _CAPACITY = 16
 """Notes of each rank that are kept."""
 _NOTE = 4 * LINE
 GROUP = -1
-_COUNT, _AWAITED_RANK, _EXITED, _SLEEPERS = 0, 1, 2, 3
+_COUNT, _AWAITED_RANK, _EXITED = 0, 1, 2
 _OPERATION, _LENGTH, _ROOT, _TEXT = 0, 1, 2, 3
 LEFT = "which has left it: "
 ENDED = "which has ended"
@@ -34,10 +34,6 @@ class Notes:
 
     An operation is known to all of them by the same number: that of a plan in this memory, one
     below `GROUP` for a plan of messages, or `GROUP` for all further calls of the group.
-
-    Attributes:
-        sleepers: the offset of a word in a rank's first segment. The word of the first rank counts
-            the waits of the node that sleep.
     """
 
     def __init__(self, memory: SharedMemory) -> None:
@@ -46,7 +42,6 @@ class Notes:
         assert area is not None and area.segment == 0, "all ranks take it first"
         self.first: int = area.start // 8
         memory.view(memory.rank, 0, area.start, area.length)[:] = bytes(area.length)
-        self.sleepers: int = area.start + 8 * _SLEEPERS
         _ALL.add(self)
 
     def leave(self, operation: int, error: BaseException) -> None:

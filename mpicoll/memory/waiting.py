@@ -1,15 +1,14 @@
-"""Wait for a word that another rank writes: spin, then yield, then sleep.
+"""Wait for a word that another rank writes: look a few times, then yield, then sleep.
 
-A rank that is alone on its core gains by spinning; one that shares its core would keep it from
-the very rank that it waits for, so it yields at once. A long wait sleeps, and ends with an error
-when the other rank has ended or the deadline has passed.
+A rank may share its core with the very rank that it waits for. A long wait sleeps, and ends with an
+error when the other rank has ended or the deadline has passed.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from time import monotonic, sleep
 from typing import Protocol
@@ -19,7 +18,7 @@ from mpicoll.errors import RankLost
 from mpicoll.machine.living import has_ended
 from mpicoll.machine.settings import default_deadline
 from mpicoll.machine.waited import Looks
-from mpicoll.tuning import FIRST_NAP, LAST_NAP, SPINS, YIELD_SECONDS
+from mpicoll.tuning import FIRST_NAP, LAST_NAP, YIELD_SECONDS, YIELDS
 
 _LOOK = 0.05
 
@@ -34,7 +33,6 @@ class ProcessWaits:
         lost: returns the error of a wait, given what happened as the end of a sentence; one that
             knows more of the other ranks may take its place.
         tell: takes the rank that this one has waited for long, None once it no longer does.
-        check: takes such ranks now and then, and raises where the wait is to end.
     """
 
     def __init__(
@@ -50,7 +48,6 @@ class ProcessWaits:
         self.looked = 0.0
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
         self.tell: Callable[[int | None], None] = _to_nobody
-        self.check: Callable[[Sequence[int]], None] = _to_nobody
 
     def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
         if words[index] >= minimum:
@@ -160,19 +157,14 @@ def wait_advancing(
     Raises:
         RankLost: the rank that should write it has ended or left the operation, or the deadline
             has passed.
-        OtherCall: that rank is in another call.
     """
-    for _ in range(1 if started or policy.oversubscribed else SPINS):
+    for _ in range(1 if started else YIELDS):
         if words[index] >= minimum:
             return
 
-    def look() -> None:
-        policy.tell(context.peer)
-        policy.check((context.peer,))
-
     is_there = partial(policy.test, words, index, minimum, context)
     try:
-        advance_others(started, is_there, policy.deadline, look)
+        advance_others(started, is_there, policy.deadline, partial(policy.tell, context.peer))
     except Unadvanced:
         raise policy.lost(context, f"which did not come in {policy.deadline:.3g} s") from None
     policy.tell(None)

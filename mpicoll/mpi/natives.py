@@ -8,7 +8,6 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache, partial
 from itertools import accumulate
 from typing import Any
@@ -20,7 +19,14 @@ from mpicoll.backend import Array, Arrays, Native, NativeCall, Request, Stage, T
 from mpicoll.errors import Unavailable
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.arrays import numpy_dtype
-from mpicoll.mpi.requests import PrivateComm, Resources, StartedRequest, Waits, abort, of_collective
+from mpicoll.mpi.requests import (
+    Resources,
+    StartedRequest,
+    Waits,
+    abort,
+    completed,
+    of_collective,
+)
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.peers.known import Peers
 from mpicoll.peers.search import AllRanks
@@ -45,22 +51,18 @@ def bind(
 ) -> Native:
     """Bind MPI's own collective.
 
-    A started or persistent one ends at the deadline, and so does one that has a communicator of its
-    own, for which `run` is the nonblocking form, or the persistent one where it repeats. Else `run`
-    cannot be left: there, the process ends.
+    A started or persistent one ends at the deadline, and so does `run_on` among several nodes,
+    where it is the nonblocking form. Else `run` cannot be left: there, the process ends.
 
     Raises:
         Unavailable: this MPI has no persistent form of it.
     """
     if call.in_place and (call.collective.name == "reduce_scatter" or _is_alltoallv(call)):
         return _out_of_place(comm, arrays, peers, call, persistent=persistent)
-    resources, private_comm = Resources(), None if persistent else call.apart
+    resources = Resources()
     op = _op(arrays, call, resources) if call.collective.reduces else None
     name, arguments, copies = _arguments(call, op, call.x, call.out)
     under_way = partial(of_collective, buffers=arguments)
-    if private_comm is not None:
-        assert isinstance(private_comm, PrivateComm)
-        comm = private_comm.comm
     if persistent:
         run_on = partial(_bind_and_run, comm, arrays, peers, call._replace(x=None, out=None))
         native = _persistent(comm, name, arguments, resources, copies, peers, under_way)
@@ -68,16 +70,10 @@ def bind(
     title = f"MPI's own {call.collective.name}"
     method, nonblocking = getattr(comm, name), getattr(comm, "I" + name.lower())
     begin = partial(nonblocking, *arguments)
-    watched: Callable[..., object] = (
-        guarded(method, peers, title, abort) if private_comm is None
-        else partial(private_comm.run, nonblocking)
-    )  # fmt: skip
+    watched = guarded(method, peers, title, abort)
     run = resources.kept_by(partial(watched, *arguments))
-    if private_comm is not None and call.repeats:
-        with suppress(Unavailable):
-            request = _make_request(comm, name, arguments, resources)
-            run = private_comm.repeated(request, (arguments, resources))
-    run_on = partial(_run_on, watched, call._replace(x=None, out=None), op, resources)
+    leavable = watched if peers.contact is None else partial(_complete, nonblocking, peers, title)
+    run_on = partial(_run_on, leavable, call._replace(x=None, out=None), op, resources)
 
     def start() -> Request:
         return under_way(peers.inside(begin), resources, peers, title, copies)
@@ -88,6 +84,13 @@ def bind(
         )
     mpi_method = partial(method, *map(_untyped, arguments))
     return Native(run, start, resources.free, method=mpi_method, run_on=run_on)
+
+
+def _complete(
+    begin: Callable[..., MPI.Request], peers: Peers, title: str, *arguments: object
+) -> None:
+    """Run the nonblocking form of a call of MPI's own."""
+    completed(peers.inside(begin, *arguments), peers, Stage(title), arguments)
 
 
 def _run_on(

@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi4py import MPI
@@ -23,7 +23,6 @@ from mpicoll.peers.watch import guarded
 from mpicoll.tuning import YIELDS
 
 if TYPE_CHECKING:
-    from mpicoll.peers.contact import Answer
     from mpicoll.peers.known import Peers
 
 T = TypeVar("T")
@@ -153,15 +152,13 @@ class Waits:
 
     def poll(self, test: Callable[[], bool]) -> Poll:
         """Return a test of the rounds of plans."""
-        looks = max(1, self.peers.spins)
-        return Poll(partial(self.peers.inside, test), self.until(test), looks)
+        return Poll(partial(self.peers.inside, test), self.until(test), may_test=True)
 
     def wait(self, test: Callable[[], bool]) -> None:
         """Return when a test holds."""
         inside = self.peers.inside
         try:
-            # Ranks that share cores get theirs in turns, each with cold caches: a loop of C.
-            if not (inside(test) if self.peers.spins else inside.comes(test, YIELDS)):
+            if not inside.comes(test, YIELDS):
                 wait_polling(partial(inside, test), self.awaited, self.stage, self.peers)
         except MPI.Exception as error:
             raise self.failed(error) from error
@@ -213,89 +210,16 @@ def completed(request: MPI.Request, peers: Peers, stage: Stage, *written: object
     Raises:
         RankLost: some rank did not come within the deadline.
     """
-    waits = Waits(peers, stage, AllRanks(peers, peers.is_behind))
     try:
-        waits.wait(request.Test)
+        # Most are complete after a few yields, and to prepare for a longer wait takes as long.
+        if not peers.inside.comes(request.Test, YIELDS):
+            Waits(peers, stage, AllRanks(peers, peers.is_behind)).wait(request.Test)
+    except MPI.Exception as error:
+        _unfinished.append((request, written))
+        raise peers.lost(stage, [], f"of which MPI says: {error}") from error
     except BaseException:
         _unfinished.append((request, written))
         raise
-
-
-class PrivateComm:
-    """A communicator for the library's own calls of one plan, which a rank may leave in its middle.
-
-    After that those of the ranks no longer fit together, there and nowhere else.
-
-    Args:
-        make_comm: returns the communicator; collective.
-        stage: of its waits, with the number by which all ranks know the calls.
-    """
-
-    def __init__(self, make_comm: Callable[[], MPI.Comm], peers: Peers, stage: Stage) -> None:
-        self.make_comm, self.peers, self.stage, self.left = make_comm, peers, stage, False
-        self.waits = Waits(peers, stage, self.missing)
-
-    @cached_property
-    def comm(self) -> MPI.Comm:
-        """The communicator, which is made for the first call that needs it; collective then."""
-        return self.make_comm()
-
-    def run(self, begin: Callable[..., MPI.Request], *arguments: object) -> None:
-        """Run a call of MPI's own, given its nonblocking form."""
-        request = self.peers.inside(begin, *arguments)
-        try:
-            self.waits.wait(request.Test)
-        except BaseException as error:
-            self.leave(error, request, arguments)
-            raise
-
-    def repeated(self, request: MPI.Prequest, buffers: object) -> Thunk:
-        """Return a function that runs a persistent call of MPI's own, which takes less time.
-
-        Args:
-            buffers: what MPI reads and writes meanwhile.
-        """
-        start, test, through = request.Start, request.Test, self.peers.inside.through
-        yields, waits, leave = 0 if self.peers.spins else YIELDS, self.waits, self.leave
-
-        def run() -> None:
-            try:
-                # In one call: ranks that share cores find the caches taken.
-                if not through(start, test, yields):
-                    waits.wait(test)
-            except MPI.Exception as error:
-                lost = waits.failed(error)
-                leave(lost, request, buffers)
-                raise lost from error
-            except BaseException as error:
-                leave(error, request, buffers)
-                raise
-
-        return run
-
-    def leave(self, error: BaseException, *unfinished: object) -> None:
-        """State that this rank has left a call by an error.
-
-        Args:
-            unfinished: a request, and what MPI reads and writes until it is complete, if anything.
-        """
-        self.left = True
-        _unfinished.extend(unfinished)
-        self.peers.leave(self.stage.operation, error)
-
-    @property
-    def missing(self) -> AllRanks:
-        """The ranks that a call waits for: all complete it after all have begun it."""
-        return AllRanks(self.peers, self._is_behind, self.stage.operation)
-
-    def _is_behind(self, answer: Answer) -> bool:
-        calls = self.peers.calls
-        return calls is not None and calls.is_behind(answer.call)
-
-    def free(self) -> None:
-        """Free the communicator, unless messages may be under way there."""
-        if not (self.left or self.peers.has_lost or MPI.Is_finalized()) and "comm" in vars(self):
-            self.comm.Free()
 
 
 def within(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import operator
 import sys
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, cached_property, partial
@@ -19,6 +18,7 @@ from mpi4py import MPI
 
 from mpicoll.backend import (
     DIRECT,
+    EXCHANGE,
     POINT_TO_POINT,
     STAGED,
     Array,
@@ -33,25 +33,20 @@ from mpicoll.backend import (
     Thunk,
     Transport,
 )
-from mpicoll.errors import FREED, CollectiveError, on_all
+from mpicoll.errors import FREED
 from mpicoll.machine.nodes import (
-    Cores,
     group_by_node,
-    is_oversubscribed,
-    own_cores,
     place_on_node,
     stated_node,
 )
-from mpicoll.memory.notes import GROUP
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import agreeing
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.messages import MpiMessages, as_buffer
-from mpicoll.mpi.requests import PrivateComm, completed, end, of_message, within
+from mpicoll.mpi.requests import completed, end, of_message, within
 from mpicoll.mpi.serving import serve
 from mpicoll.notation.contract import Collective
-from mpicoll.peers.calls import Calls
 from mpicoll.peers.known import Peers
 from mpicoll.peers.watch import GRACE, guarded
 from mpicoll.text.encoding import decode_alike, encode_for
@@ -105,16 +100,11 @@ class MpiTransport(MpiMessages):
         self.name, self.attempts = POINT_TO_POINT, itertools.count()
         self.nodes, obstacle = self._nodes()
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
-        if self._is_oversubscribed():
-            self.peers.spins = 0
         memory, self.unshared = open_memory(
             self.rank, self.nodes, self.arrays, self.exchange, obstacle, self._progress
         )
         self.peers.open(memory, self.nodes, self.exchange)
         self.shared = memory
-        self.peers.ask_for_calls()
-        if self.peers.calls is not None:
-            self.peers.calls.apart = self._make_private_comm
 
     # -- messages -------------------------------------------------------------------
 
@@ -187,11 +177,6 @@ class MpiTransport(MpiMessages):
 
         return native._replace(start=lambda: through_host().start(), free=free)
 
-    def _make_private_comm(self, tag: int, title: str) -> PrivateComm:
-        """Return a communicator for the calls of one plan."""
-        make = partial(_duplicate, self.natives_comm, self.peers)
-        return PrivateComm(make, self.peers, Stage(f"MPI's own {title}", operation=GROUP - tag))
-
     # -- control --------------------------------------------------------------------
 
     @property
@@ -219,13 +204,9 @@ class MpiTransport(MpiMessages):
 
     def _exchange(self, item: Any, kind: Any) -> list[Any]:
         """Exchange items by MPI: without pickle, which mpi4py would use."""
-        calls = self.peers.calls
-        head = bytes(array("i", [0 if calls is None else calls.left]))
-        self.peers.exchanges += 1
-        parts = self._gathered(head + encode_for(kind, item))
-        if calls is not None:
-            calls.hear([int.from_bytes(part[: len(head)], sys.byteorder) for part in parts])
-        return decode_alike([part[len(head) :] for part in parts], kind)
+        while not self.agree(EXCHANGE):  # others compare a call, and will come after that
+            pass
+        return decode_alike(self._gathered(encode_for(kind, item)), kind)
 
     def _gathered(self, data: bytes) -> list[bytes]:
         """Return the bytes of every rank, in rank order."""
@@ -240,11 +221,15 @@ class MpiTransport(MpiMessages):
         return [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
 
     def agree(self, digest: int) -> bool:
-        return all(number == digest for number in self.exchange(digest, int))
-
-    @property
-    def calls(self) -> Calls | None:
-        return self.peers.calls
+        """Compare by one MAX of the number and of its complement."""
+        if self.users_comm == MPI.COMM_NULL:
+            raise RuntimeError(FREED)
+        pair, peers = np.array([digest, ~digest]), self.peers
+        with self.poison_on_error():
+            peers.exchanges += 1
+            request = peers.inside(self.users_comm.Iallreduce, MPI.IN_PLACE, pair, MPI.MAX)
+            completed(request, peers, Stage(agreeing()), pair)
+        return bool(pair[0] == digest and pair[1] == ~digest)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         memory = x
@@ -326,13 +311,6 @@ class MpiTransport(MpiMessages):
 
     def _gpu_awareness(self) -> GpuAwareness:
         return GpuAwareness.agreed(self.exchange(GpuAwareness.detect(), GpuAwareness))
-
-    def _is_oversubscribed(self) -> bool:
-        """Whether the ranks of this node outnumber the cores that they may use."""
-        local_cores = on_all(own_cores, self.rank, self.exchange, refusals=(CollectiveError,))
-        cores = self.exchange(local_cores, Cores)
-        node = next(ranks for ranks in self.nodes if self.rank in ranks)
-        return is_oversubscribed([cores[rank] for rank in node])
 
     def _nodes(self) -> tuple[Nodes, str]:
         """Return the ranks of each node, and why those of some node cannot share memory."""

@@ -28,7 +28,6 @@ from mpicoll.machine.background import background
 from mpicoll.machine.hidden_threads import HiddenThread
 from mpicoll.machine.network import LOOPBACK, host_address, listener
 from mpicoll.memory.notes import ENDED, SILENT
-from mpicoll.peers.calls import CallState
 
 _SECONDS = 1.0
 """The time in which a process that runs answers."""
@@ -51,7 +50,6 @@ class Answer(msgspec.Struct):
         exchanges: how many exchanges of the group it has begun.
         native: it is in a call of the library's own.
         other: it is not the operation that was asked about, but the group, that it has left.
-        call: of a method, in which it is; None where ranks compare their calls beforehand.
         freed: it has freed the group, and nothing had ended that before.
     """
 
@@ -61,7 +59,6 @@ class Answer(msgspec.Struct):
     exchanges: int = 0
     native: bool = False
     other: bool = False
-    call: CallState | None = None
     freed: bool = False
 
 
@@ -107,11 +104,6 @@ class Addresses:
 
     def __getitem__(self, rank: int) -> Address:
         return Address(self.hosts[self._numbers[rank]], self._ports[rank])
-
-    @property
-    def are_known(self) -> bool:
-        """Whether every rank listens."""
-        return all(self.hosts)
 
 
 class _Listener:

@@ -65,20 +65,6 @@ static PyObject *counted_comes(PyObject *object, PyObject *args)
     return holds < 0 ? NULL : PyBool_FromLong(holds);
 }
 
-static PyObject *counted_through(PyObject *object, PyObject *args)
-{
-    PyObject *start, *test;
-    int yields;
-    if (!PyArg_ParseTuple(args, "OOi", &start, &test, &yields))
-        return NULL;
-    PyObject *result = counted_call(object, &start, 1, NULL);
-    if (!result)
-        return NULL;
-    Py_DECREF(result);
-    const int holds = comes(object, test, yields);
-    return holds < 0 ? NULL : PyBool_FromLong(holds);
-}
-
 static PyObject *counted_oldest(PyObject *object, void *Py_UNUSED(closure))
 {
     const CountedObject *self = (CountedObject *)object;
@@ -127,7 +113,6 @@ static void counted_dealloc(CountedObject *self)
 
 static PyMethodDef counted_methods[] = {
     {"comes", counted_comes, METH_VARARGS, NULL},
-    {"through", counted_through, METH_VARARGS, NULL},
     {NULL},
 };
 

@@ -16,8 +16,6 @@ from mpicoll.machine.living import has_ended, how_ended, is_stopped
 from mpicoll.machine.settings import default_deadline
 from mpicoll.memory.notes import ENDED, GROUP, LEFT, SILENT, described
 from mpicoll.memory.waiting import HasDeadline
-from mpicoll.peers.calls import Calls, CallState, OtherCall
-from mpicoll.tuning import SPINS
 
 if TYPE_CHECKING:
     from mpicoll.memory.segments import MappedMemory
@@ -54,10 +52,8 @@ class Peers(HasDeadline):
     (`mpicoll.peers.contact`), and so are all where none share memory.
 
     Attributes:
-        spins: how often it looks for a message before it yields its core.
         exchanges: how many exchanges it has begun.
         native: it is in a call of the library's own.
-        calls: the calls of methods, where ranks ask each other for them; else None.
         has_lost: it has given up a wait, or left an operation.
         inside: makes a call of the library, of which it is known that it may not return; a
             `Counted`.
@@ -69,10 +65,9 @@ class Peers(HasDeadline):
         self.rank, self.size = rank, size
         self.generation = forks.generation()
         self._deadline = default_deadline()
-        self.spins, self.exchanges, self.native = SPINS, 0, False
+        self.exchanges, self.native = 0, False
         self.shared: MappedMemory | None = None
         self.contact: Contact | None = None
-        self.calls: Calls | None = None
         self.awaited_rank: int | None = None
         self.ended, self.lost_by = "", None
         self.departures: dict[int, tuple[str, int | None]] = {}
@@ -96,22 +91,10 @@ class Peers(HasDeadline):
 
             self.contact = Contact(self.rank, exchange, len(nodes) == 1, self._reply, self._take)
 
-    def ask_for_calls(self) -> None:
-        """Let ranks that wait ask in which call others are, where all can be asked."""
-        if self.contact is not None and self.contact.addresses.are_known:
-            self.calls = Calls(lambda: self.exchanges, self._ask_for_calls)
-            if self.shared is not None:
-                self.shared.wait_policy.check = self.calls.check
-
-    def _ask_for_calls(self, ranks: Sequence[int]) -> dict[int, CallState | None]:
-        assert self.contact is not None
-        return _calls_in(self.contact.ask(ranks, _ANY))
-
     def close(self) -> None:
         """Answer other ranks no more."""
         if self.contact is not None:
-            call = None if self.calls is None else self.calls.state()
-            self.contact.close(partial(_freed, self.departures, self.exchanges, call))
+            self.contact.close(partial(_freed, self.departures, self.exchanges))
         self.shared = None
 
     @contextmanager
@@ -144,8 +127,6 @@ class Peers(HasDeadline):
     # -- what this rank tells ---------------------------------------------------------------
 
     def leave(self, operation: int, error: BaseException) -> None:
-        if isinstance(error, OtherCall):
-            return  # the others leave it for an exchange, too
         self.has_lost = True
         root = getattr(error, "rank", None)
         self.post(operation, described(error), root)
@@ -190,8 +171,7 @@ class Peers(HasDeadline):
         peer, shared = self.awaited_rank, self.shared  # which `close` takes away in another thread
         if peer is None and shared is not None:
             peer = shared.notes.waits_for(self.rank)
-        call = self.calls.state() if self.calls is not None else None
-        return Answer(reason, lost, peer, self.exchanges, self.native, concerns_group, call)
+        return Answer(reason, lost, peer, self.exchanges, self.native, concerns_group)
 
     def hear(self, ranks: Sequence[int], operation: int) -> tuple[set[int], dict[int, str]]:
         """Return which ranks are out, and each one's last statement about an operation.
@@ -234,7 +214,7 @@ class Peers(HasDeadline):
         answer = _asked_twice(self.contact, [peer], operation)[peer]
         if answer == ENDED and peer in self.notices:
             return _state_of_ended("", self.notices[peer].text, self.notices[peer].lost)
-        return _state_from_answer(peer, answer)
+        return state_from_answer(peer, answer)
 
     def _near(self, peer: int, operation: int) -> State:
         if (shared := self.shared) is None:  # another thread has closed the group
@@ -255,30 +235,14 @@ class Peers(HasDeadline):
         return State(awaited_rank=notes.waits_for(peer))
 
     def have_gone(self, ranks: Sequence[int], operation: int) -> bool:
-        """Whether one of these ranks will not come.
-
-        Raises:
-            OtherCall: one of them is in another call.
-        """
-        answers = self.ask(ranks, operation)
-        self.compare_calls(answers)
-        return self.will_not_come(ranks, answers, operation)
+        """Whether one of these ranks will not come."""
+        return self.will_not_come(ranks, self.ask(ranks, operation), operation)
 
     def ask(self, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:
-        """Return the answers of ranks, of those of this node only where their calls matter."""
+        """Return the answers of those ranks that lie on other nodes."""
         if self.contact is None:
             return {}
-        asked = [rank for rank in ranks if self.calls is not None or not self._is_near(rank)]
-        return self.contact.ask(asked, operation)
-
-    def compare_calls(self, answers: Mapping[int, Answer | str]) -> None:
-        """Compare the call that this rank is in with those of ranks that have answered.
-
-        Raises:
-            OtherCall: one of them is in another call.
-        """
-        if self.calls is not None:
-            self.calls.compare(_calls_in(answers))
+        return self.contact.ask([rank for rank in ranks if not self._is_near(rank)], operation)
 
     def will_not_come(
         self, ranks: Sequence[int], answers: Mapping[int, Answer | str], operation: int
@@ -287,7 +251,7 @@ class Peers(HasDeadline):
         near = [rank for rank in ranks if self._is_near(rank)]
         states = [self._near(rank, operation) for rank in near]
         states += [
-            self.state_of(rank, answer) for rank, answer in answers.items() if rank not in near
+            state_from_answer(rank, answer) for rank, answer in answers.items() if rank not in near
         ]
         return any(state.will_not_come for state in states)
 
@@ -301,12 +265,13 @@ class Peers(HasDeadline):
         return [rank for rank in near if self._near(rank, operation).fact]
 
     def absent(
-        self, is_late: Callable[[Answer], bool] = lambda answer: False, operation: int = GROUP
-    ) -> list[int]:
+        self, is_late: Callable[[Answer], bool] = lambda answer: False, operation: int = GROUP,
+        has_completed: Callable[[Answer | str], bool] = lambda answer: False,
+    ) -> list[int]:  # fmt: skip
         """Return the ranks that keep a collective of all from its end, as far as can be told.
 
         Those that have ended or left it, are stopped or cannot be reached; else those whose answer
-        is late.
+        is late. None of these has completed it.
         """
         if missing := self.near_missing(operation):
             return missing
@@ -314,26 +279,13 @@ class Peers(HasDeadline):
             return []
         other_ranks = [rank for rank in range(self.size) if rank != self.rank]
         answers = self.contact.ask(other_ranks, operation)
-        out = [rank for rank, answer in answers.items() if self.state_of(rank, answer).fact]
+        answers = {rank: text for rank, text in answers.items() if not has_completed(text)}
+        out = [rank for rank, answer in answers.items() if state_from_answer(rank, answer).fact]
         # One that has told of the rank that it lost may be on its way to end.
         if missing := [rank for rank in out if rank not in self.notices]:
             return missing
         replies = {rank: answer for rank, answer in answers.items() if not isinstance(answer, str)}
         return [rank for rank, answer in replies.items() if is_late(answer)] or out
-
-    def state_of(self, peer: int, answer: Answer | str) -> State:
-        """Return the state of a rank that has answered.
-
-        One that freed the group after it had completed the call in which this one is keeps nobody
-        waiting: what is missing there is another's, or under way.
-        """
-        if not isinstance(answer, str) and answer.freed and self.calls is not None:
-            has_completed = answer.call is not None and answer.call.position.is_complete
-            if has_completed and not (
-                self.calls.position.is_complete or self.calls.is_behind(answer.call)
-            ):
-                return State()
-        return _state_from_answer(peer, answer)
 
     def is_behind(self, answer: Answer) -> bool:
         """Whether a rank has not begun the exchange that this one waits in."""
@@ -382,12 +334,6 @@ class Peers(HasDeadline):
         return self.lost(stage, [context.peer], reason)
 
 
-def _calls_in(answers: Mapping[int, Answer | str]) -> dict[int, CallState | None]:
-    """Return the call of each rank that has answered, None where it has freed the group."""
-    return {rank: answer.call if not isinstance(answer, str) and not answer.freed else None
-            for rank, answer in answers.items()}  # fmt: skip
-
-
 def _asked_twice(contact: Contact, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:
     """Return the answers of ranks, asked twice: on a busy host one may take longer."""
     answers = contact.ask(ranks, operation)
@@ -395,17 +341,14 @@ def _asked_twice(contact: Contact, ranks: Sequence[int], operation: int) -> dict
     return answers | contact.ask(silent, operation)
 
 
-def _freed(
-    departures: dict[int, tuple[str, int | None]], exchanges: int, call: CallState | None,
-    operation: int,
-) -> Answer:  # fmt: skip
-    """Return the answer of a rank that has freed its group, after `call` as its last."""
+def _freed(departures: dict[int, tuple[str, int | None]], exchanges: int, operation: int) -> Answer:
+    """Return the answer of a rank that has freed its group."""
     from mpicoll.peers.contact import Answer
 
     rooted = (record for record in reversed([*departures.values()]) if record[1] is not None)
     departure = departures.get(operation) or departures.get(GROUP) or next(rooted, None)
     text, lost = departure or ("it has freed the group", None)
-    return Answer(text, lost, exchanges=exchanges, call=call, freed=departure is None)
+    return Answer(text, lost, exchanges=exchanges, freed=departure is None)
 
 
 def _state_of_ended(process: str, text: str, root: int | None) -> State:
@@ -413,7 +356,8 @@ def _state_of_ended(process: str, text: str, root: int | None) -> State:
     return State(f"{process}which has ended, after {text}", True, root)
 
 
-def _state_from_answer(peer: int, answer: Answer | str) -> State:
+def state_from_answer(peer: int, answer: Answer | str) -> State:
+    """Return the state of a rank that has answered, or in words why it has not."""
     if isinstance(answer, str):
         return State(answer, answer == ENDED, peer if answer else None)
     if answer.left:

@@ -1,4 +1,4 @@
-"""Wait for messages of a library until the deadline: poll, then yield, then sleep."""
+"""Wait for messages of a library until the deadline: yield, then sleep."""
 
 from __future__ import annotations
 
@@ -36,11 +36,7 @@ def wait_polling(test: Callable[[], bool], missing: Missing, stage: Stage, peers
 
     Raises:
         RankLost: one of them has ended or left the operation, or the deadline has passed.
-        OtherCall: one of them is in another call.
     """
-    for _ in range(peers.spins):
-        if test():
-            return
     patience = Patience(missing, stage, peers)
     while not (_comes(test) if patience.waited.seconds < POLL_SECONDS else test()):
         if patience.waited.seconds >= POLL_SECONDS:
@@ -65,7 +61,7 @@ class Patience:
         """Look at the clock, and now and then at the ranks that are missing.
 
         Raises:
-            RankLost, OtherCall: as `wait_polling` does.
+            RankLost: as `wait_polling` does.
         """
         waited, peers = self.waited, self.peers
         waited.look()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from mpicoll.memory.notes import GROUP
+from mpicoll.peers.known import state_from_answer
 
 if TYPE_CHECKING:
     from mpicoll.peers.contact import Answer
@@ -40,7 +41,16 @@ class AllRanks:
 
     def __call__(self) -> list[int]:
         """Return the missing ranks, of all that are asked."""
-        return self.peers.absent(self.is_late, self.operation)
+        return self.peers.absent(self.is_late, self.operation, self.has_completed)
+
+    def has_completed(self, answer: Answer | str) -> bool:
+        """Whether a rank has completed the collective, and freed the group then.
+
+        A library's call ends on one rank while another still waits for a third.
+        """
+        if isinstance(answer, str) or not answer.freed or self.is_late is _is_unknown:
+            return False
+        return not self.is_late(answer)
 
 
 class Search(Protocol):
@@ -53,11 +63,7 @@ class Search(Protocol):
         """Return the ranks to ask now."""
 
     def ask(self, ranks: Sequence[int], operation: int) -> bool:
-        """Ask ranks, and return whether one will not come.
-
-        Raises:
-            OtherCall: a rank is in another call.
-        """
+        """Ask ranks, and return whether one will not come."""
 
     def missing(self) -> Sequence[int]:
         """Return the missing ranks, for an error."""
@@ -116,20 +122,24 @@ class _AmongAll:
 
     def ask(self, ranks: Sequence[int], operation: int) -> bool:
         near = self.peers.near_missing(operation)
-        answers = self.peers.ask(ranks, operation)
+        answers = self._ask(ranks, operation)
         if near:
             self.suspect, self.is_certain = near[0], True
         for rank, answer in answers.items():
             self._hear(rank, answer)
         self.peers.wait_for(self.suspect)
-        self.peers.compare_calls(answers)
         return self.peers.will_not_come([*near, *ranks], answers, operation)
+
+    def _ask(self, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:
+        """Return the answers of ranks that have not completed the collective."""
+        answers, has_completed = self.peers.ask(ranks, operation), self.all_ranks.has_completed
+        return {rank: answer for rank, answer in answers.items() if not has_completed(answer)}
 
     def _hear(self, rank: int, answer: Answer | str) -> None:
         """Note which rank is missing, as the answer of a rank says it."""
         if self.is_certain:
             return
-        if self.peers.state_of(rank, answer).fact:
+        if state_from_answer(rank, answer).fact:
             self.suspect, self.is_certain = rank, True
         elif not isinstance(answer, str):
             if self.all_ranks.is_late(answer):
@@ -146,9 +156,9 @@ class _AmongAll:
     def _is_missing(self, rank: int, operation: int) -> bool:
         if rank in self.peers.near_missing(operation):
             return True
-        answers = self.peers.ask([rank], operation)
+        answers = self._ask([rank], operation)
         return any(
-            self.peers.state_of(rank, answer).fact
+            state_from_answer(rank, answer).fact
             or (not isinstance(answer, str) and self.all_ranks.is_late(answer))
             for answer in answers.values()
         )

@@ -77,9 +77,7 @@ def test_the_librarys_own_call_runs_on_any_arrays(
             except Unavailable as refused:
                 pytest.skip(str(refused))
             compare(c, found, wanted, dtype)
-            # Between nodes, a rank that left the first call of a root in place keeps its arrays.
-            if turn or c.transport.calls is None:
-                seen += [weakref.ref(array) for array in (x, out, found) if array is not None]
+            seen += [weakref.ref(array) for array in (x, out, found) if array is not None]
             del x, out, found
     assert len(calls) <= 2  # the first of a root in place is agreed on alone
     calls.clear()
@@ -121,8 +119,6 @@ def test_one_plan_serves_calls_of_ranks_without_arrays(c: Collectives, name: str
 
 
 def test_a_call_without_arrays_is_checked_once(c: Collectives) -> None:
-    if c.transport.calls is not None:
-        pytest.skip("between nodes a rank runs no plan before it knows what the root has")
     with checked(c) as calls:
         for turn in range(5):
             x = device(c, np.arange(6) + turn, "int64") if c.rank == 0 else None
@@ -131,12 +127,6 @@ def test_a_call_without_arrays_is_checked_once(c: Collectives) -> None:
 
 
 def test_all_ranks_hold_the_same_plans_after_a_call_without_arrays(c: Collectives) -> None:
-    """Between nodes a rank runs a plan of its cache without a word to the others.
-
-    The root leaves its plan, and the other ranks cannot know that.
-    """
-    if c.transport.calls is None:
-        pytest.skip("the ranks compare each call")
     x, part = device(c, np.arange(5), "int64"), c.split(0)
     assert part is not None
     for given in (x, x, x if c.rank == 0 else None):
@@ -146,9 +136,6 @@ def test_all_ranks_hold_the_same_plans_after_a_call_without_arrays(c: Collective
 
 
 def test_all_ranks_hold_the_same_plans_after_a_rank_alone_has_dropped_one(c: Collectives) -> None:
-    """Those that run theirs find out as they wait."""
-    if c.transport.calls is None:
-        pytest.skip("the ranks compare each call")
     x, part = device(c, np.arange(5), "int64"), c.split(0)
     assert part is not None
     for turn in range(4):

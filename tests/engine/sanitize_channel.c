@@ -270,7 +270,7 @@ int main(int argc, char **argv)
     }
     for (int rank = 0; rank < ranks; rank++) {
         all[rank].channel = (Channel){.rank = rank, .size = ranks, .units = units, .taken = numbers[rank][0],
-                                      .read = numbers[rank][1], .spins = rank % 2 * 50, .wait = wait_for,
+                                      .read = numbers[rank][1], .has_cores = rank % 2, .wait = wait_for,
                                       .allocate = allocate};
         all[rank].chance = argc > 2 ? (unsigned)atoi(argv[2]) : 1;
         pthread_create(&threads[rank], NULL, run_rank, &all[rank]);

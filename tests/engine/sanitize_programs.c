@@ -276,7 +276,7 @@ static void complete_in_turn(Rank *me, int run)
         const int64_t most = draw(4) ? 1 + draw(8) : program->length;
         const int64_t left = program->length - program->position;
         program->until = program->position + (most < left ? most : left);
-        program_advance(program, 0, 0);
+        program_advance(program, 0);
     }
 }
 
@@ -287,7 +287,7 @@ static int advance(Program *program, int64_t yield_ns)
     enum state state;
     do {
         program->until = program->length;
-        state = program_advance(program, 0, yield_ns);
+        state = program_advance(program, yield_ns);
         if (state == CALLING && program->rows[program->position].code == POLL && polls++ % 2)
             return 0;
         program->position += state == CALLING;

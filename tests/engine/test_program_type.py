@@ -37,7 +37,7 @@ def test_bad_registers_are_refused(registers: Any) -> None:
 def test_a_program_is_made_once() -> None:
     empty = program([])
     with pytest.raises(TypeError, match="once"):
-        empty.__init__(b"", [0, 0], None, None, check=0, spins=1, light=True, heavy=False,
+        empty.__init__(b"", [0, 0], None, None, check=0, light=True, heavy=False,
                        wait=None, look=None, keep=None)  # fmt: skip
 
 

@@ -13,7 +13,6 @@ import pytest
 from mpicoll.c_extension import _compiled
 from mpicoll.engine import compiled
 from mpicoll.memory import mailbox, slots
-from mpicoll.peers import calls
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = "mpicoll", "torchcoll"
@@ -25,8 +24,6 @@ SAME_NAMES = (
 OTHER_NAMES = (
     (compiled, "_COLUMNS", "COLUMNS"), (mailbox, "_LENGTH", "LINE_LENGTH"),
     (mailbox, "_DIGEST", "LINE_DIGEST"), (slots, "_WITHDRAWN", "WITHDRAWN"),
-    (calls, "BEGUN", "CALLS_BEGUN"), (calls, "ENDED", "CALL_ENDED"),
-    (calls, "RECENT", "RECENT_PLANS"), (calls, "_MOST_RECENT", "MOST_RECENT"),
 )  # fmt: skip
 SHARED = [*OTHER_NAMES, *((module, name, name) for module, names in SAME_NAMES for name in names)]
 UNRELATED = {

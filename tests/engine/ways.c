@@ -39,7 +39,7 @@ static void run(void)
     program.rows = rows, program.registers = registers;
     program.length = program.until = 1;
     program_begin(&program);
-    if (program_advance(&program, 0, 0) != DONE)
+    if (program_advance(&program, 0) != DONE)
         exit(1);
     putchar(way ? 's' : 'c');
 }

@@ -74,6 +74,9 @@ class _Inside:
         self.names.append(getattr(getattr(call, "func", call), "__name__", ""))
         return call(*args)
 
+    def comes(self, test: Callable[[], bool], yields: int) -> bool:
+        return any(self(test) for _ in range(yields))
+
 
 def ends(messages: Messages) -> list[Poll]:
     return [end for end in messages.ends if isinstance(end, Poll)]
@@ -107,7 +110,7 @@ def test_every_call_that_may_stay_inside_of_mpi_is_watched() -> None:
         each.wait()
     assert {*names()} == {"Irecv", "Isend", "Test"} and y.tolist() == x.tolist()
     transport.exchange(1, int)
-    assert {*names()} == {"Iallgather", "Iallgatherv", "Test"}
+    assert {*names()} == {"Iallreduce", "Iallgather", "Iallgatherv", "Test"}
     transport.close()
 
 

@@ -17,9 +17,9 @@ import pytest
 from mpicoll import RankLost
 from mpicoll.backend import Stage
 from mpicoll.machine.living import has_ended, is_stopped
-from mpicoll.peers.calls import CallPosition, Calls
 from mpicoll.peers.contact import ENDED, SILENT, Address, Addresses, Answer, Contact
 from mpicoll.peers.known import Peers
+from mpicoll.peers.search import AllRanks, search
 
 KEYS = [b"0" * 32, b"1" * 32]
 LISTENS = """
@@ -62,8 +62,6 @@ def test_the_addresses_of_many_ranks_take_a_few_bytes_each() -> None:
     assert held < 16 * len(listed)
     for rank in (0, 40_000, 65_535):
         assert addresses[rank] == listed[rank]
-    assert addresses.are_known
-    assert not Addresses([listed[0], Address("", 0)]).are_known
 
 
 def test_a_rank_answers() -> None:
@@ -171,45 +169,27 @@ def test_a_rank_that_frees_the_group_while_it_is_asked_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "last", "gone"),
+    ("exchanges", "is_late", "gone"),
     [
-        pytest.param(
-            CallPosition(5, 3, False, 7), CallPosition(5, 3, True, 7), False, id="after this call"
-        ),
-        pytest.param(
-            CallPosition(5, 3, False, 7), CallPosition(5, 4, True, 8), False, id="after the next"
-        ),
-        pytest.param(
-            CallPosition(5, 3, False, 7), CallPosition(5, 2, True, 7), True, id="before this call"
-        ),
-        pytest.param(
-            CallPosition(5, 3, False, 7), CallPosition(5, 3, False, 7), True, id="in this call"
-        ),
-        pytest.param(
-            CallPosition(5, 3, True, 7), CallPosition(5, 3, True, 7), True, id="in no method"
-        ),
+        pytest.param(5, True, False, id="after this exchange"),
+        pytest.param(6, True, False, id="after the next"),
+        pytest.param(4, True, True, id="before this exchange"),
+        pytest.param(5, False, True, id="in a plan, which no exchange precedes"),
     ],
 )
 def test_a_rank_that_freed_the_group_has_gone_unless_it_completed_the_call(
-    own: CallPosition, last: CallPosition, gone: bool
+    exchanges: int, is_late: bool, gone: bool
 ) -> None:
-    """A library's call ends on one rank while another still waits for a third."""
     peers, others = Peers(0, 2), Peers(1, 2)
     peers.contact, others.contact = contact(0), contact(1)
-    for each, stated in ((peers, own), (others, last)):
-        each.calls = calls = Calls(lambda: 5, lambda ranks: {})
-        for plan in (*[own.plan] * (stated.number - 1), stated.plan):
-            calls.end()
-            calls.begin(plan)
-        if stated.is_complete:
-            calls.end()
+    peers.exchanges, others.exchanges = 5, exchanges
     freed: list[Any] = []
     others.contact.close = freed.append  # type: ignore[method-assign]
     others.close()
     peers.contact.ask = lambda ranks, operation: {1: freed[0](operation)}  # type: ignore[method-assign]
-    assert peers.have_gone([1], 9) == gone
-    assert peers.absent(operation=9) == ([1] if gone else [])
-    assert peers._ask_for_calls([1]) == {1: None}
+    all_ranks = AllRanks(peers, peers.is_behind) if is_late else AllRanks(peers)
+    assert search(peers, all_ranks).ask([1], 9) == gone
+    assert all_ranks() == ([1] if gone else [])
 
 
 def test_a_rank_that_is_silent_once_is_not_left_out() -> None:

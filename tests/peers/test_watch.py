@@ -101,13 +101,8 @@ def test_a_test_is_made_twice_between_yields() -> None:
 
     assert counted.comes(partial(test, 4), 2) and made == [1, 2, 3, 4]
     assert not counted.comes(partial(test, 9), 2) and made[4:] == [5, 6, 7, 8]
-    assert not counted.through(made.clear, partial(test, 3), 1) and made == [10, 11]
-    assert counted.through(made.clear, partial(test, 1), 1) and made == [13]
-    fails = partial(int, "no number")
-    for fail in (partial(counted.comes, fails, 1), partial(counted.through, int, fails, 1),
-                 partial(counted.through, fails, int, 1)):  # fmt: skip
-        with pytest.raises(ValueError, match="no number"):
-            fail()
+    with pytest.raises(ValueError, match="no number"):
+        counted.comes(partial(int, "no number"), 1)
     assert counted.oldest == 0
 
 
@@ -158,7 +153,7 @@ def test_asking_the_other_ranks_counts_as_waiting(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(waited, "monotonic", lambda: now[0])
     peers = Slow(0, 2)
-    peers.spins, peers.deadline = 0, 20
+    peers.deadline = 20
     with pytest.raises(RankLost, match=r"rank 1, which did not come in 2[01]"):
         wait_polling(test, missing, Stage("a call"), peers)
     assert asked[0] > 5 and now[0] < 26

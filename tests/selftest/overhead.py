@@ -151,7 +151,7 @@ def _program(rows: array[int], addresses: list[int]) -> Program:
         time.sleep(0)
 
     compiled_program: Program = _compiled.Program(
-        rows, addresses, None, None, check=0, spins=1000, light=True, heavy=False, wait=wait,
+        rows, addresses, None, None, check=0, light=True, heavy=False, wait=wait,
         look=lambda program, row: None, keep=None,
     )  # fmt: skip
     return compiled_program

@@ -26,7 +26,7 @@ class SoleRank:
         self.python_calls: list[tuple[Any, ...]] = []
         self.table = extension._compiled.PlanTable(
             *(arrays or NumpyArrays()).layout(), self.numbers, self.call_python, None,
-            lines=[address(self.lines)], stride=8, spins=1,
+            lines=[address(self.lines)], stride=8,
         )  # fmt: skip
 
     def call_python(self, *arguments: Any) -> str:

@@ -26,7 +26,7 @@ def program(
     registers: Any = (1000, 2000, 3000), **changes: Any,
 ) -> Any:  # fmt: skip
     """Return a program of some rows, which looks at nothing else while it waits."""
-    options = {"check": len(rows), "spins": 1, "light": True, "heavy": False, "wait": None,
+    options = {"check": len(rows), "light": True, "heavy": False, "wait": None,
                "look": lambda program, position: None, "keep": None, **changes}  # fmt: skip
     table = array("q", chain.from_iterable(rows))
     return extension._compiled.Program(
