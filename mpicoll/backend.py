@@ -309,10 +309,12 @@ class WaitPolicy(Protocol):
         deadline: seconds after which a rank gives up.
         lost: returns the error of a wait, given what happened as the end of a sentence.
         tell: takes the rank that this one has waited for long, None once it no longer does.
+        has_exited: whether the program of a rank has ended, though its process may wait for others.
     """
 
     oversubscribed: bool
     deadline: float
+    has_exited: Callable[[int], bool]
     lost: Callable[[WaitContext, str], RankLost]
     tell: Callable[[int | None], None]
 

@@ -33,6 +33,7 @@ class ProcessWaits:
         lost: returns the error of a wait, given what happened as the end of a sentence; one that
             knows more of the other ranks may take its place.
         tell: takes the rank that this one has waited for long, None once it no longer does.
+        has_exited: whether the program of a rank has ended: its process may wait in MPI's end.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class ProcessWaits:
         self.looked = 0.0
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
         self.tell: Callable[[int | None], None] = _to_nobody
+        self.has_exited: Callable[[int], bool] = _has_not
 
     def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
         if words[index] >= minimum:
@@ -61,7 +63,9 @@ class ProcessWaits:
 
     def _look(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
         """Raise RankLost where the other rank has ended; it may have written the word before."""
-        if has_ended(self.processes[context.peer]) and words[index] < minimum:
+        peer = context.peer
+        is_gone = has_ended(self.processes[peer]) or self.has_exited(peer)
+        if is_gone and words[index] < minimum:
             raise self.lost(context, "which has ended")
 
     def _hear(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
@@ -79,6 +83,10 @@ class ProcessWaits:
 
 
 def _to_nobody(_rank: object) -> None: ...
+
+
+def _has_not(_rank: int) -> bool:
+    return False
 
 
 class StartedRun(Protocol):

@@ -85,6 +85,7 @@ class Peers(HasDeadline):
         if shared is not None:
             self.processes, shared.leave = shared.processes, self.leave
             shared.wait_policy.lost = self._lost_in_memory
+            shared.wait_policy.has_exited = shared.notes.has_exited
             shared.wait_policy.deadline = self._deadline
         if self.size > 1 and (shared is None or shared.mailbox is None):
             from mpicoll.peers.contact import Contact

@@ -233,7 +233,7 @@ class ThreadWaits:
         self.oversubscribed, self.deadline = True, deadline
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
         self.tell: Callable[[int | None], None] = lambda peer: None
-        self.check: Callable[[Sequence[int]], None] = lambda ranks: None
+        self.has_exited: Callable[[int], bool] = lambda rank: False
 
     def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
         if words[index] >= minimum:
