@@ -130,6 +130,22 @@ def test_sleep_is_named_and_says_what_it_may_be() -> None:
     assert "look alike" in doubt
 
 
+def test_memory_that_is_read_from_a_disk_is_told_from_other_sleep() -> None:
+    dumps = [
+        dump_of_rank._replace(samples=[
+            sample._replace(faults=place) for place, sample in enumerate(dump_of_rank.samples)
+        ])
+        for dump_of_rank in job(longer(5, "asleep"))
+    ]  # fmt: skip
+    assert next(sentences(judge(dumps))).endswith("from a disk (major page faults).")
+
+
+def test_an_excess_of_several_ranks_is_that_of_a_named_one() -> None:
+    dumps = job(longer(6), victims=(2, 3), hosts=HOSTS)
+    text = next(sentences(judge(dumps)))
+    assert re.match(r"Ranks 2-3 \(all of node host1\) arrive .*; rank [23] runs 6.0 ms longer ", text)
+
+
 def test_stops_are_named() -> None:
     dumps = job(lambda call, work: work._replace(asleep=50.0, stops=1) if call % 15 == 7 else work)
     [finding] = judge(dumps).findings
