@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
 
 from mpicoll.flight.reader import Dump
-from mpicoll.measurement.peers import Excess, medians_of_peers
+from mpicoll.measurement.peers import Excess, compare, medians_of_peers
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.matching import SYNCHRONISING, Place, amounts_of, counts_of
@@ -18,10 +18,8 @@ from mpicoll.verdict.profiles import Profile
 from mpicoll.verdict.thresholds import (
     EXPLAINS,
     FEWEST_CALLS,
-    FEWEST_TURNS,
     OF_PROCESS,
     OUTLIER,
-    REGULAR,
     RELEVANT,
     RELEVANT_QUEUE,
     SLOWER,
@@ -106,12 +104,10 @@ def late_ranks(
     ]  # fmt: skip
     if stragglers and not largest:
         yield _finding(Kind.UNCLEAR, stragglers, ranks, "arrival", meetings, observation, nodes)
-    elif not largest and (late_calls := turns(meetings, span)):
-        behind = [meetings[number] for number in late_calls]
-        delay = median([meeting.lateness(meeting.last) for meeting in behind])
+    elif not largest and (lateness := turns(meetings, span)):
         yield Finding(
-            Kind.TURNS, cost_of(behind, observation), tuple(ranks), "", place, len(meetings),
-            len(behind), delay,
+            Kind.TURNS, cost_of(meetings, observation), tuple(ranks), place=place,
+            calls=len(meetings), late_calls=len(meetings), lateness=lateness,
         )  # fmt: skip
 
 
@@ -125,13 +121,14 @@ def _with_queue(profile: Profile, excess: Excess) -> float:
     return excess.mean * profile.total.stretch + (queued if is_reason else 0.0)
 
 
-def turns(meetings: Sequence[Meeting], span: float) -> list[int]:
-    """Return the calls with a late rank if the ranks are late in a fixed order; else none.
+def turns(meetings: Sequence[Meeting], span: float) -> float:
+    """Return how late a rank is on average if the ranks are late in a fixed order; else 0.
+
+    Then in each round one rank is late in the first call, another one in the second, and so on.
 
     Args:
         span: nanoseconds between two calls.
     """
-    ranks = list(meetings[0].arrivals)
     times = np.array([
         [
             activity.by_itself if (activity := arrival.activity) else arrival.at
@@ -139,15 +136,15 @@ def turns(meetings: Sequence[Meeting], span: float) -> list[int]:
         ]
         for meeting in meetings
     ], np.float64)  # fmt: skip
-    lateness = times - medians_of_peers(times)
-    last, largest = lateness.argmax(axis=1), lateness.max(axis=1)
-    places = np.flatnonzero(largest >= max(SMALLEST, RELEVANT * span))
-    if len(places) < max(FEWEST_TURNS, len(meetings) / 2):
-        return []
-    steps = np.diff(last[places]) % len(ranks)
-    is_regular = np.bincount(steps, minlength=len(ranks))[1:].max() >= REGULAR * len(steps)
-    is_complete = len({*last[places].tolist()}) == len(ranks)
-    return places.tolist() if is_regular and is_complete else []
+    size, least = times.shape[1], max(SMALLEST, RELEVANT * span)
+    late: dict[int, float] = {}
+    for place in range(size if len(meetings) >= FEWEST_CALLS * size else 0):
+        excesses = compare(times[place::size], least=least)
+        rank = max(range(size), key=lambda rank: excesses[rank].mean)
+        if not excesses[rank].is_real or excesses[rank].mean < least:
+            break
+        late[rank] = excesses[rank].mean
+    return fmean(late.values()) if len(late) == size else 0.0
 
 
 def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:

@@ -137,9 +137,9 @@ def _stopped(finding: Finding) -> str:
 
 def _turns(finding: Finding) -> str:
     return (
-        f"{subject(finding)} take turns: in {percent(finding.frequency)} of "
-        f"{finding.calls:,} calls of {place_text(finding.place)} another one of them arrives "
-        f"{duration(finding.lateness)} late, in a fixed order, and all wait for it."
+        f"{subject(finding)} take turns: in {finding.calls:,} calls of "
+        f"{place_text(finding.place)} one of them arrives {duration(finding.lateness)} late, in a "
+        "fixed order, and all wait for it."
     )
 
 

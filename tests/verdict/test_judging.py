@@ -143,7 +143,9 @@ def test_memory_that_is_read_from_a_disk_is_told_from_other_sleep() -> None:
 def test_an_excess_of_several_ranks_is_that_of_a_named_one() -> None:
     dumps = job(longer(6), victims=(2, 3), hosts=HOSTS)
     text = next(sentences(judge(dumps)))
-    assert re.match(r"Ranks 2-3 \(all of node host1\) arrive .*; rank [23] runs 6.0 ms longer ", text)
+    assert re.match(
+        r"Ranks 2-3 \(all of node host1\) arrive .*; rank [23] runs 6.0 ms longer ", text
+    )
 
 
 def test_stops_are_named() -> None:
@@ -412,8 +414,21 @@ def test_ranks_that_take_turns_are_said_to(size: int) -> None:
     works = [[Work(7.0 if call % size == rank else 2.0) for rank in range(size)]
              for call in range(80)]  # fmt: skip
     verdict = judge(worked(works))
-    assert [finding.kind for finding in verdict.findings] == [Kind.TURNS]
-    assert "take turns" in next(sentences(verdict))
+    [finding] = verdict.findings
+    assert (finding.kind, finding.ranks) == (Kind.TURNS, tuple(range(size)))
+    assert finding.lateness == pytest.approx(5 * MILLISECOND, rel=0.01)
+    assert "take turns: in 80 calls of allreduce at train.py:40 one of" in next(sentences(verdict))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_ranks_that_are_late_at_random_take_no_turns(size: int, seed: int) -> None:
+    draw = random.Random(seed)
+    works = []
+    for _ in range(200):
+        late = draw.randrange(size)
+        works.append([Work(7.0 if rank == late else 2.0) for rank in range(size)])
+    assert judge(worked(works)).findings == []
 
 
 def running_beside(dumps: list[Dump], field: str, victim: int, per_call: float) -> list[Dump]:
