@@ -393,6 +393,22 @@ def test_rare_but_expensive_lateness_is_named_with_its_frequency(every: int, siz
     assert "longer before the call on average: the program" in text
 
 
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("noise", [0.5, 3.0])
+def test_frequent_noise_does_not_hide_the_frequency_of_long_lateness(
+    noise: float, size: int
+) -> None:
+    draw = random.Random(1)
+    works = []
+    for call in range(400):
+        ranks = [Work(2.0 + noise * (draw.random() < 0.3)) for _ in range(size)]
+        ranks[1] = Work(42.0) if call % 20 == 0 else ranks[1]
+        works.append(ranks)
+    [finding] = judge(worked(works)).findings
+    assert (finding.kind, finding.ranks, finding.late_calls) == (Kind.MORE_WORK, (1,), 20)
+    assert finding.lateness == pytest.approx(40 * MILLISECOND, rel=0.1)
+
+
 def test_the_kind_is_that_of_the_largest_excess() -> None:
     works = [[Work(2), Work(3.04, asleep=1.67), Work(2), Work(2)]] * CALLS
     finding = first(worked(works))
