@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpicoll.flight.reader import Dump
-from mpicoll.measurement.peers import Excess, compare, medians_of_peers
+from mpicoll.measurement.peers import compare, medians_of_peers
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.matching import SYNCHRONISING, Place, amounts_of, counts_of
@@ -53,12 +53,12 @@ class Nodes(NamedTuple):
         quartiles = {rank: float(times[len(times) // 4]) for rank, times in probes.items() if times}
         return cls({dump.rank: dump.process.host for dump in dumps}, quartiles)
 
-    def slowness(self, rank: int) -> float | None:
+    def slowness(self, rank: int) -> float:
         """Return the time of the loop on a rank's node, relative to the other nodes' median."""
         host = self.host_of[rank]
         remote = [time for peer, time in self.probe.items() if self.host_of[peer] != host]
         local = [time for peer, time in self.probe.items() if self.host_of[peer] == host]
-        return median(local) / median(remote) if local and remote else None
+        return median(local) / median(remote) if local and remote else 1.0
 
     def whole(self, ranks: Sequence[int]) -> str:
         """Return the host whose ranks are exactly these; empty for none, and for a single host."""
@@ -85,25 +85,24 @@ def late_ranks(
         (Kind.SHARED_CORE, "queued", span, RELEVANT_QUEUE),
     )  # fmt: skip
     largest: dict[int, tuple[float, Kind]] = {}
-    for kind, field, length, relevant in causes:
-        for rank in _outliers(ranks, field, length, relevant):
-            excess, profile = getattr(ranks[rank], field), ranks[rank]
+    for kind, activity, length, relevant in causes:
+        for rank in _outliers(ranks, activity, length, relevant):
+            profile = ranks[rank]
+            excess, weight = profile.excesses[activity], _with_queue(profile, activity)
             is_blamed = kind is not Kind.SHARED_CORE or _is_late_in_sum(rank, place, places)
-            if excess and is_blamed and profile.arrival.mean >= excess.mean / 3:
-                weight = excess.mean if kind is Kind.SHARED_CORE else _with_queue(profile, excess)
-                largest[rank] = max(
-                    largest.get(rank, (0.0, kind)), (weight, kind), key=itemgetter(0)
-                )
-    for kind, field, _, _ in causes:
+            if is_blamed and profile.arrival.mean >= excess.mean / 3:
+                cause = largest.get(rank, (0.0, kind))
+                largest[rank] = max(cause, (weight, kind), key=itemgetter(0))
+    for kind, activity, _, _ in causes:
         if stragglers := [rank for rank, (_, cause) in largest.items() if cause is kind]:
-            yield _finding(kind, stragglers, ranks, field, meetings, observation, nodes)
+            yield _finding(kind, activity, stragglers, ranks, observation, meetings, nodes)
     stragglers = _outliers(ranks, "arrival", span, 2 * RELEVANT)
     stragglers = [
         rank for rank in stragglers
         if _is_unclear(ranks[rank]) and _is_late_in_sum(rank, place, places)
     ]  # fmt: skip
     if stragglers and not largest:
-        yield _finding(Kind.UNCLEAR, stragglers, ranks, "arrival", meetings, observation, nodes)
+        yield _finding(Kind.UNCLEAR, "arrival", stragglers, ranks, observation, meetings, nodes)
     elif not largest and (lateness := turns(meetings, span)):
         yield Finding(
             Kind.TURNS, cost_of(meetings, observation), tuple(ranks), place=place,
@@ -111,14 +110,16 @@ def late_ranks(
         )  # fmt: skip
 
 
-def _with_queue(profile: Profile, excess: Excess) -> float:
+def _with_queue(profile: Profile, activity: str) -> float:
     """Return an excess with the waits for a core that it causes on a busy machine.
 
     A rank that runs longer loses its core more often, and one that sleeps has none when it wakes.
     """
-    queued = max(0.0, profile.queued.mean) if profile.queued else 0.0
-    is_reason = excess.mean >= EXPLAINS * profile.base
-    return excess.mean * profile.total.stretch + (queued if is_reason else 0.0)
+    excess, queued = profile.excesses[activity].mean, profile.excesses["queued"].mean
+    if activity == "queued":
+        return excess
+    is_reason = excess >= EXPLAINS * profile.base
+    return excess * profile.total.stretch + (max(0.0, queued) if is_reason else 0.0)
 
 
 def turns(meetings: Sequence[Meeting], span: float) -> float:
@@ -177,22 +178,26 @@ def _is_unclear(profile: Profile) -> bool:
     On busy cores the scheduler makes one rank late and then another: the queue for a core must not
     explain most of the lateness.
     """
-    if profile.running is None or profile.asleep is None:
+    if "running" not in profile.excesses:
         return True
-    return 2 * (profile.running.mean + profile.asleep.mean) >= profile.arrival.mean
+    by_itself = profile.excesses["running"].mean + profile.excesses["asleep"].mean
+    return 2 * by_itself >= profile.arrival.mean
 
 
 def _outliers(
-    ranks: Mapping[int, Profile], field: str, span: float, relevant: float
+    ranks: Mapping[int, Profile], activity: str, span: float, relevant: float
 ) -> list[int]:  # fmt: skip
     """Return the ranks whose excess is relevant, no chance, and unlike that of the other ranks.
 
     Args:
-        field: of the profile.
+        activity: the name of the excess; without samples there may be none.
         span: nanoseconds between two calls of the place.
         relevant: the share of `span` plus the excess that the excess must reach.
     """
-    values = {rank: value for rank, profile in ranks.items() if (value := getattr(profile, field))}
+    values = {
+        rank: profile.excesses[activity]
+        for rank, profile in ranks.items() if activity in profile.excesses
+    }  # fmt: skip
     stragglers = [
         rank for rank, value in values.items()
         if value.mean >= max(SMALLEST, relevant * (span + value.mean)) and value.is_real
@@ -205,19 +210,37 @@ def _outliers(
 
 
 def _finding(
-    kind: Kind, stragglers: Sequence[int], ranks: Mapping[int, Profile], field: str,
-    meetings: Sequence[Meeting], observation: Observation, nodes: Nodes,
+    kind: Kind, activity: str, stragglers: Sequence[int], ranks: Mapping[int, Profile],
+    observation: Observation, meetings: Sequence[Meeting], nodes: Nodes,
 ) -> Finding:  # fmt: skip
-    worst = max(stragglers, key=lambda rank: getattr(ranks[rank], field).mean)
+    """Return the cause that some ranks are late by an activity, or what is behind it."""
+    worst = max(stragglers, key=lambda rank: ranks[rank].excesses[activity].mean)
     late_calls = sorted({place for rank in stragglers for place in ranks[rank].late_calls})
-    lateness = median(ranks[rank].lateness for rank in stragglers)
     finding = Finding(
         kind, cost_of([meetings[place] for place in late_calls], observation), tuple(stragglers),
-        nodes.whole(stragglers), meetings[0].call.place, len(meetings), len(late_calls), lateness,
-        ranks[worst], nodes.slowness(worst),
+        nodes.whole(stragglers), meetings[0].call.place, len(meetings), len(late_calls),
+        median(ranks[rank].lateness for rank in stragglers), ranks[worst],
     )  # fmt: skip
-    in_group = observation.of_group(meetings[0].call.place.group)
-    return _refined(finding, getattr(ranks[worst], field), in_group)
+    if kind in (Kind.ASLEEP, Kind.SHARED_CORE):
+        return finding._replace(kind=_of_process(kind, activity, ranks[worst]))
+    if kind is Kind.MORE_WORK:
+        excess, slowness = ranks[worst].excesses[activity], nodes.slowness(worst)
+        if slowness >= SLOWER and ranks[worst].base * (slowness - 1) >= excess.mean / 2:
+            return finding._replace(kind=Kind.SLOW_NODE, detail=f"{slowness:.2g}")
+        larger = uneven_ranks(observation.of_group(meetings[0].call.place.group))
+        if {*stragglers} <= larger.keys():
+            factor = max(larger[rank] for rank in stragglers)
+            return finding._replace(kind=Kind.UNEVEN_DATA, detail=f"{factor:.2g}")
+    return finding
+
+
+def _of_process(kind: Kind, activity: str, profile: Profile) -> Kind:
+    """Return whether other threads of a rank or its children are the reason that it waits."""
+    least = OF_PROCESS * profile.excesses[activity].mean
+    for cause, name in ((Kind.OWN_THREAD, "threads"), (Kind.CHILD_PROCESS, "children")):
+        if profile.excesses[name].is_real and profile.excesses[name].mean >= least:
+            return cause
+    return kind
 
 
 def cost_of(meetings: Sequence[Meeting], observation: Observation) -> float:
@@ -232,29 +255,6 @@ def cost_of(meetings: Sequence[Meeting], observation: Observation) -> float:
             for meeting in meetings if not meeting.is_blocking
         )  # fmt: skip
     return min(1.0, waited / observation.total)
-
-
-def _refined(finding: Finding, excess: Excess | None, meetings: Sequence[Meeting]) -> Finding:
-    """Return the cause behind the activity: a slow node, uneven data, a thread, or a child."""
-    profile, slowness = finding.profile, finding.slowness or 1.0
-    if profile is None or excess is None:
-        return finding
-    if finding.kind in (Kind.ASLEEP, Kind.SHARED_CORE):
-        for kind, of_process in (
-            (Kind.OWN_THREAD, profile.threads), (Kind.CHILD_PROCESS, profile.children)
-        ):  # fmt: skip
-            if of_process and of_process.is_real and of_process.mean >= OF_PROCESS * excess.mean:
-                return finding._replace(kind=kind)
-        return finding
-    if finding.kind is not Kind.MORE_WORK:
-        return finding
-    if slowness >= SLOWER and profile.base * (slowness - 1) >= excess.mean / 2:
-        return finding._replace(kind=Kind.SLOW_NODE)
-    larger = uneven_ranks(meetings)
-    if {*finding.ranks} <= larger.keys():
-        factor = max(larger[rank] for rank in finding.ranks)
-        return finding._replace(kind=Kind.UNEVEN_DATA, detail=f"{factor:.2g}")
-    return finding
 
 
 def uneven_ranks(meetings: Sequence[Meeting]) -> dict[int, float]:

@@ -12,8 +12,6 @@ from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.matching import Place
 from mpicoll.verdict.thresholds import FEWEST_CALLS, RELEVANT_QUEUE
 
-_NANO = 1e9
-
 
 def sentences(verdict: Verdict) -> Iterator[str]:
     """Yield the verdict, the most important sentence first."""
@@ -73,11 +71,10 @@ def _arrives(finding: Finding) -> str:
 
 def _longer(finding: Finding) -> str:
     """Say what the rank that a finding shows most at does for longer, and why."""
-    activity, fields, reason = _REASONS[finding.kind]
+    activity, names, reason = _REASONS[finding.kind]
     profile = finding.profile
     assert profile is not None
-    excesses = (getattr(profile, field) for field in fields)
-    length = duration(max(excess.mean for excess in excesses if excess))
+    length = duration(max(profile.excesses[name].mean for name in names))
     rank = "it" if len(finding.ranks) == 1 else f"rank {profile.rank}"
     rare = " on average" if finding.frequency < 0.5 else ""
     owner = f" of node {finding.host}" if finding.host else ""
@@ -120,10 +117,9 @@ def _uneven_data(finding: Finding) -> str:
 
 
 def _slow_node(finding: Finding) -> str:
-    factor = number(finding.slowness, 2)
     return (
-        f"{_arrives(finding)}; the same arithmetic takes {factor} times as long there as on the "
-        "other nodes: the node is slow as a whole."
+        f"{_arrives(finding)}; the same arithmetic takes {finding.detail} times as long there as "
+        "on the other nodes: the node is slow as a whole."
     )
 
 
@@ -209,7 +205,8 @@ _TEXTS: dict[Kind, Callable[[Finding], str]] = {
 
 def _doubt(finding: Finding, verdict: Verdict) -> str:
     """Return which causes the data does not tell apart, and what would; empty for none."""
-    if finding.kind is Kind.UNCLEAR and finding.profile and finding.profile.running is None:
+    is_sampled = finding.profile is not None and "running" in finding.profile.excesses
+    if finding.kind is Kind.UNCLEAR and not is_sampled:
         return (
             "The files have no samples of its thread before these calls, so more work, a shared "
             "core and sleep look alike; the stacks that `python -m mpicoll.doctor --job` takes of "

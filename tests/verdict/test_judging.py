@@ -160,7 +160,7 @@ def test_a_slow_node_is_told_from_more_work() -> None:
     works = job(longer(1), victims=(2, 3), hosts=HOSTS, probes=slow)
     finding = first(works)
     assert finding and (finding.kind, finding.host) == (Kind.SLOW_NODE, "host1")
-    assert finding.slowness == pytest.approx(1.5)
+    assert " takes 1.5 times as long there " in next(sentences(judge(works)))
     works = job(longer(1), victims=(2, 3), hosts=HOSTS, probes=equal)
     finding = first(works)
     assert finding and (finding.kind, finding.host) == (Kind.MORE_WORK, "host1")
