@@ -13,7 +13,7 @@ RELEVANT = 0.05
 """The share of a job's time that a cause must cost. Less is within the noise of most machines."""
 RELEVANT_QUEUE = 0.08
 """The share of time without a core: the scheduler of a busy machine is unfair by up to 0.05."""
-LONGER_QUEUE = 0.5
+LONGER_QUEUE = 0.75
 """How much longer than the other ranks a blamed one must be without a core, as a part of their
 time: where all ranks wait for cores, the scheduler favours some of them for seconds."""
 INDEPENDENT = 40_000_000

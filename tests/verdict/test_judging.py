@@ -181,7 +181,7 @@ def test_lateness_without_samples_is_unclear() -> None:
     assert "more work, a shared core and sleep look alike" in [*sentences(verdict)][1]
 
 
-@pytest.mark.parametrize(("queued", "kinds"), [(8.6, []), (11.0, []), (14.0, [Kind.SHARED_CORE])])
+@pytest.mark.parametrize(("queued", "kinds"), [(8.6, []), (13.6, []), (14.2, [Kind.SHARED_CORE])])
 def test_a_queue_is_blamed_if_it_is_long_beside_those_of_all(
     queued: float, kinds: list[Kind]
 ) -> None:
