@@ -28,6 +28,8 @@ from mpicoll.verdict.thresholds import (
 )
 
 Profiles = Mapping[Place, Mapping[int, Profile]]
+_BY_ITSELF = ("running", "asleep")
+"""Activities that neither the scheduler nor other ranks make longer."""
 
 
 class Nodes(NamedTuple):
@@ -80,46 +82,40 @@ def late_ranks(
     if len(meetings) < FEWEST_CALLS:
         return
     span, busy = observation.span / len(meetings), observation.busy_span / len(meetings)
-    causes = (
+    causes: tuple[tuple[Kind, str, float, float], ...] = (
         (Kind.MORE_WORK, "running", busy, RELEVANT), (Kind.ASLEEP, "asleep", busy, RELEVANT),
         (Kind.SHARED_CORE, "queued", span, RELEVANT_QUEUE),
     )  # fmt: skip
+    if not all("queued" in profile.excesses for profile in ranks.values()):  # there are no samples
+        causes = ((Kind.UNCLEAR, "arrival", span, 2 * RELEVANT),)
     largest: dict[int, tuple[float, Kind]] = {}
     for kind, activity, length, relevant in causes:
         for rank in _outliers(ranks, activity, length, relevant):
-            profile = ranks[rank]
-            excess, weight = profile.excesses[activity], _with_queue(profile, activity)
-            is_blamed = kind is not Kind.SHARED_CORE or _is_late_in_sum(rank, place, places)
-            if is_blamed and profile.arrival.mean >= excess.mean / 3:
-                cause = largest.get(rank, (0.0, kind))
-                largest[rank] = max(cause, (weight, kind), key=itemgetter(0))
+            profile, cause = ranks[rank], (_weight(ranks[rank], activity), kind)
+            is_blamed = activity in _BY_ITSELF or _is_late_in_sum(rank, place, places)
+            if is_blamed and profile.arrival.mean >= profile.excesses[activity].mean / 3:
+                largest[rank] = max(largest.get(rank, cause), cause, key=itemgetter(0))
     for kind, activity, _, _ in causes:
         if stragglers := [rank for rank, (_, cause) in largest.items() if cause is kind]:
             yield _finding(kind, activity, stragglers, ranks, observation, meetings, nodes)
-    stragglers = _outliers(ranks, "arrival", span, 2 * RELEVANT)
-    stragglers = [
-        rank for rank in stragglers
-        if _is_unclear(ranks[rank]) and _is_late_in_sum(rank, place, places)
-    ]  # fmt: skip
-    if stragglers and not largest:
-        yield _finding(Kind.UNCLEAR, "arrival", stragglers, ranks, observation, meetings, nodes)
-    elif not largest and (lateness := turns(meetings, span)):
+    if not largest and (lateness := turns(meetings, span)):
         yield Finding(
             Kind.TURNS, cost_of(meetings, observation), tuple(ranks), place=place,
             calls=len(meetings), late_calls=len(meetings), lateness=lateness,
         )  # fmt: skip
 
 
-def _with_queue(profile: Profile, activity: str) -> float:
+def _weight(profile: Profile, activity: str) -> float:
     """Return an excess with the waits for a core that it causes on a busy machine.
 
     A rank that runs longer loses its core more often, and one that sleeps has none when it wakes.
     """
-    excess, queued = profile.excesses[activity].mean, profile.excesses["queued"].mean
-    if activity == "queued":
+    excess = profile.excesses[activity].mean
+    if activity not in _BY_ITSELF:
         return excess
     is_reason = excess >= EXPLAINS * profile.base
-    return excess * profile.total.stretch + (max(0.0, queued) if is_reason else 0.0)
+    queued = max(0.0, profile.excesses["queued"].mean) if is_reason else 0.0
+    return excess * profile.total.stretch + queued
 
 
 def turns(meetings: Sequence[Meeting], span: float) -> float:
@@ -172,32 +168,16 @@ def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:
     return 2 * (sums.pop(rank) - max(0.0, median(sums.values()))) >= local
 
 
-def _is_unclear(profile: Profile) -> bool:
-    """Whether a rank is late by itself, for a reason that the samples do not tell.
-
-    On busy cores the scheduler makes one rank late and then another: the queue for a core must not
-    explain most of the lateness.
-    """
-    if "running" not in profile.excesses:
-        return True
-    by_itself = profile.excesses["running"].mean + profile.excesses["asleep"].mean
-    return 2 * by_itself >= profile.arrival.mean
-
-
 def _outliers(
     ranks: Mapping[int, Profile], activity: str, span: float, relevant: float
 ) -> list[int]:  # fmt: skip
     """Return the ranks whose excess is relevant, no chance, and unlike that of the other ranks.
 
     Args:
-        activity: the name of the excess; without samples there may be none.
         span: nanoseconds between two calls of the place.
         relevant: the share of `span` plus the excess that the excess must reach.
     """
-    values = {
-        rank: profile.excesses[activity]
-        for rank, profile in ranks.items() if activity in profile.excesses
-    }  # fmt: skip
+    values = {rank: profile.excesses[activity] for rank, profile in ranks.items()}
     stragglers = [
         rank for rank, value in values.items()
         if value.mean >= max(SMALLEST, relevant * (span + value.mean)) and value.is_real

@@ -205,17 +205,11 @@ _TEXTS: dict[Kind, Callable[[Finding], str]] = {
 
 def _doubt(finding: Finding, verdict: Verdict) -> str:
     """Return which causes the data does not tell apart, and what would; empty for none."""
-    is_sampled = finding.profile is not None and "running" in finding.profile.excesses
-    if finding.kind is Kind.UNCLEAR and not is_sampled:
+    if finding.kind is Kind.UNCLEAR:
         return (
             "The files have no samples of its thread before these calls, so more work, a shared "
             "core and sleep look alike; the stacks that `python -m mpicoll.doctor --job` takes of "
             "a running job, or `perf sched timehist`, tell them apart."
-        )
-    if finding.kind is Kind.UNCLEAR:
-        return (
-            "Neither its computing nor its waiting for a core nor its sleep alone explains that; "
-            "a longer look (`--seconds 30`) tells more."
         )
     if finding.kind is Kind.ASLEEP:
         return (

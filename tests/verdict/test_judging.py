@@ -250,6 +250,17 @@ def test_ranks_whose_threads_hold_the_interpreter_in_turn_are_not_blamed() -> No
     assert Kind.TURNS not in [finding.kind for finding in judge(dumps).findings]
 
 
+@pytest.mark.parametrize("has_samples", [True, False])
+@pytest.mark.parametrize("size", [3, 5])
+def test_a_rank_that_is_early_makes_no_late_ranks_of_the_others(
+    size: int, has_samples: bool
+) -> None:
+    dumps = worked([[Work(8.0 if rank else 2.0) for rank in range(size)]] * CALLS)
+    if not has_samples:
+        dumps = [dump._replace(samples=[]) for dump in dumps]
+    assert judge(dumps).findings == []
+
+
 def test_few_calls_are_not_judged() -> None:
     dumps = [dump._replace(entries=dump.entries[:5]) for dump in job(longer(20))]
     verdict = judge(dumps)
