@@ -134,9 +134,11 @@ def turns(meetings: Sequence[Meeting], span: float) -> float:
         for meeting in meetings
     ], np.float64)  # fmt: skip
     size, least = times.shape[1], max(SMALLEST, RELEVANT * span)
+    sequence = np.array([meeting.call.sequence for meeting in meetings])  # some calls may be lost
+    places = sequence // max(1, np.diff(sequence).min()) % size
     late: dict[int, float] = {}
-    for place in range(size if len(meetings) >= FEWEST_CALLS * size else 0):
-        excesses = compare(times[place::size], least=least)
+    for place in range(size if np.bincount(places, minlength=size).min() >= FEWEST_CALLS else 0):
+        excesses = compare(times[places == place], least=least)
         rank = max(range(size), key=lambda rank: excesses[rank].mean)
         if not excesses[rank].is_real or excesses[rank].mean < least:
             break
