@@ -69,7 +69,7 @@ LAUNCHES = {
         WAITS,
         LEVELS,
     ),
-    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, LEVELS, NAMED),
+    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, LEVELS, NAMED, OBJECTS),
     ("torch", 1): (EVERY,),
     ("torch", 2): (
         WITHOUT_PLANS,

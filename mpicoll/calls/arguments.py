@@ -83,8 +83,15 @@ class Arguments:
     @property
     def key(self) -> tuple[Any, ...]:
         """The key of the cached plan for this call."""
-        function_key = _function_key(self.op.function)
-        return (*self.signature.values(), self.in_place, self.op.name, function_key)
+        function_key, signature = _function_key(self.op.function), self.signature
+        if self.is_any_length:
+            signature["shape"] = None
+        return (*signature.values(), self.in_place, self.op.name, function_key)
+
+    @property
+    def is_any_length(self) -> bool:
+        """Whether a plan serves such calls of any length: the library's own."""
+        return self.algorithm == "native" and self.device == "host" and self.counts is None
 
     @property
     def is_complete(self) -> bool:

@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class CachedPlan:
-    """A plan that serves every call of one signature.
+    """A plan that serves every call of one signature; the library's own, of any length.
 
     Attributes:
         number: how many were made before it, by which the ranks know that they run the same plan.
-        run: runs it for the arrays of a call, and returns the result.
-        program: serves the calls by itself; None where `run` has more to do.
+        run_on: runs it on the arrays of a call.
+        program: serves the calls by itself; None where `run_on` has more to do.
         gpu_bytes: of its arrays on a GPU.
         function: a user's, by which it folds.
     """
 
     number: int
     plan: Plan
-    run: Callable[[Array | None, Array | None], Array | None]
+    run_on: RunOn
     program: Program | None = None
     gpu_bytes: int = 0
     function: Any = None
 
     @property
     def target(self) -> object:
-        """What the plan table runs."""
-        return self.program or self.run
+        """What the plan table knows it by."""
+        return self.program or self
 
     def fail(self, error: BaseException) -> None:
         """Take the error by which this rank has left a run in its middle."""
@@ -68,9 +68,8 @@ class PlanMaker:
         """Return a plan to be cached; collective."""
         with self.transport.poison_on_error():
             plan, run_on = self._on_any_arrays(arguments)
-        run = self._run(replace(arguments, x=None, out=None), run_on)
         return CachedPlan(
-            number, plan, run, plan.program, gpu_bytes(arguments), arguments.op.function
+            number, plan, run_on, plan.program, gpu_bytes(arguments), arguments.op.function
         )
 
     def _on_any_arrays(self, arguments: Arguments) -> tuple[Plan, RunOn]:
@@ -86,8 +85,12 @@ class PlanMaker:
         assert plan.run_on is not None
         return plan.without_arrays(), plan.run_on
 
-    def _run(self, like: Arguments, run_on: RunOn) -> RunOn:
-        """Return what runs a plan for any arrays like those of a call, which are not kept."""
+    def bound(self, plan: CachedPlan, arguments: Arguments) -> Callable[..., Array | None]:
+        """Return what runs a plan for any arrays like those of a call, which are not kept.
+
+        It takes input and output, and returns the result.
+        """
+        like, run_on = replace(arguments, x=None, out=None), plan.run_on
         collective = like.collective
         takes_x = collective.unit != "none" and collective.has_input(like.rank, like.root)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,7 @@ class MethodCalls(PlanCache):
                 is_alike = not differs and self.matches(self.by_channel.digest(checked))
             run = self._run_by_channel if is_alike else self._run_agreed
             return run(checked, raw_arguments)
+        checked = self.planner.resolved(checked)
         key = checked.key
         plan = self.get(key)
         digest = checked.digest(plan and plan.number)
@@ -114,7 +116,7 @@ class MethodCalls(PlanCache):
         self, checked: Arguments | CollectiveError, raw_arguments: RawArguments
     ) -> Array | None:
         """Run a call after all ranks have checked it; collective."""
-        arguments = self.agree(checked)
+        arguments = self.planner.resolved(self.agree(checked))
         plan, is_channels = self.get(arguments.key), self.by_channel.serves(arguments)
         number = NUMBER if is_channels else plan and plan.number
         numbers = self.transport.exchange(number, int | None)
@@ -194,21 +196,25 @@ class MethodCalls(PlanCache):
             raw_arguments: the arguments as they came, by which the table finds the plan; empty
                 where it is not to.
         """
+        run = self.maker.bound(plan, arguments)
         try:
-            out = plan.run(arguments.x, arguments.out)
+            out = run(arguments.x, arguments.out)
         except BaseException as error:
             self._give_up(plan.target, error)
             raise
         if raw_arguments:
-            self._enter(plan, arguments, raw_arguments)
+            self._enter(plan, run, arguments, raw_arguments)
         return out
 
-    def _enter(self, plan: CachedPlan, arguments: Arguments, raw_arguments: RawArguments) -> None:
+    def _enter(
+        self, plan: CachedPlan, run: Callable[..., Any], arguments: Arguments,
+        raw_arguments: RawArguments,
+    ) -> None:  # fmt: skip
         """Let the plan table serve such calls by a plan."""
         digest = arguments.digest(plan.number)
         if plan.program is None:
             place = 0 if self.flight is None else call_of(self.flight, arguments, plan.plan)
-            self.table.add_function(raw_arguments, plan.run, digest, place)
+            self.table.add_function(raw_arguments, run, digest, place, plan)
             return
         make = None
         if arguments.has_output and arguments.out is None:

@@ -41,6 +41,7 @@ static void empty_entry(Entry *entry)
     Py_XDECREF(old.op);
     Py_XDECREF(old.counts);
     Py_XDECREF(old.function);
+    Py_XDECREF(old.plan);
     Py_DECREF(old.anchors);
     Py_XDECREF(old.program);
 }
@@ -279,16 +280,17 @@ static PyObject *run_program(
 
 static PyObject *run_function(PlanTableObject *self, const Entry *entry, PyObject *const *args)
 {
-    PyObject *const function = Py_NewRef(entry->function); /* the entry may go meanwhile */
+    PyObject *const function = Py_NewRef(entry->function), *const plan = Py_NewRef(entry->plan);
+    /* The entry may go meanwhile. */
     const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
     const int same = agree(self, entry->digest, args[0]);
     PyObject *result = same > 0 ? call_python(self, function, args + 1, 2) : NULL;
     if (!same)
         result = serve_difference(self, args, Py_True);
     else if (!result)
-        plan_give_up(self, function);
+        plan_give_up(self, plan);
     log_end(self->log, row, !result);
-    Py_DECREF(function);
+    Py_DECREF(function), Py_DECREF(plan);
     return result;
 }
 
@@ -538,19 +540,19 @@ static PyObject *table_add_program(PlanTableObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* add_function(arguments, function, digest, place): serve such calls by a function of x and out. */
+/* add_function(arguments, function, digest, place, plan): serve such calls by a function of x and out. */
 static PyObject *table_add_function(PlanTableObject *self, PyObject *args)
 {
-    PyObject *given, *function;
+    PyObject *given, *function, *plan;
     long long digest;
     unsigned int place;
-    if (!PyArg_ParseTuple(args, "O!OLI", &PyTuple_Type, &given, &function, &digest, &place))
+    if (!PyArg_ParseTuple(args, "O!OLIO", &PyTuple_Type, &given, &function, &digest, &place, &plan))
         return NULL;
     Entry *entry = new_entry(self, given, 0);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     entry->kind = FUNCTION;
-    entry->function = Py_NewRef(function);
+    entry->function = Py_NewRef(function), entry->plan = Py_NewRef(plan);
     entry->digest = digest, entry->place = place;
     Py_RETURN_NONE;
 }
@@ -603,14 +605,14 @@ static PyObject *table_serve_by(PlanTableObject *self, PyObject *channel)
     Py_RETURN_NONE;
 }
 
-/* forget(plan): serve no call by a program any more, not even an issued one, or by a function. */
+/* forget(plan): serve no call by a program any more, not even an issued one, or by a plan's functions. */
 static PyObject *table_forget(PlanTableObject *self, PyObject *plan)
 {
     if (PyObject_TypeCheck(plan, &ProgramType))
         ((ProgramObject *)plan)->program.retired = 1;
     for (int place = 0; self->entries && place < ENTRIES; place++) {
         Entry *const entry = self->entries + place;
-        if ((PyObject *)entry->program == plan || entry->function == plan)
+        if ((PyObject *)entry->program == plan || entry->plan == plan)
             empty_entry(entry);
     }
     Py_RETURN_NONE;
@@ -701,6 +703,7 @@ static int table_traverse(PlanTableObject *self, visitproc visit, void *arg)
         Py_VISIT(self->entries[place].program);
         Py_VISIT(self->entries[place].make_output);
         Py_VISIT(self->entries[place].function);
+        Py_VISIT(self->entries[place].plan);
         Py_VISIT(self->entries[place].counts);
         Py_VISIT(self->entries[place].anchors);
     }

@@ -20,6 +20,7 @@ typedef struct {
     PyObject *anchors;  /* objects whose addresses are in the key */
     ProgramObject *program;
     PyObject *function; /* of x and out */
+    PyObject *plan;     /* by which Python knows the function */
     int64_t digest;     /* that the ranks compare */
     uint32_t place;     /* of functions in the table of the flight recorder */
 

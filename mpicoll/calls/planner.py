@@ -45,6 +45,9 @@ class Chooser(Protocol):
     def decided(self, arguments: Arguments) -> Sequence[str]:
         """Return what a measured table says of a call, if anything; collective when first asked."""
 
+    def has_read(self, arguments: Arguments) -> bool:
+        """Whether the tables for a call have been read, so that no rank waits for others."""
+
     def default(self, library: str, arguments: Arguments) -> defaults.Choice:
         """Return the choice that a library would make; the same on all ranks."""
 
@@ -170,6 +173,21 @@ class Planner:
                 continue
             return text
         return None
+
+    def resolved(self, arguments: Arguments) -> Arguments:
+        """Return a call that `auto` leaves to the library as one of the library's own.
+
+        As far as the tables have been read, which all ranks do together. gloo lacks operators.
+        """
+        collective, native = arguments.collective, replace(arguments, algorithm="native")
+        may_lack = collective.reduces and self.transport.backend == "torch"
+        is_open = arguments.algorithm == "auto" and native.is_any_length and not self.order.is_fixed
+        if not is_open or may_lack or self.transport.lacks(collective):
+            return arguments
+        if not self.chooser.has_read(arguments):
+            return arguments
+        schedule = self.schedule(arguments, self.chooser.preferred(arguments))
+        return native if schedule is None else arguments
 
     # -- building -------------------------------------------------------------------
 

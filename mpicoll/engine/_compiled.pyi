@@ -422,13 +422,14 @@ class PlanTable:
 
     def add_function(
         self, given: tuple[Any, ...], function: Callable[[Any, Any], Any], digest: int, place: int,
-        /,
+        plan: object, /,
     ) -> None:  # fmt: skip
         """Serve such calls by a function of x and out from now on; the ranks compare them before.
 
         Args:
-            digest: as for `add_program`; the number of the plan where there are `calls`.
+            digest: as for `add_program`.
             place: in the table of the flight recorder.
+            plan: what `forget` and `give_up` know the function by.
         """
 
     def forget(self, plan: object, /) -> None:

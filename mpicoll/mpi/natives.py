@@ -165,8 +165,9 @@ def _out_of_place(
     assert run_bound_on is not None
 
     def run_on(x: Array | None, out: Array | None) -> None:
-        run_bound_on(x, result)
-        arrays.copy(out, result)
+        fresh = np.empty_like(out)
+        run_bound_on(x, fresh)
+        arrays.copy(out, fresh)
 
     return Native(
         lambda: (bound.run(), copy()),

@@ -67,6 +67,9 @@ class AutoChooser:
         is_other = text.startswith("native:") and "+" not in text
         return self._everywhere(name, text) if is_other else [text]
 
+    def has_read(self, arguments: Arguments) -> bool:
+        return (arguments.device == "gpu") in self._decisions
+
     def source(self, gpu: Array | None = None) -> str:
         """Say which tables decide; collective.
 

@@ -26,7 +26,7 @@ def test_arrays_of_other_kinds_are_described() -> None:
         None, None, rank.numbers, rank.call_python, None, lines=(), describe=describe,
         agree=lambda digest, name: True,
     )  # fmt: skip
-    table.add_function(call_of(Array(0, 3)), lambda x, out: x.count, 9, 0)
+    table.add_function(call_of(Array(0, 3)), lambda x, out: x.count, 9, 0, None)
     assert table(*call_of(Array(0, 3))) == 3
     for unknown in (Array(1, 3), Array(0, 4), np.ones(3), [3.0], object()):
         assert table(*call_of(unknown)) == "slow"

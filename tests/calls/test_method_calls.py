@@ -13,6 +13,7 @@ from expect import case, input_shape
 from run_collective import REDUCING, ROOTED, buffers, compare, device
 
 from mpicoll import Collectives, Unavailable, user_op
+from mpicoll.machine.nodes import RANKS_PER_NODE
 from mpicoll.notation.contract import COLLECTIVES
 
 pytestmark = pytest.mark.ranks(2, 3)
@@ -230,3 +231,21 @@ def test_counts_that_may_change_are_checked(c: Collectives, kind: type) -> None:
         for _ in range(3):
             compare(c, c.alltoall(x, counts=counts, algorithm="native"), want, "int32")
     assert len(calls) == (1 if kind is tuple else 3)
+
+
+@pytest.mark.parametrize(("algorithm", "most"), [("native", 1), ("auto", 2)])
+def test_the_librarys_own_calls_of_all_lengths_have_one_plan(
+    c: Collectives, monkeypatch: pytest.MonkeyPatch, algorithm: str, most: int
+) -> None:
+    """Nodes of one rank, so that `auto` leaves all calls to MPI; the first one reads its tables."""
+    if c.backend == "threads":
+        pytest.skip("threads are one node")
+    monkeypatch.setenv(RANKS_PER_NODE, "1")
+    part = c.split(0)
+    assert part is not None
+    for length in (4, 1, 5, 0, 5, 3000):
+        total = part.allreduce(device(part, np.full(length, c.rank), "int64"), algorithm=algorithm)
+        compare(part, total, np.full(length, sum(range(c.size))), "int64")
+    if c.backend == "mpi4py" or algorithm == "native":
+        assert len(part.plans.plans) <= most
+    part.free()

@@ -94,7 +94,7 @@ def test_the_ranks_compare_their_calls_whatever_serves_them(kind: str, other: in
     if kind == "program":
         rank.table.add_program(call, empty, 7, True, None)
     else:
-        rank.table.add_function(call, lambda x, out: out, 7, 0)
+        rank.table.add_function(call, lambda x, out: out, 7, 0, None)
     for number in (1, 2):
         result = rank.table(*call)
         assert rank.numbers[0] == number and rank.waits[-1] == (1, number)
@@ -118,7 +118,7 @@ def test_a_function_that_fails_is_given_up() -> None:
         *NumpyArrays().layout(), rank.numbers, rank.call_python, give_up, lines=(),
         agree=lambda digest, name: True,
     )  # fmt: skip
-    table.add_function(call_of(x, x), fail, 9, 0)
+    table.add_function(call_of(x, x), fail, 9, 0, fail)
     with pytest.raises(ValueError, match="broken"):
         table(*call_of(x, x))
     assert failures == [(fail, "broken")] and not rank.python_calls
@@ -171,8 +171,8 @@ def test_a_function_serves_known_calls() -> None:
         operands.append((x, out))
         return 3
 
-    rank.table.add_function(call_of(x, out), function, 7, 0)
-    rank.table.add_function(call_of([1.0]), function, 7, 0)
+    rank.table.add_function(call_of(x, out), function, 7, 0, function)
+    rank.table.add_function(call_of([1.0]), function, 7, 0, function)
     assert rank.table(*call_of(x, out)) == 3
     assert operands == [(x, out)] and operands[0][0] is x
     assert not rank.serves(x) and not rank.serves(np.ones(6), out)
@@ -187,8 +187,8 @@ def test_functions_that_are_added_and_forgotten_leak_no_references() -> None:
 
     before = sys.getrefcount(name), sys.getrefcount(function)
     for _ in range(1000):
-        rank.table.add_function(call_of(x, name=name), function, 7, 0)
-        rank.table.add_function(call_of(x, name=name), function, 7, 0)
+        rank.table.add_function(call_of(x, name=name), function, 7, 0, function)
+        rank.table.add_function(call_of(x, name=name), function, 7, 0, function)
         rank.table(*call_of(x, name=name))
         rank.table.forget(function)
     assert (sys.getrefcount(name), sys.getrefcount(function)) == before

@@ -250,14 +250,18 @@ def check_sizes(at: Reading, name: str, given: int, wanted: int, counts: Any) ->
         raise Refused(f"{given} elements of input, {wanted} of output")
 
 
-def is_refused(at: Reading, name: str, x: Any, out: Any, op: Any, root: Any) -> bool:
-    """Whether mpi4py refuses the arguments of a method on this rank alone."""
+def check_arguments(comm: MPI.Comm, name: str, x: Any, out: Any, op: Any, root: Any) -> None:
+    """Check the arguments of a method before this rank meets the others.
+
+    Raises:
+        Refused: mpi4py refuses them on this rank alone.
+    """
+    at = Reading(comm.rank, comm.size)
     try:
         flat(at, name, x, out, op, root, None)
     except Refused:
-        return True
-    except Exception:  # MPI's own method says it
-        return False
+        raise
+    except Exception:
+        pass
     finally:
         at.close()
-    return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from _blake2 import blake2b  # hashlib loads OpenSSL, which takes milliseconds
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from math import inf
 from threading import Lock
@@ -188,8 +188,11 @@ class State:
             self.arena, self.unit = None, -1
 
 
-def state_of(comm: MPI.Comm) -> State:
+def state_of(comm: MPI.Comm, check: Callable[[], object] = lambda: None) -> State:
     """Return the state of a communicator; collective in its first call.
+
+    Args:
+        check: raises before this rank meets the others, where it is not to do so.
 
     Raises:
         ArgumentError: the environment names an algorithm that does not exist; `Disagreement` where
@@ -200,7 +203,7 @@ def state_of(comm: MPI.Comm) -> State:
         return State(_NOBODY)
     state: Any = plain.Get_attr(_key())
     if state is None:
-        state = _make_state(plain)
+        state = _make_state(plain, check)
         plain.Set_attr(_key(), state)
     return state  # type: ignore[no-any-return]
 
@@ -217,15 +220,15 @@ def meet() -> None:
         _met[:] = [state]
 
 
-def _known(local: Local, ranks: tuple[int, ...]) -> Sequence[Member]:
-    """Return what the ranks of a communicator of several nodes have said; nothing if one has not.
+@lru_cache(maxsize=64)
+def _known(world: State, ranks: tuple[int, ...]) -> tuple[Sequence[Member], Nodes]:
+    """Return what the ranks of a communicator of several nodes have said, and its nodes.
 
-    The same on all ranks.
+    Nothing if a rank has said nothing, or there is one node: the same on all ranks.
     """
-    if not _met or _met[0].local is not local or min(ranks) < 0:
-        return ()
-    members = [_met[0].placed[rank] for rank in ranks]
-    return members if len(_nodes(members)) > 1 else ()
+    members = [world.placed[rank] for rank in ranks] if min(ranks) >= 0 else []
+    nodes = _nodes(members)
+    return (members, nodes) if len(nodes) > 1 else ((), ())
 
 
 def _nodes(members: Sequence[Member]) -> Nodes:
@@ -233,7 +236,7 @@ def _nodes(members: Sequence[Member]) -> Nodes:
     return group_by_node([member.host for member in members], stated)[0]
 
 
-def _make_state(comm: MPI.Intracomm) -> State:
+def _make_state(comm: MPI.Intracomm, check: Callable[[], object]) -> State:
     """Return the state of a new communicator; collective."""
     ranks = world_ranks(comm)
     if not runs_everywhere(comm, ranks):
@@ -241,9 +244,12 @@ def _make_state(comm: MPI.Intracomm) -> State:
         state.folds = True
         return state
     local = _local(tuple(map(os.environ.get, _VARIABLES)), os.getpid())
+    if _met and _met[0].local is local:
+        members, nodes = _known(_met[0], ranks)
+        if members:
+            return _state_of_known(comm, State(local, ranks), members, nodes)
+    check()
     closed = _closed.pop(ranks, None)
-    if members := _known(local, ranks):
-        return _state_of_known(comm, State(local, ranks), members, closed)
     offer = closed.offer if closed and closed.local is local else 0
     numbers = [0] * _NUMBERS if offer > 0 else _numbers(comm, local)
     rows = exchange_numbers(comm, [offer, *numbers])
@@ -266,16 +272,15 @@ def _make_state(comm: MPI.Intracomm) -> State:
 
 
 def _state_of_known(
-    comm: MPI.Intracomm, state: State, members: Sequence[Member], closed: State | None
+    comm: MPI.Intracomm, state: State, members: Sequence[Member], nodes: Nodes
 ) -> State:
     """Return the state of a communicator of several nodes whose ranks need no exchange.
 
-    Args:
-        closed: of the last freed communicator of these ranks, whose recorder goes on.
+    The recorder of the last freed communicator of these ranks goes on.
     """
-    ranks, state.nodes = state.members, _nodes(members)
+    ranks, state.nodes = state.members, nodes
     state.token = 1  # it stays when it is freed
-    if closed:
+    if closed := _closed.pop(ranks, None):
         closed.release()
         state.flight = closed.flight
     else:
