@@ -126,14 +126,13 @@ def turns(meetings: Sequence[Meeting], span: float) -> float:
     Args:
         span: nanoseconds between two calls.
     """
-    times = np.array([
-        [
-            activity.by_itself if (activity := arrival.activity) else arrival.at
-            for arrival in meeting.arrivals.values()
-        ]
-        for meeting in meetings
-    ], np.float64)  # fmt: skip
-    size, least = times.shape[1], max(SMALLEST, RELEVANT * span)
+    rows = []
+    for arrivals in (meeting.arrivals.values() for meeting in meetings):
+        by_itself = [arrival.activity.by_itself for arrival in arrivals if arrival.activity]
+        is_sampled = len(by_itself) == len(arrivals)
+        rows.append(by_itself if is_sampled else [float(arrival.at) for arrival in arrivals])
+    times, size = np.array(rows), len(rows[0])
+    least = max(SMALLEST, RELEVANT * span)
     sequence = np.array([meeting.call.sequence for meeting in meetings])  # some calls may be lost
     places = sequence // max(1, np.diff(sequence).min()) % size
     late: dict[int, float] = {}

@@ -457,6 +457,17 @@ def test_ranks_that_take_turns_are_said_to(size: int, places: int, lost: int) ->
     assert text in next(sentences(verdict))
 
 
+@pytest.mark.parametrize("missing", [0, 60, 160])
+def test_ranks_that_take_turns_are_said_to_although_samples_of_a_rank_are_missing(
+    missing: int,
+) -> None:
+    works = [[Work(7.0 if call % 3 == rank else 2.0) for rank in range(3)] for call in range(80)]
+    first_dump, *dumps = worked(works)
+    first_dump = first_dump._replace(samples=first_dump.samples[missing:])
+    [finding] = judge([first_dump, *dumps]).findings
+    assert (finding.kind, finding.ranks) == (Kind.TURNS, (0, 1, 2))
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_ranks_that_are_late_at_random_take_no_turns(size: int, seed: int) -> None:
