@@ -69,10 +69,10 @@ def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
     groups: dict[tuple[Kind, tuple[int, ...]], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.kind, finding.ranks), []).append(finding)
-    known = {rank for kind, ranks in groups if kind is not Kind.UNCLEAR for rank in ranks}
+    reasons = {rank for kind, ranks in groups if kind is not Kind.UNCLEAR for rank in ranks}
     stopped = {rank for kind, ranks in groups if kind is Kind.STOPPED for rank in ranks}
     for (kind, ranks), members in groups.items():
-        explained = known if kind is Kind.UNCLEAR else stopped if kind in _ASLEEP else set[int]()
+        explained = reasons if kind is Kind.UNCLEAR else stopped if kind in _ASLEEP else set[int]()
         if not {*ranks} <= explained:
             worst = max(members, key=lambda finding: finding.cost)
             yield worst._replace(cost=sum(finding.cost for finding in members))

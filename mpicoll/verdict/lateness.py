@@ -132,17 +132,17 @@ def turns(meetings: Sequence[Meeting], span: float) -> float:
         is_sampled = len(by_itself) == len(arrivals)
         rows.append(by_itself if is_sampled else [float(arrival.at) for arrival in arrivals])
     times, size = np.array(rows), len(rows[0])
-    least = max(SMALLEST, RELEVANT * span)
+    limit = max(SMALLEST, RELEVANT * span)
     sequence = np.array([meeting.call.sequence for meeting in meetings])  # some calls may be lost
     places = sequence // max(1, np.diff(sequence).min()) % size
-    late: dict[int, float] = {}
+    delays: dict[int, float] = {}
     for place in range(size if np.bincount(places, minlength=size).min() >= FEWEST_CALLS else 0):
-        excesses = compare(times[places == place], least=least)
+        excesses = compare(times[places == place], least=limit)
         rank = max(range(size), key=lambda rank: excesses[rank].mean)
-        if not excesses[rank].is_real or excesses[rank].mean < least:
+        if not excesses[rank].is_real or excesses[rank].mean < limit:
             break
-        late[rank] = excesses[rank].mean
-    return fmean(late.values()) if len(late) == size else 0.0
+        delays[rank] = excesses[rank].mean
+    return fmean(delays.values()) if len(delays) == size else 0.0
 
 
 def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:
@@ -217,9 +217,9 @@ def _finding(
 
 def _of_process(kind: Kind, activity: str, profile: Profile) -> Kind:
     """Return whether other threads of a rank or its children are the reason that it waits."""
-    least = OF_PROCESS * profile.excesses[activity].mean
+    limit = OF_PROCESS * profile.excesses[activity].mean
     for cause, name in ((Kind.OWN_THREAD, "threads"), (Kind.CHILD_PROCESS, "children")):
-        if profile.excesses[name].is_real and profile.excesses[name].mean >= least:
+        if profile.excesses[name].is_real and profile.excesses[name].mean >= limit:
             return cause
     return kind
 

@@ -85,11 +85,11 @@ def _late_calls(lateness: Numbers) -> list[int]:
     Half of the sum comes from calls that are later than a typical one. A call counts that is a
     quarter as late as this one: noise in many calls does not hide a few long waits.
     """
-    late = np.sort(lateness[lateness >= SMALLEST])[::-1]
-    if not len(late):
+    delays = np.sort(lateness[lateness >= SMALLEST])[::-1]
+    if not len(delays):
         return []
-    sums = late.cumsum()
-    typical = late[np.searchsorted(sums, sums[-1] / 2)]
+    sums = delays.cumsum()
+    typical = delays[np.searchsorted(sums, sums[-1] / 2)]
     places: list[int] = np.flatnonzero(lateness >= max(SMALLEST, typical / 4)).tolist()
     return places
 

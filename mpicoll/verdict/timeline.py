@@ -32,8 +32,8 @@ def timeline(verdict: Verdict) -> Iterator[str]:
 def _last_calls(verdict: Verdict) -> list[Meeting]:
     """Return the last calls of the group of the first finding, else of the most frequent call."""
     places = verdict.observation.meetings
-    most = max(places, key=lambda place: len(places[place]), default=None)
-    place = next((finding.place for finding in verdict.findings if finding.place), most)
+    default = max(places, key=lambda place: len(places[place]), default=None)
+    place = next((finding.place for finding in verdict.findings if finding.place), default)
     meetings = verdict.observation.of_group(place.group) if place else []
     return sorted(meetings, key=lambda meeting: meeting.call.sequence)[-_CALLS:]
 
