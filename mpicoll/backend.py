@@ -648,9 +648,11 @@ class Transport(Protocol):
         gpu_turn: the place of this process among the ranks of its node that were started with it,
             the same in every group.
         deadline: seconds after which this rank gives up waiting for another.
+        rounds: the `mpicoll.memory.mailbox.Rounds` of ranks that share no memory.
     """
 
     deadline: float
+    rounds: Any
     rank: int
     size: int
     nodes: Nodes

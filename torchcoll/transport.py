@@ -36,6 +36,7 @@ from mpicoll.errors import ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.nccl import blocks
 from mpicoll.machine.nodes import group_by_node, host_identity, place_on_node, stated_node
 from mpicoll.machine.settings import DEADLINE
+from mpicoll.memory.mailbox import Rounds
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import agreeing
 from mpicoll.notation.contract import Collective
@@ -103,7 +104,7 @@ class TorchTransport(TorchMessages):
         self.has_met = meeting is not None
         self.rank, self.size = group.rank(), group.size()
         self.ranks = world_ranks(group) if ranks is None else ranks
-        self.peers = Peers(self.rank, self.size)
+        self.peers, self.rounds = Peers(self.rank, self.size), Rounds()
         if parent is not None:
             self.peers.deadline = parent.deadline
         by_device = libraries_by_device(self.group)
@@ -229,11 +230,12 @@ class TorchTransport(TorchMessages):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
-        while not self.agree(EXCHANGE):  # others compare a call, and will come after that
-            pass
-        group = self.group
-        with self.poison_on_error(), natives.watched(self.peers, agreeing()):
-            return self._exchange(group, item, kind)
+        with self.rounds.alone(), self.poison_on_error():
+            # Others compare a call, and will come after that.
+            while self.compares and not self._agree(EXCHANGE):
+                pass
+            with natives.watched(self.peers, agreeing()):
+                return self._exchange(self.group, item, kind)
 
     def _exchange(self, group: Group, item: Any, kind: Any) -> list[Any]:
         self.exchanges += 1
@@ -269,13 +271,16 @@ class TorchTransport(TorchMessages):
         return opened
 
     def agree(self, digest: int) -> bool:
-        """Compare by one MAX of the number and of its complement."""
         if not self.compares:
             return True
-        group = self.group
+        with self.rounds.alone(), self.poison_on_error():
+            return self._agree(digest)
+
+    def _agree(self, digest: int) -> bool:
+        """Compare by one MAX of the number and of its complement."""
         self._mine[0], self._mine[1] = digest, ~digest
-        with self.poison_on_error(), natives.watched(self.peers, agreeing()):
-            natives.all_reduce(group, self._mine, dist.ReduceOp.MAX)
+        with natives.watched(self.peers, agreeing()):
+            natives.all_reduce(self.group, self._mine, dist.ReduceOp.MAX)
         return bool(self._mine[0] == digest and self._mine[1] == ~digest)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:

@@ -93,14 +93,14 @@ class MethodCalls(PlanCache):
                 is_alike = not differs and self.matches(self.by_channel.digest(checked))
             run = self._run_by_channel if is_alike else self._run_agreed
             return run(checked, raw_arguments)
-        checked = self.planner.resolved(checked)
-        key = checked.key
+        resolved = self.planner.resolved(checked)  # a rank without an array cannot do so yet
+        key = resolved.key
         plan = self.get(key)
-        digest = checked.digest(plan and plan.number)
+        digest = resolved.digest(plan and plan.number)
         try:
             if differs or not self.matches(digest, plan):
                 return self._run_agreed(checked, raw_arguments)
-            return self._run_alike(plan, checked, raw_arguments)
+            return self._run_alike(plan, resolved, raw_arguments)
         except ArgumentError:
             raise  # on all ranks, before any has run a plan
         except BaseException as error:

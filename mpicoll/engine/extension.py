@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from functools import partial
 from typing import Any
 
@@ -30,19 +29,17 @@ def plan_table(transport: Transport, slow: Any, give_up: Any, *, log: Any = None
     layout = arrays.layout() or (None, None)
     mailbox = None if shared is None else shared.mailbox
     options: dict[str, Any] = {"describe": arrays.describe, "log": log}
+    rounds = mailbox or transport.rounds
     if shared is None or mailbox is None:
-        return _compiled.PlanTable(
-            *layout, array("q", [0] * _compiled.GROUP_NUMBERS), slow, give_up, lines=(),
-            agree=partial(_agree, transport), **options,
-        )  # fmt: skip
-    segments = [shared.address(rank, 0) for rank in shared.intra_node]
-    table = _compiled.PlanTable(
-        *layout, mailbox.number, slow, give_up,
-        lines=[address + mailbox.start for address, _ in segments], keep=segments,
-        stride=(LINE + CAPACITY) // 8, rank=shared.rank, wait=mailbox.wait,
-        **options,
-    )  # fmt: skip
-    mailbox.complete = table.complete
+        options |= {"lines": (), "agree": partial(_agree, transport)}
+    else:
+        segments = [shared.address(rank, 0) for rank in shared.intra_node]
+        options |= {
+            "lines": [address + mailbox.start for address, _ in segments], "keep": segments,
+            "stride": (LINE + CAPACITY) // 8, "rank": shared.rank, "wait": mailbox.wait,
+        }  # fmt: skip
+    table = _compiled.PlanTable(*layout, rounds.number, slow, give_up, **options)
+    rounds.complete = table.complete
     return table
 
 

@@ -36,8 +36,8 @@ _HEAD = _SIZE + _NAME
 """Bytes of an item's length, and of the name of its type."""
 
 
-class Mailbox:
-    """An allgather of bytes; made by all ranks of the node together.
+class Rounds:
+    """What the ranks of a group do together, one round at a time.
 
     Attributes:
         number: the numbers of the group.
@@ -45,15 +45,38 @@ class Mailbox:
             while it waits; raises RuntimeError where that is impossible.
     """
 
-    def __init__(self, memory: SharedMemory) -> None:
-        self.memory = memory
-        area = memory.allocator.take(DEPTH * (LINE + CAPACITY))
-        assert area is not None, "it is the first"
-        self.start: int = area.start
+    def __init__(self) -> None:
         # The compiled executor counts on in the same place, and leaves a group that has ended.
         self.number = array("q", [0] * _compiled.GROUP_NUMBERS)
         self.number[UNDER_WAY] = NO_CALL
         self.complete: Callable[[], object] = _refuse
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Begin a round; no call of the group can begin until it ends.
+
+        Raises:
+            RuntimeError: a call of the group that cannot be completed first is under way.
+        """
+        outer = self.number[UNDER_WAY]
+        if outer > PYTHON_CALL:
+            self.complete()
+        self.number[UNDER_WAY] = PYTHON_ROUND
+        try:
+            yield
+        finally:
+            self.number[UNDER_WAY] = outer
+
+
+class Mailbox(Rounds):
+    """An allgather of bytes; made by all ranks of the node together."""
+
+    def __init__(self, memory: SharedMemory) -> None:
+        super().__init__()
+        self.memory = memory
+        area = memory.allocator.take(DEPTH * (LINE + CAPACITY))
+        assert area is not None, "it is the first"
+        self.start: int = area.start
         self.ended = ""
         mine = memory.view(memory.rank, 0, self.start, area.length)
         mine[:] = bytes(area.length)
@@ -136,14 +159,8 @@ class Mailbox:
         Raises:
             RuntimeError: a call of the group that cannot be completed first is under way.
         """
-        outer = self.number[UNDER_WAY]
-        if outer > PYTHON_CALL:
-            self.complete()
-        self.number[UNDER_WAY] = PYTHON_ROUND
-        try:
+        with self.alone():
             return list(self._read_all(self._state(0, data), len(data)))
-        finally:
-            self.number[UNDER_WAY] = outer
 
     def _read_all(self, number: int, length: int) -> Iterator[bytes]:
         """Yield the bytes of every rank in a round, in rank order."""

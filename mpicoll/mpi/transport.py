@@ -39,6 +39,7 @@ from mpicoll.machine.nodes import (
     place_on_node,
     stated_node,
 )
+from mpicoll.memory.mailbox import Rounds
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import agreeing
 from mpicoll.mpi.arrays import MpiArrays
@@ -82,7 +83,7 @@ class MpiTransport(MpiMessages):
         # Messages of these three never mix.
         comm = MPI.Intracomm(comm)  # not of a class whose collectives are ours
         self.rank, self.size = comm.rank, comm.size
-        self.peers = Peers(self.rank, self.size)
+        self.peers, self.rounds = Peers(self.rank, self.size), Rounds()
         if parent is not None:
             self.peers.deadline = parent.deadline
         if deadline is not None:
@@ -199,12 +200,12 @@ class MpiTransport(MpiMessages):
             return self.shared.mailbox.exchange(item, kind)
         if self.users_comm == MPI.COMM_NULL:
             raise RuntimeError(FREED)
-        with self.poison_on_error():
+        with self.rounds.alone(), self.poison_on_error():
             return self._exchange(item, kind)
 
     def _exchange(self, item: Any, kind: Any) -> list[Any]:
         """Exchange items by MPI: without pickle, which mpi4py would use."""
-        while not self.agree(EXCHANGE):  # others compare a call, and will come after that
+        while not self._agree(EXCHANGE):  # others compare a call, and will come after that
             pass
         return decode_alike(self._gathered(encode_for(kind, item)), kind)
 
@@ -221,14 +222,17 @@ class MpiTransport(MpiMessages):
         return [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
 
     def agree(self, digest: int) -> bool:
-        """Compare by one MAX of the number and of its complement."""
         if self.users_comm == MPI.COMM_NULL:
             raise RuntimeError(FREED)
+        with self.rounds.alone(), self.poison_on_error():
+            return self._agree(digest)
+
+    def _agree(self, digest: int) -> bool:
+        """Compare by one MAX of the number and of its complement."""
         pair, peers = np.array([digest, ~digest]), self.peers
-        with self.poison_on_error():
-            peers.exchanges += 1
-            request = peers.inside(self.users_comm.Iallreduce, MPI.IN_PLACE, pair, MPI.MAX)
-            completed(request, peers, Stage(agreeing()), pair)
+        peers.exchanges += 1
+        request = peers.inside(self.users_comm.Iallreduce, MPI.IN_PLACE, pair, MPI.MAX)
+        completed(request, peers, Stage(agreeing()), pair)
         return bool(pair[0] == digest and pair[1] == ~digest)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:

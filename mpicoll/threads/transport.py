@@ -31,6 +31,7 @@ from mpicoll.backend import (
 from mpicoll.errors import FREED, Deadlock, RankLost, Unavailable
 from mpicoll.machine.waited import Waited
 from mpicoll.memory.addresses import array_at
+from mpicoll.memory.mailbox import Rounds
 from mpicoll.memory.notes import described
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import HasDeadline, agreeing
@@ -60,6 +61,7 @@ class ThreadTransport(HasDeadline):
         self.arrays: Arrays = group.world.arrays
         self.nodes = group.nodes
         self.posted: dict[str, int] = {}
+        self.rounds = Rounds()
         self._deadline = group.world.deadline if deadline is None else deadline
         self.shared = None
         memory, self.unshared = open_memory(rank, self.nodes, self.arrays, self.exchange)
@@ -175,10 +177,12 @@ class ThreadTransport(HasDeadline):
             return self.shared.mailbox.exchange(item, kind)
         if self.closed:
             raise RuntimeError(FREED)
-        return decode_alike(self._gather(encode_for(kind, item)), kind)
+        with self.rounds.alone():
+            return decode_alike(self._gather(encode_for(kind, item)), kind)
 
     def agree(self, digest: int) -> bool:
-        return all(peer_digest == digest for peer_digest in self._gather(digest))
+        with self.rounds.alone():
+            return all(peer_digest == digest for peer_digest in self._gather(digest))
 
     def _gather(self, item: Any) -> list[Any]:
         """Return every rank's object itself, in rank order."""

@@ -237,3 +237,16 @@ def test_known_calls_of_several_nodes(apart: Collectives) -> None:
         for _ in range(3):
             compare(c, c.broadcast(large, 1), np.ones(count), "float64")
             compare(c, c.allreduce(large, out=ones(c, count)), np.full(count, c.size), "float64")
+
+
+@pytest.mark.launch_only
+@pytest.mark.parametrize("name", ["broadcast", "scatter"])
+def test_only_the_root_has_an_array_in_a_call_that_is_left_to_the_library(
+    apart: Collectives, name: str
+) -> None:
+    c = apart
+    for count in (10, 70_000, 300_000):
+        for _ in range(3):
+            x = ones(c, (c.size, count), "float32") if c.rank == 1 else None
+            shape = count if name == "scatter" else (c.size, count)
+            compare(c, getattr(c, name)(x, 1), np.ones(shape), "float32")

@@ -17,6 +17,7 @@ import pytest
 from run_collective import compare, device
 
 from mpicoll import Collectives
+from mpicoll.machine.nodes import RANKS_PER_NODE
 from mpicoll.memory.mailbox import UNDER_WAY
 
 pytestmark = pytest.mark.ranks(2, 3)
@@ -143,6 +144,45 @@ def test_a_call_within_an_agreement_is_refused_and_the_outer_one_completes(c: Co
         found = c.allreduce(vector(c, 2, count), algorithm="ring")
     compare(c, found, np.full(count, 2.0 * c.size), "float64")
     compare(c, known(3), np.full(COUNT, 3.0 * c.size), "float64")
+
+
+@pytest.mark.launch_only
+@pytest.mark.parametrize("outer", ["method", "native", "exchange"])
+def test_a_call_while_ranks_of_several_nodes_agree_is_refused(
+    c: Collectives, monkeypatch: pytest.MonkeyPatch, outer: str
+) -> None:
+    if c.backend != "mpi4py":
+        pytest.skip("gloo waits in C, where no handler runs")
+    monkeypatch.setenv(RANKS_PER_NODE, "1")
+    part = c.split(0)
+    assert part is not None
+    part.deadline = 20
+    known, x = _method(part), vector(part, 2)
+    calls = {
+        "method": partial(known, 2),
+        "native": lambda: part.allreduce(x, algorithm="native"),
+        "exchange": lambda: part.exchange(2),
+    }
+    for _ in range(3):
+        known(1), calls[outer]()
+
+    def refused() -> None:
+        for inner in (partial(known, 5), partial(part.exchange, 5), partial(part.split, 0)):
+            with pytest.raises(RuntimeError, match="a call of this group is under way"):
+                inner()
+
+    if c.rank == 0:
+        with handler_in_a_wait(c, part.transport.rounds.number, refused):
+            found = calls[outer]()
+    else:
+        wait_for_the_handler(c)
+        found = calls[outer]()
+    if outer == "exchange":
+        assert found == [2] * c.size
+    else:
+        compare(c, found, np.full(COUNT, 2.0 * c.size), "float64")
+    compare(c, known(3), np.full(COUNT, 3.0 * c.size), "float64")
+    part.free()
 
 
 # -- communicators of mpi4py -------------------------------------------------------------------

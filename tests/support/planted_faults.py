@@ -207,8 +207,8 @@ FAULTS = {
         "if False:", "tests/calls/test_arguments.py -k deviating",
     ),
     "a cached plan serves any dtype": Fault(
-        "mpicoll/calls/arguments.py", "return (*self.signature.values(), self.in_place",
-        'return (*(v for k, v in self.signature.items() if k != "dtype"), self.in_place',
+        "mpicoll/calls/arguments.py", "return (*signature.values(), self.in_place",
+        'return (*(v for k, v in signature.items() if k != "dtype"), self.in_place',
         "tests/calls/test_plan_cache.py",
     ),
     "ranks run different plans for one call": Fault(
