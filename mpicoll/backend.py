@@ -642,6 +642,7 @@ class Transport(Protocol):
     Attributes:
         rank, size: this process and the group.
         backend: ``mpi4py`` or ``torch``; `library` names what is below it, with versions.
+        compares: the ranks compare a call of a method before they run it.
         name: how messages travel, for the record.
         shared: the memory that the ranks of a node map, None where there is none;
             `unshared` is the reason then.
@@ -657,6 +658,7 @@ class Transport(Protocol):
     size: int
     nodes: Nodes
     backend: str
+    compares: bool
     library: str
     name: str
     shared: SharedMemory | None

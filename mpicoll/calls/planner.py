@@ -182,6 +182,7 @@ class Planner:
         collective, native = arguments.collective, replace(arguments, algorithm="native")
         may_lack = collective.reduces and self.transport.backend == "torch"
         is_open = arguments.algorithm == "auto" and native.is_any_length and not self.order.is_fixed
+        is_open = is_open and collective.unit != "none"
         if not is_open or may_lack or self.transport.lacks(collective):
             return arguments
         if not self.chooser.has_read(arguments):

@@ -75,6 +75,7 @@ class MpiTransport(MpiMessages):
     """
 
     backend = "mpi4py"
+    compares = True
     matches_by_order = False
 
     def __init__(

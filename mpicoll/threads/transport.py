@@ -53,7 +53,7 @@ class ThreadTransport(HasDeadline):
     window = None
     gpu_turn = 0
     closed = False
-    calls = None
+    compares = True
 
     def __init__(self, group: Group, rank: int, deadline: float | None = None) -> None:
         self.group, self.rank, self.size = group, rank, group.size
