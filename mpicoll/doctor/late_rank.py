@@ -14,6 +14,7 @@ from mpicoll.flight.reader import Dump
 from mpicoll.flight.stack_text import Frame, calling, last_stacks
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.judging import Verdict
+from mpicoll.verdict.profiles import Profile
 from mpicoll.verdict.thresholds import OF_PROCESS
 
 _ENOUGH, _REQUESTS, _SECONDS, _PAUSE = 12, 48, 6.0, 0.037
@@ -52,21 +53,24 @@ def with_children(verdict: Verdict) -> Verdict:
     """Return a verdict in which ranks that wait for running child processes are said to do so."""
     findings = [
         finding._replace(kind=Kind.CHILD_PROCESS)
-        if finding.kind is Kind.ASLEEP and _has_busy_child(finding, verdict) else finding
+        if finding.kind is Kind.ASLEEP and finding.profile
+        and _has_busy_child(finding.profile, verdict) else finding
         for finding in verdict.findings
     ]  # fmt: skip
     return verdict._replace(findings=findings)
 
 
-def _has_busy_child(finding: Finding, verdict: Verdict) -> bool:
-    profile = finding.profile
-    dump = next(
-        (dump for dump in verdict.alignment.dumps if profile and dump.rank == profile.rank), None
-    )
-    if dump is None or profile is None or profile.asleep is None or not is_here(dump):
+def _has_busy_child(profile: Profile, verdict: Verdict) -> bool:
+    dump = _dump_of(profile, verdict)
+    if not is_here(dump):
         return False
-    span = verdict.observation.observed[dump.rank] / max(1, finding.calls)
-    return children_share(dump.process.pid) >= OF_PROCESS * profile.asleep.mean / max(1.0, span)
+    span = max(1.0, verdict.observation.observed[dump.rank] / profile.calls)
+    share = profile.excesses["asleep"].mean / span
+    return children_share(dump.process.pid) >= OF_PROCESS * share
+
+
+def _dump_of(profile: Profile, verdict: Verdict) -> Dump:
+    return next(dump for dump in verdict.alignment.dumps if dump.rank == profile.rank)
 
 
 def remarks(verdict: Verdict) -> Iterator[str]:
@@ -74,11 +78,10 @@ def remarks(verdict: Verdict) -> Iterator[str]:
     finding = next((finding for finding in verdict.findings if finding.profile), None)
     if finding is None or finding.profile is None:
         return
-    rank = finding.profile.rank
-    dump = next(dump for dump in verdict.alignment.dumps if dump.rank == rank)
+    dump = _dump_of(finding.profile, verdict)
     if not is_here(dump):
         yield (
-            f"Rank {rank} is not a process of this host: run this command on "
+            f"Rank {dump.rank} is not a process of this host: run this command on "
             f"{dump.process.host or 'its host'} to see its stacks and its cores."
         )
         return

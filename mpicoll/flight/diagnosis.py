@@ -148,13 +148,9 @@ def _rank(dump: Dump) -> Rank:
     return Rank(dump.rank, dump, standing, is_over, stacks, at)
 
 
-def calling_thread(dump: Dump, entries: Sequence[Entry] = ()) -> int:
-    """Return the thread that made a rank's last call, as `faulthandler` names it; 0 for unknown.
-
-    Args:
-        entries: the calls that count; all by default.
-    """
-    last = next(reversed(entries or dump.entries), None)
+def calling_thread(dump: Dump) -> int:
+    """Return the thread that made a rank's last call, as `faulthandler` names it; 0 for unknown."""
+    last = next(reversed(dump.entries), None)
     return next(
         (sample.identity for sample in reversed(dump.samples)
          if last and sample.thread == last.thread), 0,

@@ -110,34 +110,35 @@ def judge_links(looks: Sequence[Mapping[Pair, Figures]], is_final: bool = True) 
         is_final: an excess that may be chance is no finding.
     """
     hosts_of = {pair: pair for pair in looks[0]}
-    faulty = _faults(looks)
-    findings = [Finding(hosts, bad, fault=faulty[bad[0]]) for hosts, bad in blame(faulty, hosts_of)]
-    return [*findings, *_slow_parts(LINK_QUANTITIES, looks, hosts_of, is_final)]
+    return [*_faulty(looks, hosts_of), *_slow(LINK_QUANTITIES, looks, hosts_of, is_final)]
 
 
 def judge_ranks(
     nodes: Nodes, looks: Sequence[Mapping[int, Figures]], is_final: bool = True
 ) -> list[Finding]:
-    """Return hosts whose ranks are mostly slow, and other slow or faulty ranks.
+    """Return hosts whose ranks are mostly slow or faulty, and other slow or faulty ranks.
 
     Args:
         is_final: an excess that may be chance is no finding.
     """
     hosts_of = {rank: (index,) for index, node in enumerate(nodes) for rank in node}
-    faulty = _faults(looks)
-    findings = [Finding(hosts_of[rank], (rank,), fault=fault) for rank, fault in faulty.items()]
-    findings += _slow_parts((SHARE,), looks, hosts_of, is_final)
+    findings = [*_faulty(looks, hosts_of), *_slow((SHARE,), looks, hosts_of, is_final)]
     # Memory and arithmetic compare where ranks have their cores alike.
     sick = {rank for finding in findings for rank in finding.parts}
     looks = [{rank: look[rank] for rank in look if rank not in sick} for look in looks]
-    return [*findings, *_slow_parts(RANK_QUANTITIES[1:], looks, hosts_of, is_final)]
+    return [*findings, *_slow(RANK_QUANTITIES[1:], looks, hosts_of, is_final)]
 
 
-def _faults(looks: Sequence[Mapping[P, Figures]]) -> dict[P, str]:
-    return {part: look[part].fault for look in looks for part in look if look[part].fault}
+def _faulty(
+    looks: Sequence[Mapping[P, Figures]], hosts_of: Mapping[P, tuple[int, ...]]
+) -> Iterator[Finding]:
+    """Yield the hosts of links or ranks that cannot be trusted, and other such ones."""
+    faults = {part: look[part].fault for look in looks for part in look if look[part].fault}
+    for hosts, bad in blame(faults, hosts_of):
+        yield Finding(hosts, bad, fault=faults[bad[0]])
 
 
-def _slow_parts(
+def _slow(
     quantities: Sequence[Quantity], looks: Sequence[Mapping[P, Figures]],
     hosts_of: Mapping[P, tuple[int, ...]], is_final: bool,
 ) -> Iterator[Finding]:  # fmt: skip

@@ -8,40 +8,31 @@ from statistics import median
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.lateness import uneven_ranks
-from mpicoll.verdict.matching import Place
 from mpicoll.verdict.thresholds import DIRECT, FEWEST_CALLS, MOSTLY, RELEVANT
 
 
 def unneeded_calls(observation: Observation) -> Iterator[Finding]:
     """Yield the barriers that stand directly beside another synchronising call of their group."""
-    groups = {place.group for place in observation.meetings}
-    by_sequence = {
-        group: {meeting.call.sequence: meeting for meeting in observation.of_group(group)}
-        for group in groups
-    }
     for place, meetings in observation.meetings.items():
-        if place.collective == "barrier" and len(meetings) >= FEWEST_CALLS:
-            yield from _unneeded(place, meetings, by_sequence[place.group], observation)
-
-
-def _unneeded(
-    place: Place, meetings: list[Meeting], by_sequence: dict[int, Meeting],
-    observation: Observation,
-) -> Iterator[Finding]:  # fmt: skip
-    for step, verb in ((-1, "follows"), (1, "precedes")):
-        neighbours = [
-            neighbour for meeting in meetings
-            if (neighbour := by_sequence.get(meeting.call.sequence + step))
-            and neighbour.call.is_synchronising and neighbour.call.place != place
-            and _gap(*((neighbour, meeting) if step < 0 else (meeting, neighbour))) <= DIRECT
-        ]  # fmt: skip
-        if len(neighbours) < MOSTLY * len(meetings):
+        if place.collective != "barrier" or len(meetings) < FEWEST_CALLS:
             continue
-        yield Finding(
-            Kind.UNNEEDED_CALL, observation.moving[place], place=place, calls=len(meetings),
-            late_calls=len(neighbours), detail=verb, neighbour=neighbours[-1].call.place,
-        )  # fmt: skip
-        return
+        by_sequence = {
+            meeting.call.sequence: meeting for meeting in observation.of_group(place.group)
+        }
+        for step, verb in ((-1, "follows"), (1, "precedes")):
+            neighbours = [
+                neighbour for meeting in meetings
+                if (neighbour := by_sequence.get(meeting.call.sequence + step))
+                and neighbour.call.is_synchronising and neighbour.call.place != place
+                and _gap(*((neighbour, meeting) if step < 0 else (meeting, neighbour))) <= DIRECT
+            ]  # fmt: skip
+            if len(neighbours) >= MOSTLY * len(meetings):
+                yield Finding(
+                    Kind.UNNEEDED_CALL, observation.moving[place], place=place,
+                    calls=len(meetings), late_calls=len(neighbours), detail=verb,
+                    neighbour=neighbours[-1].call.place,
+                )  # fmt: skip
+                break
 
 
 def _gap(first: Meeting, second: Meeting) -> float:

@@ -20,7 +20,6 @@ from mpicoll.verdict.matching import MatchedCall, match
 _JUMP, _DRIFT = 1_000_000, 0.001
 """Nanoseconds by which a clock must step to be reported, and the largest drift: NTP corrects at
 most half of it."""
-_MOST_PIECES = 64
 
 R = TypeVar("R", Sample, Link)
 
@@ -197,8 +196,6 @@ def _faults(host: str, pieces: list[Piece]) -> Iterator[str]:
             f"The clock of {host} cannot be compared: its ranks share no call with the other "
             "hosts, so their times are those of its own clock."
         )
-    elif len(pieces) > _MOST_PIECES:
-        yield f"The clock of {host} changes too often to compare times with the other hosts."
     else:
         jumps = [
             piece.offset - previous.offset

@@ -39,8 +39,6 @@ class Finding(NamedTuple):
         calls: the number of these calls, and `late_calls` those in which the ranks were late.
         lateness: how late they came then, in nanoseconds.
         profile: of the rank that it shows most at; None where it is not about ranks.
-        slowness: the time of the arithmetic probe on the rank's node, relative to the other nodes;
-            None where that is unknown.
         detail: a figure or a verb that the sentence needs.
         neighbour: the calls that make this one unneeded.
         link: the sender and the receiver of the slowest link; empty where links are no reason.
@@ -57,7 +55,6 @@ class Finding(NamedTuple):
     late_calls: int = 0
     lateness: float = 0.0
     profile: Profile | None = None
-    slowness: float | None = None
     detail: str = ""
     neighbour: Place | None = None
     link: tuple[str, str] = ("", "")

@@ -15,7 +15,7 @@ from mpicoll.verdict.links import slow_links, with_full_link
 from mpicoll.verdict.profiles import profiles
 from mpicoll.verdict.thresholds import MOVING, RELEVANT_STOP
 
-_STOPPABLE = frozenset((Kind.ASLEEP, Kind.UNCLEAR, Kind.CHILD_PROCESS, Kind.OWN_THREAD))
+_ASLEEP = frozenset((Kind.ASLEEP, Kind.CHILD_PROCESS, Kind.OWN_THREAD))
 
 
 class Verdict(NamedTuple):
@@ -47,10 +47,8 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     lateness = [
         finding for place in places for finding in late_ranks(place, places, observation, nodes)
     ]
-    stopped = [*stopped_ranks(observation, nodes)]
-    lateness = [finding for finding in lateness if not _is_explained(finding, stopped)]
-    findings = [*stopped, *_merged(lateness), *slow_links(dumps, observation)]
-    findings += [*unneeded_calls(observation)]
+    findings = [*_merged([*stopped_ranks(observation, nodes), *lateness])]
+    findings += [*slow_links(dumps, observation), *unneeded_calls(observation)]
     findings += [
         finding for finding in uneven_data(observation)
         if all(finding.kind is not earlier.kind for earlier in findings)
@@ -62,21 +60,20 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     )
 
 
-def _is_explained(finding: Finding, stopped: Iterable[Finding]) -> bool:
-    return finding.kind in _STOPPABLE and any({*finding.ranks} <= {*stop.ranks} for stop in stopped)
-
-
 def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield one finding for each kind and its ranks: the most expensive place, and the whole cost.
 
-    A rank with a known cause is not reported a second time where its cause is unclear.
+    A rank with a known cause is not reported a second time where its cause is unclear, and one that
+    was stopped not as asleep.
     """
     groups: dict[tuple[Kind, tuple[int, ...]], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.kind, finding.ranks), []).append(finding)
-    explained = {rank for kind, ranks in groups if kind is not Kind.UNCLEAR for rank in ranks}
+    reasons = {rank for kind, ranks in groups if kind is not Kind.UNCLEAR for rank in ranks}
+    stopped = {rank for kind, ranks in groups if kind is Kind.STOPPED for rank in ranks}
     for (kind, ranks), members in groups.items():
-        if kind is not Kind.UNCLEAR or not {*ranks} <= explained:
+        explained = reasons if kind is Kind.UNCLEAR else stopped if kind in _ASLEEP else set[int]()
+        if not {*ranks} <= explained:
             worst = max(members, key=lambda finding: finding.cost)
             yield worst._replace(cost=sum(finding.cost for finding in members))
 

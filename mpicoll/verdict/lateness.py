@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
 
 from mpicoll.flight.reader import Dump
-from mpicoll.measurement.peers import Excess, medians_of_peers
+from mpicoll.measurement.peers import compare, medians_of_peers
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.matching import SYNCHRONISING, Place, amounts_of, counts_of
@@ -18,10 +18,8 @@ from mpicoll.verdict.profiles import Profile
 from mpicoll.verdict.thresholds import (
     EXPLAINS,
     FEWEST_CALLS,
-    FEWEST_TURNS,
     OF_PROCESS,
     OUTLIER,
-    REGULAR,
     RELEVANT,
     RELEVANT_QUEUE,
     SLOWER,
@@ -30,6 +28,8 @@ from mpicoll.verdict.thresholds import (
 )
 
 Profiles = Mapping[Place, Mapping[int, Profile]]
+_BY_ITSELF = ("running", "asleep")
+"""Activities that neither the scheduler nor other ranks make longer."""
 
 
 class Nodes(NamedTuple):
@@ -55,12 +55,12 @@ class Nodes(NamedTuple):
         quartiles = {rank: float(times[len(times) // 4]) for rank, times in probes.items() if times}
         return cls({dump.rank: dump.process.host for dump in dumps}, quartiles)
 
-    def slowness(self, rank: int) -> float | None:
+    def slowness(self, rank: int) -> float:
         """Return the time of the loop on a rank's node, relative to the other nodes' median."""
         host = self.host_of[rank]
         remote = [time for peer, time in self.probe.items() if self.host_of[peer] != host]
         local = [time for peer, time in self.probe.items() if self.host_of[peer] == host]
-        return median(local) / median(remote) if local and remote else None
+        return median(local) / median(remote) if local and remote else 1.0
 
     def whole(self, ranks: Sequence[int]) -> str:
         """Return the host whose ranks are exactly these; empty for none, and for a single host."""
@@ -82,72 +82,67 @@ def late_ranks(
     if len(meetings) < FEWEST_CALLS:
         return
     span, busy = observation.span / len(meetings), observation.busy_span / len(meetings)
-    causes = (
+    causes: tuple[tuple[Kind, str, float, float], ...] = (
         (Kind.MORE_WORK, "running", busy, RELEVANT), (Kind.ASLEEP, "asleep", busy, RELEVANT),
         (Kind.SHARED_CORE, "queued", span, RELEVANT_QUEUE),
     )  # fmt: skip
+    if not all("queued" in profile.excesses for profile in ranks.values()):  # there are no samples
+        causes = ((Kind.UNCLEAR, "arrival", span, 2 * RELEVANT),)
     largest: dict[int, tuple[float, Kind]] = {}
-    for kind, field, length, relevant in causes:
-        for rank in _outliers(ranks, field, length, relevant):
-            excess, profile = getattr(ranks[rank], field), ranks[rank]
-            is_blamed = kind is not Kind.SHARED_CORE or _is_late_in_sum(rank, place, places)
-            if excess and is_blamed and profile.arrival.mean >= excess.mean / 3:
-                weight = excess.mean if kind is Kind.SHARED_CORE else _with_queue(profile, excess)
-                largest[rank] = max(
-                    largest.get(rank, (0.0, kind)), (weight, kind), key=itemgetter(0)
-                )
-    for kind, field, _, _ in causes:
+    for kind, activity, length, relevant in causes:
+        for rank in _outliers(ranks, activity, length, relevant):
+            profile, cause = ranks[rank], (_weight(ranks[rank], activity), kind)
+            is_blamed = activity in _BY_ITSELF or _is_late_in_sum(rank, place, places)
+            if is_blamed and profile.arrival.mean >= profile.excesses[activity].mean / 3:
+                largest[rank] = max(largest.get(rank, cause), cause, key=itemgetter(0))
+    for kind, activity, _, _ in causes:
         if stragglers := [rank for rank, (_, cause) in largest.items() if cause is kind]:
-            yield _finding(kind, stragglers, ranks, field, meetings, observation, nodes)
-    stragglers = _outliers(ranks, "arrival", span, 2 * RELEVANT)
-    stragglers = [
-        rank for rank in stragglers
-        if _is_unclear(ranks[rank]) and _is_late_in_sum(rank, place, places)
-    ]  # fmt: skip
-    if stragglers and not largest:
-        yield _finding(Kind.UNCLEAR, stragglers, ranks, "arrival", meetings, observation, nodes)
-    elif not largest and (late_calls := turns(meetings, span)):
-        behind = [meetings[number] for number in late_calls]
-        delay = median([meeting.lateness(meeting.last) for meeting in behind])
+            yield _finding(kind, activity, stragglers, ranks, observation, meetings, nodes)
+    if not largest and (lateness := turns(meetings, span)):
         yield Finding(
-            Kind.TURNS, cost_of(behind, observation), tuple(ranks), "", place, len(meetings),
-            len(behind), delay,
+            Kind.TURNS, cost_of(meetings, observation), tuple(ranks), place=place,
+            calls=len(meetings), late_calls=len(meetings), lateness=lateness,
         )  # fmt: skip
 
 
-def _with_queue(profile: Profile, excess: Excess) -> float:
+def _weight(profile: Profile, activity: str) -> float:
     """Return an excess with the waits for a core that it causes on a busy machine.
 
     A rank that runs longer loses its core more often, and one that sleeps has none when it wakes.
     """
-    queued = max(0.0, profile.queued.mean) if profile.queued else 0.0
-    is_reason = excess.mean >= EXPLAINS * profile.base
-    return excess.mean * profile.total.stretch + (queued if is_reason else 0.0)
+    excess = profile.excesses[activity].mean
+    if activity not in _BY_ITSELF:
+        return excess
+    is_reason = excess >= EXPLAINS * profile.base
+    queued = max(0.0, profile.excesses["queued"].mean) if is_reason else 0.0
+    return excess * profile.total.stretch + queued
 
 
-def turns(meetings: Sequence[Meeting], span: float) -> list[int]:
-    """Return the calls with a late rank if the ranks are late in a fixed order; else none.
+def turns(meetings: Sequence[Meeting], span: float) -> float:
+    """Return how late a rank is on average if the ranks are late in a fixed order; else 0.
+
+    Then in each round one rank is late in the first call, another one in the second, and so on.
 
     Args:
         span: nanoseconds between two calls.
     """
-    ranks = list(meetings[0].arrivals)
-    times = np.array([
-        [
-            activity.by_itself if (activity := arrival.activity) else arrival.at
-            for arrival in meeting.arrivals.values()
-        ]
-        for meeting in meetings
-    ], np.float64)  # fmt: skip
-    lateness = times - medians_of_peers(times)
-    last, largest = lateness.argmax(axis=1), lateness.max(axis=1)
-    places = np.flatnonzero(largest >= max(SMALLEST, RELEVANT * span))
-    if len(places) < max(FEWEST_TURNS, len(meetings) / 2):
-        return []
-    steps = np.diff(last[places]) % len(ranks)
-    is_regular = np.bincount(steps, minlength=len(ranks))[1:].max() >= REGULAR * len(steps)
-    is_complete = len({*last[places].tolist()}) == len(ranks)
-    return places.tolist() if is_regular and is_complete else []
+    rows = []
+    for arrivals in (meeting.arrivals.values() for meeting in meetings):
+        by_itself = [arrival.activity.by_itself for arrival in arrivals if arrival.activity]
+        is_sampled = len(by_itself) == len(arrivals)
+        rows.append(by_itself if is_sampled else [float(arrival.at) for arrival in arrivals])
+    times, size = np.array(rows), len(rows[0])
+    limit = max(SMALLEST, RELEVANT * span)
+    sequence = np.array([meeting.call.sequence for meeting in meetings])  # some calls may be lost
+    places = sequence // max(1, np.diff(sequence).min()) % size
+    delays: dict[int, float] = {}
+    for place in range(size if np.bincount(places, minlength=size).min() >= FEWEST_CALLS else 0):
+        excesses = compare(times[places == place], least=limit)
+        rank = max(range(size), key=lambda rank: excesses[rank].mean)
+        if not excesses[rank].is_real or excesses[rank].mean < limit:
+            break
+        delays[rank] = excesses[rank].mean
+    return fmean(delays.values()) if len(delays) == size else 0.0
 
 
 def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:
@@ -174,28 +169,16 @@ def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:
     return 2 * (sums.pop(rank) - max(0.0, median(sums.values()))) >= local
 
 
-def _is_unclear(profile: Profile) -> bool:
-    """Whether a rank is late by itself, for a reason that the samples do not tell.
-
-    On busy cores the scheduler makes one rank late and then another: the queue for a core must not
-    explain most of the lateness.
-    """
-    if profile.running is None or profile.asleep is None:
-        return True
-    return 2 * (profile.running.mean + profile.asleep.mean) >= profile.arrival.mean
-
-
 def _outliers(
-    ranks: Mapping[int, Profile], field: str, span: float, relevant: float
+    ranks: Mapping[int, Profile], activity: str, span: float, relevant: float
 ) -> list[int]:  # fmt: skip
     """Return the ranks whose excess is relevant, no chance, and unlike that of the other ranks.
 
     Args:
-        field: of the profile.
         span: nanoseconds between two calls of the place.
         relevant: the share of `span` plus the excess that the excess must reach.
     """
-    values = {rank: value for rank, profile in ranks.items() if (value := getattr(profile, field))}
+    values = {rank: profile.excesses[activity] for rank, profile in ranks.items()}
     stragglers = [
         rank for rank, value in values.items()
         if value.mean >= max(SMALLEST, relevant * (span + value.mean)) and value.is_real
@@ -208,19 +191,37 @@ def _outliers(
 
 
 def _finding(
-    kind: Kind, stragglers: Sequence[int], ranks: Mapping[int, Profile], field: str,
-    meetings: Sequence[Meeting], observation: Observation, nodes: Nodes,
+    kind: Kind, activity: str, stragglers: Sequence[int], ranks: Mapping[int, Profile],
+    observation: Observation, meetings: Sequence[Meeting], nodes: Nodes,
 ) -> Finding:  # fmt: skip
-    worst = max(stragglers, key=lambda rank: getattr(ranks[rank], field).mean)
+    """Return the cause that some ranks are late by an activity, or what is behind it."""
+    worst = max(stragglers, key=lambda rank: ranks[rank].excesses[activity].mean)
     late_calls = sorted({place for rank in stragglers for place in ranks[rank].late_calls})
-    lateness = median(ranks[rank].lateness for rank in stragglers)
     finding = Finding(
         kind, cost_of([meetings[place] for place in late_calls], observation), tuple(stragglers),
-        nodes.whole(stragglers), meetings[0].call.place, len(meetings), len(late_calls), lateness,
-        ranks[worst], nodes.slowness(worst),
+        nodes.whole(stragglers), meetings[0].call.place, len(meetings), len(late_calls),
+        median(ranks[rank].lateness for rank in stragglers), ranks[worst],
     )  # fmt: skip
-    in_group = observation.of_group(meetings[0].call.place.group)
-    return _refined(finding, getattr(ranks[worst], field), in_group)
+    if kind in (Kind.ASLEEP, Kind.SHARED_CORE):
+        return finding._replace(kind=_of_process(kind, activity, ranks[worst]))
+    if kind is Kind.MORE_WORK:
+        excess, slowness = ranks[worst].excesses[activity], nodes.slowness(worst)
+        if slowness >= SLOWER and ranks[worst].base * (slowness - 1) >= excess.mean / 2:
+            return finding._replace(kind=Kind.SLOW_NODE, detail=f"{slowness:.2g}")
+        larger = uneven_ranks(observation.of_group(meetings[0].call.place.group))
+        if {*stragglers} <= larger.keys():
+            factor = max(larger[rank] for rank in stragglers)
+            return finding._replace(kind=Kind.UNEVEN_DATA, detail=f"{factor:.2g}")
+    return finding
+
+
+def _of_process(kind: Kind, activity: str, profile: Profile) -> Kind:
+    """Return whether other threads of a rank or its children are the reason that it waits."""
+    limit = OF_PROCESS * profile.excesses[activity].mean
+    for cause, name in ((Kind.OWN_THREAD, "threads"), (Kind.CHILD_PROCESS, "children")):
+        if profile.excesses[name].is_real and profile.excesses[name].mean >= limit:
+            return cause
+    return kind
 
 
 def cost_of(meetings: Sequence[Meeting], observation: Observation) -> float:
@@ -235,29 +236,6 @@ def cost_of(meetings: Sequence[Meeting], observation: Observation) -> float:
             for meeting in meetings if not meeting.is_blocking
         )  # fmt: skip
     return min(1.0, waited / observation.total)
-
-
-def _refined(finding: Finding, excess: Excess | None, meetings: Sequence[Meeting]) -> Finding:
-    """Return the cause behind the activity: a slow node, uneven data, a thread, or a child."""
-    profile, slowness = finding.profile, finding.slowness or 1.0
-    if profile is None or excess is None:
-        return finding
-    if finding.kind in (Kind.ASLEEP, Kind.SHARED_CORE):
-        for kind, of_process in (
-            (Kind.OWN_THREAD, profile.threads), (Kind.CHILD_PROCESS, profile.children)
-        ):  # fmt: skip
-            if of_process and of_process.is_real and of_process.mean >= OF_PROCESS * excess.mean:
-                return finding._replace(kind=kind)
-        return finding
-    if finding.kind is not Kind.MORE_WORK:
-        return finding
-    if slowness >= SLOWER and profile.base * (slowness - 1) >= excess.mean / 2:
-        return finding._replace(kind=Kind.SLOW_NODE)
-    larger = uneven_ranks(meetings)
-    if {*finding.ranks} <= larger.keys():
-        factor = max(larger[rank] for rank in finding.ranks)
-        return finding._replace(kind=Kind.UNEVEN_DATA, detail=f"{factor:.2g}")
-    return finding
 
 
 def uneven_ranks(meetings: Sequence[Meeting]) -> dict[int, float]:

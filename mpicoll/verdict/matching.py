@@ -69,24 +69,18 @@ def match(dumps: Sequence[Dump]) -> list[MatchedCall]:
                 groups.setdefault(entry.group.id, entry.group)
                 rows.setdefault((entry.group.id, entry.sequence), {})[dump.rank] = entry
     members = {key: tuple(ranks) for key, ranks in members_of(groups).items()}
-    calls = (
-        _matched(groups[key], sequence, members[key], entries)
-        for (key, sequence), entries in rows.items() if key in members
-    )  # fmt: skip
+    calls = []
+    for (key, sequence), entries in rows.items():
+        if key in members:
+            first = entries[min(entries)]
+            place = Place(key, first.call.collective, first.location)
+            root = root_of(entry.call.signature for entry in entries.values())
+            is_member = root is not None and root < len(members[key])
+            calls.append(MatchedCall(
+                groups[key], sequence, place, members[key], entries,
+                members[key][root] if root is not None and is_member else None,
+            ))  # fmt: skip
     return sorted(calls, key=lambda call: min(entry.start for entry in call.rows.values()))
-
-
-def _matched(
-    group: Group, sequence: int, members: tuple[int, ...], rows: dict[int, Entry]
-) -> MatchedCall:
-    first = rows[min(rows)]
-    place = Place(group.id, first.call.collective, first.location)
-    root = root_of(entry.call.signature for entry in rows.values())
-    is_member = root is not None and root < len(members)
-    return MatchedCall(
-        group, sequence, place, members, rows,
-        members[root] if root is not None and is_member else None,
-    )  # fmt: skip
 
 
 def root_of(signatures: Iterable[str]) -> int | None:

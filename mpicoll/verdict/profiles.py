@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,14 +19,12 @@ class Profile(NamedTuple):
     Attributes:
         calls: at the place, and `late_calls` the places of those in which it is late.
         lateness: the median lateness of these.
-        arrival: the excess of its arrival.
-        running, asleep: the excess of these activities before the call; None without samples.
-            Colder caches explain a small one of the running of a rank without a core of its own: 0.
-        queued: the excess of the time without a core, less the share that its running explains at
-            the other ranks' ratio. It is real if it is large beside their time without a core,
-            and the rank is late in all batches of the calls: on a healthy busy machine the
-            scheduler makes each rank late in some, and early in others.
-        threads, children: the excess of the time that other threads, or ended children, have run.
+        excesses: by name: "arrival", and with samples the activities before the call, the time of
+            other threads and of ended children. Colder caches explain a small excess of the running
+            of a rank without a core of its own: 0. That of "queued" is the time without a core less
+            the share that its running explains at the other ranks' ratio. It is real if it is large
+            beside their time without a core, and the rank is late in all batches of the calls: on a
+            healthy busy machine the scheduler makes each rank late in some, and early in others.
         base: the median of the other ranks' mean running, in nanoseconds per call.
         total: the means of its activities before the call.
     """
@@ -35,14 +33,14 @@ class Profile(NamedTuple):
     calls: int
     late_calls: tuple[int, ...]
     lateness: float
-    arrival: Excess
-    running: Excess | None = None
-    asleep: Excess | None = None
-    queued: Excess | None = None
-    threads: Excess | None = None
-    children: Excess | None = None
-    base: float = 0.0
-    total: Activity = Activity()
+    excesses: dict[str, Excess]
+    base: float
+    total: Activity
+
+    @property
+    def arrival(self) -> Excess:
+        """The excess of its arrival."""
+        return self.excesses["arrival"]
 
 
 def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
@@ -51,36 +49,49 @@ def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
     moments = np.array([[meeting.arrivals[rank].at for rank in ranks] for meeting in meetings])
     times = (moments - moments.min(axis=1, keepdims=True)).astype(np.float64)
     blocks = _independent(meetings)
-    arrivals = compare(times, blocks, SMALLEST)
+    compared = {"arrival": compare(times, blocks, SMALLEST)}
     lateness = times - medians_of_peers(times)
     rows = ([meeting.arrivals[rank].activity for rank in ranks] for meeting in meetings)
     sampled = [row for row in rows if None not in row]
-    activities = np.array(sampled, np.float64).T  # by field, rank and call
-    excesses = _excesses(activities.swapaxes(1, 2), blocks) if len(sampled) > 1 else {}
+    means = np.zeros((len(Activity._fields), len(ranks)))
+    if len(sampled) > 1:
+        activities = np.array(sampled, np.float64).transpose(2, 0, 1)  # by field, call and rank
+        compared |= _excesses(activities, blocks)
+        means = activities.mean(axis=1)
+    bases, queues = medians_of_peers(means[:2]).tolist()
     profiles = {}
     for place, rank in enumerate(ranks):
-        late_calls = np.flatnonzero(
-            lateness[:, place] >= max(SMALLEST, 1.0, arrivals[place].mean / 2)
-        ).tolist()
-        local: dict[str, Any] = {name: values[place] for name, values in excesses.items()}
-        profile = Profile(
+        late_calls = _late_calls(lateness[:, place])
+        excesses = {name: values[place] for name, values in compared.items()}
+        total = Activity(*means[:, place].tolist())
+        if len(sampled) > 1:
+            running, queued = excesses["running"], excesses["queued"]
+            if running.mean < EXPLAINS * min(1.0, total.stretch - 1.0) * bases[place]:
+                excesses["running"] = running._replace(mean=0.0)
+            is_always = excesses["arrival"].least > 0
+            is_long = queued.mean >= LONGER_QUEUE * queues[place]
+            excesses["queued"] = queued._replace(chance=0.0 if is_always and is_long else 1.0)
+        profiles[rank] = Profile(
             rank, len(meetings), tuple(late_calls),
-            float(np.median(lateness[late_calls, place])) if late_calls else 0.0, arrivals[place],
-            **local,
+            float(np.median(lateness[late_calls, place])) if late_calls else 0.0,
+            excesses, bases[place], total,
         )  # fmt: skip
-        running, queued = profile.running, profile.queued
-        if running and queued:
-            base, queue = np.median(
-                np.delete(activities[:2], place, axis=1).mean(axis=2), axis=1
-            ).tolist()
-            total = Activity(*activities[:, place].mean(axis=1).tolist())
-            if running.mean < EXPLAINS * min(1.0, total.stretch - 1.0) * base:
-                running = running._replace(mean=0.0)
-            is_always = profile.arrival.least > 0 and queued.mean >= LONGER_QUEUE * queue
-            queued = queued._replace(chance=0.0 if is_always else 1.0)
-            profile = profile._replace(running=running, queued=queued, base=base, total=total)
-        profiles[rank] = profile
     return profiles
+
+
+def _late_calls(lateness: Numbers) -> list[int]:
+    """Return the places of the calls with the lateness of a rank.
+
+    Half of the sum comes from calls that are later than a typical one. A call counts that is a
+    quarter as late as this one: noise in many calls does not hide a few long waits.
+    """
+    delays = np.sort(lateness[lateness >= SMALLEST])[::-1]
+    if not len(delays):
+        return []
+    sums = delays.cumsum()
+    typical = delays[np.searchsorted(sums, sums[-1] / 2)]
+    places: list[int] = np.flatnonzero(lateness >= max(SMALLEST, typical / 4)).tolist()
+    return places
 
 
 def _independent(meetings: Sequence[Meeting]) -> int:

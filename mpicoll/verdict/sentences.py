@@ -12,8 +12,6 @@ from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.matching import Place
 from mpicoll.verdict.thresholds import FEWEST_CALLS, RELEVANT_QUEUE
 
-_NANO = 1e9
-
 
 def sentences(verdict: Verdict) -> Iterator[str]:
     """Yield the verdict, the most important sentence first."""
@@ -71,23 +69,40 @@ def _arrives(finding: Finding) -> str:
     )
 
 
-def _excess(finding: Finding, *fields: str) -> str:
-    """Return the largest excess of some activities of the rank that a finding shows most at."""
-    excesses = (getattr(finding.profile, field, None) for field in fields)
-    return duration(max((excess.mean for excess in excesses if excess), default=0.0))
-
-
-def _more_work(finding: Finding) -> str:
+def _longer(finding: Finding) -> str:
+    """Say what the rank that a finding shows most at does for longer, and why."""
+    activity, names, reason = _REASONS[finding.kind]
     profile = finding.profile
-    running = profile.running.mean if profile and profile.running else 0.0
+    assert profile is not None
+    length = duration(max(profile.excesses[name].mean for name in names))
+    rank = "it" if len(finding.ranks) == 1 else f"rank {profile.rank}"
     rare = " on average" if finding.frequency < 0.5 else ""
-    is_stretched = finding.lateness * finding.frequency > 2 * running
-    stretch = f"{rare}, which busy cores stretch" if is_stretched else rare
-    speed = "" if finding.slowness is None else "its node computes as fast as the others, but "
+    owner = f" of node {finding.host}" if finding.host else ""
+    if finding.kind is Kind.ASLEEP and 2 * profile.total.reading > profile.total.asleep:
+        reason = "it reads memory from a disk (major page faults)"
     return (
-        f"{_arrives(finding)}; {speed}it runs {duration(running)} longer before the call"
-        f"{stretch}: the program gives it more work."
+        f"{_arrives(finding)}; {rank} {activity} {length} longer before the call{rare}: "
+        f"{reason.format(owner=owner)}."
     )
+
+
+_REASONS = {
+    Kind.MORE_WORK: ("runs", ("running",), "the program gives it more work"),
+    Kind.SHARED_CORE: (
+        "waits for a core", ("queued",),
+        "the cores{owner} are shared with other processes or threads",
+    ),
+    Kind.ASLEEP: ("sleeps", ("asleep",), "it waits for something outside of the calls"),
+    Kind.OWN_THREAD: (
+        "waits", ("asleep", "queued"),
+        "other threads of its own process do work that it waits for, or hold the interpreter (GIL) "
+        "or its core",
+    ),
+    Kind.CHILD_PROCESS: (
+        "waits", ("asleep", "queued"), "a child process that it has started runs meanwhile",
+    ),
+}  # fmt: skip
+"""By kind: an activity of the rank, the excesses that measure it, and its reason."""
 
 
 def _uneven_data(finding: Finding) -> str:
@@ -101,19 +116,10 @@ def _uneven_data(finding: Finding) -> str:
     return f"{_arrives(finding)}; it has {amount}: the data is uneven."
 
 
-def _shared_core(finding: Finding) -> str:
-    owner = f"of node {finding.host}" if finding.host else "that it runs on"
-    return (
-        f"{_arrives(finding)}; it waits {_excess(finding, 'queued')} longer for a core before the "
-        f"call than the others: the cores {owner} are shared with other processes or threads."
-    )
-
-
 def _slow_node(finding: Finding) -> str:
-    factor = number(finding.slowness, 2)
     return (
-        f"{_arrives(finding)}; the same arithmetic takes {factor} times as long there as on the "
-        "other nodes: the node is slow as a whole."
+        f"{_arrives(finding)}; the same arithmetic takes {finding.detail} times as long there as "
+        "on the other nodes: the node is slow as a whole."
     )
 
 
@@ -125,38 +131,11 @@ def _stopped(finding: Finding) -> str:
     )
 
 
-def _asleep(finding: Finding) -> str:
-    profile = finding.profile
-    is_reading = profile is not None and 2 * profile.total.reading > profile.total.asleep
-    reason = (
-        "it reads memory from a disk (major page faults)"
-        if is_reading
-        else "it waits for something outside of the calls"
-    )
-    longer = _excess(finding, "asleep")
-    return f"{_arrives(finding)}; it sleeps {longer} longer before the call: {reason}."
-
-
-def _own_thread(finding: Finding) -> str:
-    return (
-        f"{_arrives(finding)}; it waits {_excess(finding, 'asleep', 'queued')} longer before the "
-        "call, and other threads of its own process run meanwhile: they do work that it waits for, "
-        "or hold the interpreter (GIL) or its core."
-    )
-
-
-def _child_process(finding: Finding) -> str:
-    return (
-        f"{_arrives(finding)}; it waits {_excess(finding, 'asleep')} longer before the call, and a "
-        "child process that it has started runs meanwhile."
-    )
-
-
 def _turns(finding: Finding) -> str:
     return (
-        f"{subject(finding)} take turns: in {percent(finding.frequency)} of "
-        f"{finding.calls:,} calls of {place_text(finding.place)} another one of them arrives "
-        f"{duration(finding.lateness)} late, in a fixed order, and all wait for it."
+        f"{subject(finding)} take turns: in {finding.calls:,} calls of "
+        f"{place_text(finding.place)} one of them arrives {duration(finding.lateness)} late, in a "
+        "fixed order, and all wait for it."
     )
 
 
@@ -194,18 +173,15 @@ def _unneeded_call(finding: Finding) -> str:
     )
 
 
-def _objects(finding: Finding) -> str:
-    return (
-        f"No rank is late: {percent(finding.cost)} of the time is spent in calls that all ranks "
-        f"have entered, {finding.detail} % in {place_text(finding.place)}, which pickles and "
-        "unpickles objects of Python: arrays, in a method such as Allreduce, need neither."
+def _in_calls(finding: Finding) -> str:
+    pickles = (
+        ", which pickles and unpickles objects of Python: arrays, in a method such as Allreduce, "
+        "need neither"
     )
-
-
-def _data_movement(finding: Finding) -> str:
     return (
         f"No rank is late: {percent(finding.cost)} of the time is spent in calls that all ranks "
-        f"have entered, {finding.detail} % in {place_text(finding.place)}.{_full_link(finding)}"
+        f"have entered, {finding.detail} % in {place_text(finding.place)}"
+        f"{pickles if finding.kind is Kind.OBJECTS else ''}.{_full_link(finding)}"
     )
 
 
@@ -220,26 +196,20 @@ def _full_link(finding: Finding) -> str:
 
 
 _TEXTS: dict[Kind, Callable[[Finding], str]] = {
-    Kind.MORE_WORK: _more_work, Kind.UNEVEN_DATA: _uneven_data, Kind.SHARED_CORE: _shared_core,
-    Kind.SLOW_NODE: _slow_node, Kind.STOPPED: _stopped, Kind.ASLEEP: _asleep,
-    Kind.UNCLEAR: _unclear, Kind.SLOW_LINK: _slow_link, Kind.UNNEEDED_CALL: _unneeded_call,
-    Kind.DATA_MOVEMENT: _data_movement, Kind.OWN_THREAD: _own_thread,
-    Kind.CHILD_PROCESS: _child_process, Kind.TURNS: _turns, Kind.OBJECTS: _objects,
+    **dict.fromkeys(_REASONS, _longer),
+    Kind.UNEVEN_DATA: _uneven_data, Kind.SLOW_NODE: _slow_node, Kind.STOPPED: _stopped,
+    Kind.UNCLEAR: _unclear, Kind.TURNS: _turns, Kind.SLOW_LINK: _slow_link,
+    Kind.UNNEEDED_CALL: _unneeded_call, Kind.DATA_MOVEMENT: _in_calls, Kind.OBJECTS: _in_calls,
 }  # fmt: skip
 
 
 def _doubt(finding: Finding, verdict: Verdict) -> str:
     """Return which causes the data does not tell apart, and what would; empty for none."""
-    if finding.kind is Kind.UNCLEAR and finding.profile and finding.profile.running is None:
+    if finding.kind is Kind.UNCLEAR:
         return (
             "The files have no samples of its thread before these calls, so more work, a shared "
             "core and sleep look alike; the stacks that `python -m mpicoll.doctor --job` takes of "
             "a running job, or `perf sched timehist`, tell them apart."
-        )
-    if finding.kind is Kind.UNCLEAR:
-        return (
-            "Neither its computing nor its waiting for a core nor its sleep alone explains that; "
-            "a longer look (`--seconds 30`) tells more."
         )
     if finding.kind is Kind.ASLEEP:
         return (

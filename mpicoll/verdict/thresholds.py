@@ -13,7 +13,7 @@ RELEVANT = 0.05
 """The share of a job's time that a cause must cost. Less is within the noise of most machines."""
 RELEVANT_QUEUE = 0.08
 """The share of time without a core: the scheduler of a busy machine is unfair by up to 0.05."""
-LONGER_QUEUE = 0.5
+LONGER_QUEUE = 0.75
 """How much longer than the other ranks a blamed one must be without a core, as a part of their
 time: where all ranks wait for cores, the scheduler favours some of them for seconds."""
 INDEPENDENT = 40_000_000
@@ -26,9 +26,6 @@ for its waits for a core. Processes that share its core make its running longer 
 OF_PROCESS = 0.08
 """The share of the time that a rank waits longer, in which other threads of its process, or its
 children, must run longer to be the reason: on a busy machine they, too, wait for a core."""
-FEWEST_TURNS, REGULAR = 40, 0.8
-"""The late calls, and the share of them that follow a fixed order of the ranks, from which on ranks
-take turns: chance makes half of the calls of two ranks so."""
 SLOWER = 1.15
 """The ratio of two medians of the arithmetic probe from which on a node counts as slower."""
 MOVING = 0.2

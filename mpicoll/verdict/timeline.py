@@ -30,15 +30,12 @@ def timeline(verdict: Verdict) -> Iterator[str]:
 
 
 def _last_calls(verdict: Verdict) -> list[Meeting]:
-    """Return the last calls of the group that the first finding is about, else of the largest."""
-    groups: dict[str, list[Meeting]] = {}
-    for key, meetings in verdict.observation.meetings.items():
-        groups.setdefault(key.group, []).extend(meetings)
-    if not groups:
-        return []
-    place = next((finding.place for finding in verdict.findings if finding.place), None)
-    group = place.group if place else max(groups, key=lambda key: len(groups[key]))
-    return sorted(groups[group], key=lambda meeting: meeting.call.sequence)[-_CALLS:]
+    """Return the last calls of the group of the first finding, else of the most frequent call."""
+    places = verdict.observation.meetings
+    default = max(places, key=lambda place: len(places[place]), default=None)
+    place = next((finding.place for finding in verdict.findings if finding.place), default)
+    meetings = verdict.observation.of_group(place.group) if place else []
+    return sorted(meetings, key=lambda meeting: meeting.call.sequence)[-_CALLS:]
 
 
 def _shown_ranks(verdict: Verdict, meetings: list[Meeting]) -> list[int]:

@@ -116,6 +116,20 @@ def test_slow_ranks_are_told_from_slow_hosts(
     assert [(finding.hosts, finding.parts) for finding in findings] == expected
 
 
+@pytest.mark.parametrize(
+    ("faulty", "expected"), [([4], [((2,), (4,))]), ([4, 5], [((2,), (4, 5))])]
+)
+def test_faulty_ranks_are_told_from_faulty_hosts(
+    faulty: list[int], expected: list[tuple[tuple[int], tuple[int, ...]]]
+) -> None:
+    figures = ranks({})
+    for rank in faulty:
+        figures[rank].fault = "copies wrongly"
+    findings = judge_ranks([(0, 1), (2, 3), (4, 5), (6, 7)], [figures])
+    assert [(finding.hosts, finding.parts) for finding in findings] == expected
+    assert {finding.fault for finding in findings} == {"copies wrongly"}
+
+
 def test_a_link_without_a_figure_is_judged_by_its_fault_alone() -> None:
     figures = links(4)
     figures[0, 1] = Figures(fault="does not answer")
