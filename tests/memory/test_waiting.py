@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -57,6 +58,18 @@ def test_a_rank_that_has_ended_is_named(process: subprocess.Popen[bytes]) -> Non
     with pytest.raises(RankLost, match=rf"{text}, which has ended"):
         wait_advancing(policy(process.pid), [], words(2), 0, 3, CONTEXT)
     assert time.monotonic() - began < 50
+
+
+@pytest.mark.parametrize("value", [2, 3])
+def test_a_rank_whose_program_has_ended_is_named(
+    process: subprocess.Popen[bytes], value: int
+) -> None:
+    """Its process may wait for the others in the end of MPI; what it has written counts."""
+    waits = policy(process.pid)
+    waits.has_exited = lambda rank: rank == 1
+    expected = nullcontext() if value == 3 else pytest.raises(RankLost, match="which has ended")
+    with expected:
+        wait_advancing(waits, [], words(value), 0, 3, CONTEXT)
 
 
 def test_a_rank_that_lives_is_waited_for_until_the_deadline(

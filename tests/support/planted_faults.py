@@ -173,8 +173,8 @@ FAULTS = {
         MAILBOX, "max(lengths)", "min(lengths)", "tests/memory/test_mailbox.py",
     ),
     "a rank that has ended is not noticed": Fault(
-        "mpicoll/memory/waiting.py", "if has_ended(self.processes[context.peer]) and",
-        "if False and",
+        "mpicoll/memory/waiting.py", "if is_gone and words[index] < minimum:",
+        "if False:",
         "tests/memory/test_waiting.py",
     ),
     # -- lowering ----------------------------------------------------------------------------
