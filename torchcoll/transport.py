@@ -230,12 +230,13 @@ class TorchTransport(TorchMessages):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
+        group = self.group
         with self.rounds.alone(), self.poison_on_error():
             # Others compare a call, and will come after that.
-            while self.compares and not self._agree(EXCHANGE):
+            while self.compares and not self._agree(group, EXCHANGE):
                 pass
             with natives.watched(self.peers, agreeing()):
-                return self._exchange(self.group, item, kind)
+                return self._exchange(group, item, kind)
 
     def _exchange(self, group: Group, item: Any, kind: Any) -> list[Any]:
         self.exchanges += 1
@@ -273,14 +274,15 @@ class TorchTransport(TorchMessages):
     def agree(self, digest: int) -> bool:
         if not self.compares:
             return True
+        group = self.group
         with self.rounds.alone(), self.poison_on_error():
-            return self._agree(digest)
+            return self._agree(group, digest)
 
-    def _agree(self, digest: int) -> bool:
+    def _agree(self, group: Group, digest: int) -> bool:
         """Compare by one MAX of the number and of its complement."""
         self._mine[0], self._mine[1] = digest, ~digest
         with natives.watched(self.peers, agreeing()):
-            natives.all_reduce(self.group, self._mine, dist.ReduceOp.MAX)
+            natives.all_reduce(group, self._mine, dist.ReduceOp.MAX)
         return bool(self._mine[0] == digest and self._mine[1] == ~digest)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
