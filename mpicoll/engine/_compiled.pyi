@@ -178,7 +178,7 @@ def postpone_handlers() -> None:
 def prepare_channels(
     layout: tuple[Any, object], dtypes: tuple[tuple[str, str, Any], ...],
     ops: tuple[tuple[Any, str, str], ...], datatypes: tuple[tuple[Any, int], ...],
-    in_place: object, datatype: object, /,
+    in_place: object, datatype: object, op: object, /,
 ) -> object:  # fmt: skip
     """Return what channels of a library read.
 
@@ -190,11 +190,25 @@ def prepare_channels(
         datatypes: the datatypes of the library, each with the place of the dtype that has its
             elements.
         in_place: stands instead of an input.
-        datatype: the type of the datatypes.
+        datatype, op: the types of the datatypes and of the operators.
 
     Raises:
         ValueError: there are too many operators or dtypes; as `PlanTable`.
     """
+
+def place_handles(offset: int, nbytes: int, /) -> None:
+    """Say where in their memory MPI's objects have their handle, and how many bytes it has."""
+
+def add_layout(datatype: object, extent: int, pieces: bytes, /) -> None:
+    """Have channels read buffers of a datatype of MPI's, until it is freed.
+
+    Args:
+        extent: bytes from one element to the next.
+        pieces: two 64-bit integers for each: its start in an element, and its bytes.
+    """
+
+def forget_layout(datatype: object, /) -> None:
+    """Read no more buffers of a datatype, which is freed."""
 
 def unit_is_closed(address: int, members: int, /) -> bool:
     """Return whether all members of the channel that has this unit have left it."""

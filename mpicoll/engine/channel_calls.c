@@ -39,6 +39,20 @@ int32_t forms_kind(const Forms *forms, int32_t kind)
     return number < forms->count ? number + 1 : 0;
 }
 
+/* Read an integer of any class; -1 for what is none. */
+static int64_t read_integer(PyObject *item)
+{
+    int64_t integer = -1;
+    if (PyLong_CheckExact(item)) {
+        integer = PyLong_AsLongLong(item);
+    } else if (PyIndex_Check(item)) {
+        PyObject *const number = PyNumber_Index(item);
+        integer = number ? PyLong_AsLongLong(number) : -1;
+        Py_XDECREF(number);
+    }
+    return PyErr_Occurred() ? (PyErr_Clear(), -1) : integer;
+}
+
 /* Read one number for each rank. */
 static int read_numbers(ChannelObject *self, PyObject *item, int64_t *numbers)
 {
@@ -59,12 +73,11 @@ static int read_numbers(ChannelObject *self, PyObject *item, int64_t *numbers)
     if ((!PyList_CheckExact(item) && !PyTuple_CheckExact(item)) || PySequence_Fast_GET_SIZE(item) != size)
         return UNREAD;
     for (int rank = 0; rank < size; rank++) {
-        PyObject *const number = PySequence_Fast_GET_ITEM(item, rank);
-        if (!PyLong_CheckExact(number))
+        numbers[rank] = read_integer(PySequence_Fast_GET_ITEM(item, rank));
+        if (numbers[rank] < 0)
             return UNREAD;
-        numbers[rank] = PyLong_AsLongLong(number);
     }
-    return PyErr_Occurred() ? UNREAD : READ;
+    return READ;
 }
 
 static int same_elements(const Forms *forms, PyObject *datatype, int32_t kind)
@@ -78,11 +91,50 @@ static int same_elements(const Forms *forms, PyObject *datatype, int32_t kind)
     return 0;
 }
 
+/* The number of the dtype that a code of Python's struct module names, from 1 on; 0 where none does.
+
+   size: of its elements, 0 if the code says so; `is_moved`: they are not folded, so halves are like integers. */
+static int32_t kind_of_code(const Forms *forms, const char *code, int64_t size, int is_moved)
+{
+    static const char codes[] = "bBhHiIlLqQfd?FDe", types[] = "iuiuiuiuiuffbccu";
+    static const unsigned char sizes[] = {1, 1, 2, 2, 4, 4, sizeof(long), sizeof(long), 8, 8, 4, 8, 1, 8, 16, 2};
+    const char letter = code[0] == 'Z' ? code[1] == 'f' ? 'F' : code[1] == 'd' ? 'D' : 0 : code[0];
+    const char *const place = letter ? strchr(codes, letter) : NULL;
+    if (!place || code[code[0] == 'Z' ? 2 : 1] || (size && sizes[place - codes] != size) ||
+        (letter == 'e' && !is_moved))
+        return 0;
+    int32_t number = 0;
+    while (number < forms->count && (forms->types[number] != types[place - codes] ||
+                                     forms->itemsizes[number] != sizes[place - codes]))
+        number++;
+    return number < forms->count ? number + 1 : 0;
+}
+
+/* Read memory without gaps: an array, or what else has Python's buffer protocol, in the order of its elements in
+   memory. */
+static int read_memory(const Forms *forms, PyObject *memory, ArrayArgument *array, int written, int is_moved)
+{
+    if (Py_TYPE(memory) == forms->reader.array_type && read_array(&forms->reader, memory, array, written) &&
+        (array->kind = forms_kind(forms, array->kind)))
+        return READ;
+    PyErr_Clear();
+    Py_buffer view;
+    const int flags = PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT | (written ? PyBUF_WRITABLE : 0);
+    if (forms->datatype == Py_None || PyObject_GetBuffer(memory, &view, flags) < 0) {
+        PyErr_Clear();
+        return UNREAD;
+    }
+    array->address = view.buf, array->nbytes = view.len, array->dimensions = 1;
+    array->kind = kind_of_code(forms, view.format ? view.format : "B", view.itemsize, is_moved);
+    PyBuffer_Release(&view); /* the caller's arguments keep it */
+    return array->kind ? READ : UNREAD;
+}
+
 /* Read a buffer: an array, or a list of an array, counts, displacements and a datatype.
 
-   blocks: it has one for each rank; `counted`: with a count for each. */
+   `counted`: it has a count for each rank; `blocks`: it has so many with the same count, 0 in a fold. */
 static int read_buffer(
-    ChannelObject *self, PyObject *object, Buffer *buffer, int written, int counted)
+    ChannelObject *self, PyObject *object, Buffer *buffer, int written, int counted, int blocks)
 {
     ArrayArgument array;
     buffer->has_counts = 0, buffer->kind = 0, buffer->nbytes = 0, buffer->address = NULL;
@@ -93,43 +145,54 @@ static int read_buffer(
         return READ;
     }
     PyObject *memory = object, *extra[2] = {NULL, NULL}, *datatype = NULL;
+    const char *code = NULL;
     if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
         const Py_ssize_t length = PySequence_Fast_GET_SIZE(object);
         PyObject **const items = PySequence_Fast_ITEMS(object);
         if (length < 2 || length > 4)
             return UNREAD;
         memory = items[0];
-        if ((PyObject *)Py_TYPE(items[length - 1]) == self->forms->datatype)
-            datatype = items[length - 1];
+        PyObject *const last = items[length - 1];
+        if ((PyObject *)Py_TYPE(last) == self->forms->datatype)
+            datatype = last;
+        else if (PyUnicode_CheckExact(last))
+            code = PyUnicode_AsUTF8(last);
         else if (length > 2)
             return UNREAD;
-        const Py_ssize_t numbers = length - 1 - (datatype != NULL);
+        const Py_ssize_t numbers = length - 1 - (datatype || code);
         if (numbers > 0)
             extra[0] = items[1];
         if (numbers > 1)
             extra[1] = items[2];
-        if (numbers == 1 && counted && PyTuple_CheckExact(extra[0])) {
+        if (numbers == 1 && PyTuple_CheckExact(extra[0])) {
             if (PyTuple_GET_SIZE(extra[0]) != 2)
                 return UNREAD;
             extra[1] = PyTuple_GET_ITEM(extra[0], 1), extra[0] = PyTuple_GET_ITEM(extra[0], 0);
         }
     }
-    if (Py_TYPE(memory) != self->forms->reader.array_type ||
-        !read_array(&self->forms->reader, memory, &array, written) || !(array.kind = forms_kind(self->forms, array.kind)))
+    const int is_read = read_memory(self->forms, memory, &array, written, blocks > 0);
+    if (datatype && !(is_read && same_elements(self->forms, datatype, array.kind))) {
+        const int64_t count = extra[0] ? read_integer(extra[0]) : -1;
+        return !counted && blocks && !extra[1] && count >= (extra[0] ? 0 : -1) &&
+               layout_read(datatype, memory, buffer, count, blocks, written);
+    }
+    if (!is_read)
         return UNREAD;
-    if (datatype && !same_elements(self->forms, datatype, array.kind))
+    const int32_t named = code ? kind_of_code(self->forms, code, 0, 0) : array.kind;
+    if (!named || self->forms->canonical[named - 1] != self->forms->canonical[array.kind - 1])
         return UNREAD;
     buffer->address = buffer->low = array.address, buffer->high = array.address + array.nbytes;
     buffer->nbytes = array.nbytes, buffer->kind = array.kind;
     buffer->itemsize = self->forms->itemsizes[array.kind - 1];
     if (!counted) {
-        if (extra[1])
-            return UNREAD;
         if (extra[0]) {
-            const int64_t count = PyLong_CheckExact(extra[0]) ? PyLong_AsLongLong(extra[0]) : -1;
-            if (count < 0 || count > array.nbytes / buffer->itemsize)
+            const int64_t count = read_integer(extra[0]), start = extra[1] ? read_integer(extra[1]) : 0;
+            const int64_t elements = array.nbytes / buffer->itemsize, rows = blocks ? blocks : 1;
+            if (count < 0 || start < 0 || start > elements || count > (elements - start) / rows)
                 return UNREAD;
-            buffer->nbytes = count * buffer->itemsize, buffer->has_counts = 1;
+            buffer->address += start * buffer->itemsize, buffer->low = buffer->address;
+            buffer->nbytes = count * buffer->itemsize * rows, buffer->has_counts = !blocks;
+            buffer->high = buffer->low + buffer->nbytes;
         }
         return READ;
     }
@@ -195,16 +258,10 @@ int overlap(const Buffer *left, const Buffer *right, int size)
 
 /* -- calls that move data ---------------------------------------------------------------------- */
 
-/* Whether blocks of equal length fill a buffer: without a count, its elements are divided among them. */
-static int is_even(const ChannelObject *self, Buffer *buffer)
+/* Whether blocks of equal length fill a buffer. */
+static int is_even(const ChannelObject *self, const Buffer *buffer)
 {
-    const int size = self->channel.size;
-    if (buffer->has_counts) {
-        /* The count is that of one block. */
-        buffer->nbytes *= size;
-        return 0;
-    }
-    return buffer->nbytes / buffer->itemsize % size == 0;
+    return buffer->nbytes / buffer->itemsize % self->channel.size == 0;
 }
 
 /* Make a call of `x` and `out`, which have been read as far as this rank has them. `counted`: what has blocks
@@ -306,22 +363,32 @@ static enum served read_move(
     x->kind = out->kind = 0;
     const int reads_x = collective != BARRIER && (collective != SCATTER || is_root);
     const int reads_out = collective >= GATHER && (collective != GATHER || is_root);
-    const int counts_x = counted && (collective == SCATTER || collective == ALLTOALL);
-    if ((reads_x && !read_buffer(self, args[1], x, collective == BCAST && !is_root, counts_x)) ||
-        (reads_out && !read_buffer(self, args[2], out, 1, counted && collective != SCATTER)))
+    const int scatters = collective == SCATTER || collective == ALLTOALL, size = self->channel.size;
+    if ((reads_x && !read_buffer(self, args[1], x, collective == BCAST && !is_root, counted && scatters,
+                                 scatters ? size : 1)) ||
+        (reads_out && !read_buffer(self, args[2], out, 1, counted && collective != SCATTER,
+                                   collective == SCATTER ? 1 : size)))
         return IS_SLOW;
     return build_move(self, collective, counted, request);
 }
 
 /* -- calls that fold --------------------------------------------------------------------------- */
 
+enum { NO_OP = -1, USERS_OP = -2 };
+
+/* The number of an operator; NO_OP for an object that is none, USERS_OP for another one of the library's. */
 static int op_of(const Forms *forms, PyObject *op)
 {
     const Py_ssize_t count = PyTuple_GET_SIZE(forms->ops);
     for (Py_ssize_t index = 0; index < count; index++)
         if (PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms->ops, index), 0) == op)
             return (int)index;
-    return -1;
+    if (forms->op == Py_None || !PyObject_TypeCheck(op, (PyTypeObject *)forms->op))
+        return NO_OP;
+    for (Py_ssize_t index = 0; index < count; index++)
+        if (handle_of(PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms->ops, index), 0)) == handle_of(op))
+            return (int)index;
+    return USERS_OP;
 }
 
 /* Run a reduce_scatter. */
@@ -422,6 +489,8 @@ static enum served read_fold(
 {
     const int gets = method != REDUCE_ || self->channel.rank == request->root;
     PyObject *target = args[2];
+    if (op_of(self->forms, args[3]) == USERS_OP)
+        return IS_MPIS;
     request->has_counts = method == REDUCE_SCATTER_;
     if (request->has_counts) {
         if (!PyList_CheckExact(target) || PyList_GET_SIZE(target) != 2 ||
@@ -431,7 +500,7 @@ static enum served read_fold(
     }
     Buffer *const x = &request->x, *const out = &request->out;
     out->kind = 0;
-    if (!read_buffer(self, args[1], x, 0, 0) || (gets && !read_buffer(self, target, out, 1, 0)))
+    if (!read_buffer(self, args[1], x, 0, 0, 0) || (gets && !read_buffer(self, target, out, 1, 0, 0)))
         return IS_SLOW;
     if (collective_of[method] == REDUCE_SCATTER && (x->has_counts || (gets && out->has_counts)))
         return IS_SLOW;
@@ -445,8 +514,9 @@ enum served request_read(ChannelObject *self, PyObject *const *args, Request *re
     int method = 0;
     while (method < METHODS && methods[method] != args[0])
         method++;
-    const long root = PyLong_CheckExact(args[4]) ? PyLong_AsLong(args[4]) : -1;
+    const int64_t root = read_integer(args[4]);
     request->root = (int)root;
+    request->x.packed = request->out.packed = NULL;
     if (method == METHODS || root < 0 || root >= self->channel.size)
         return IS_SLOW;
     return method < REDUCE_ ? read_move(self, (enum method)method, args, request)
@@ -506,7 +576,7 @@ static int find_folds(Forms *forms, PyObject *dtypes)
             PyErr_SetString(PyExc_ValueError, "an array of one element");
             return -1;
         }
-        forms->kinds[kind] = array.kind, forms->itemsizes[kind] = array.nbytes;
+        forms->kinds[kind] = array.kind, forms->itemsizes[kind] = array.nbytes, forms->types[kind] = types[kind][0];
         int first = 0;
         while (strcmp(names[first], names[kind]))
             first++;
@@ -525,14 +595,14 @@ static int find_folds(Forms *forms, PyObject *dtypes)
     return 0;
 }
 
-/* prepare_channels(layout, dtypes, ops, datatypes, in_place, datatype): what channels read.
+/* prepare_channels(layout, dtypes, ops, datatypes, in_place, datatype, op): what channels read.
 
    dtypes: of each its name, its kind, and an array of one element. */
 PyObject *prepare_channels(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *probe, *table, *dtypes, *ops, *datatypes, *in_place, *datatype;
-    if (!PyArg_ParseTuple(args, "(OO)O!O!O!OO", &probe, &table, &PyTuple_Type, &dtypes, &PyTuple_Type, &ops,
-                          &PyTuple_Type, &datatypes, &in_place, &datatype))
+    PyObject *probe, *table, *dtypes, *ops, *datatypes, *in_place, *datatype, *op;
+    if (!PyArg_ParseTuple(args, "(OO)O!O!O!OOO", &probe, &table, &PyTuple_Type, &dtypes, &PyTuple_Type, &ops,
+                          &PyTuple_Type, &datatypes, &in_place, &datatype, &op))
         return NULL;
     Forms *const forms = PyMem_Calloc(1, sizeof *forms); /* it lasts as long as the process */
     if (!forms)
@@ -540,6 +610,6 @@ PyObject *prepare_channels(PyObject *Py_UNUSED(module), PyObject *args)
     forms->ops = Py_NewRef(ops), forms->datatypes = Py_NewRef(datatypes);
     if (reader_open(&forms->reader, probe, table) < 0 || find_folds(forms, dtypes) < 0)
         return NULL;
-    forms->in_place = Py_NewRef(in_place), forms->datatype = Py_NewRef(datatype);
+    forms->in_place = Py_NewRef(in_place), forms->datatype = Py_NewRef(datatype), forms->op = Py_NewRef(op);
     return PyCapsule_New(forms, FORMS, NULL);
 }

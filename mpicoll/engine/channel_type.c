@@ -324,10 +324,19 @@ static PyObject *channel_call(PyObject *object, PyObject *const *args, size_t fl
     if (!self->channel.units)
         return request_begin(self, &request) < 0 ? NULL : Py_NewRef(Py_None); /* it raises */
     const enum served served = request_read(self, args, &request);
-    if (served == IS_SERVED)
-        return request_begin(self, &request) < 0
-                   ? NULL
-                   : request_end(self, request.row, request_run(self, &request));
+    if (served == IS_SERVED) {
+        PyObject *result = NULL;
+        if (request_begin(self, &request) == 0) {
+            buffer_pack(&request.x), buffer_pack(&request.out);
+            const enum outcome outcome = request_run(self, &request);
+            if (outcome == FINE)
+                buffer_unpack(&request.x), buffer_unpack(&request.out);
+            result = request_end(self, request.row, outcome);
+        }
+        buffer_release(&request.x), buffer_release(&request.out);
+        return result;
+    }
+    buffer_release(&request.x), buffer_release(&request.out);
     PyErr_Clear();
     if (served == IS_MPIS) {
         PyObject *const done = channel_skip_call(self, NULL);
@@ -505,6 +514,9 @@ PyMethodDef channel_functions[] = {
     {"prepare_channels", prepare_channels, METH_VARARGS, NULL},
     {"unit_is_closed", unit_is_closed, METH_VARARGS, NULL},
     {"clear_unit", clear_unit, METH_O, NULL},
+    {"place_handles", place_handles, METH_VARARGS, NULL},
+    {"add_layout", add_layout, METH_VARARGS, NULL},
+    {"forget_layout", forget_layout, METH_O, NULL},
     {NULL},
 };
 

@@ -14,17 +14,22 @@ enum { MOST_OPS = 16, PLACES = 256 };
 /* The arrays, operators and datatypes that a library gives. */
 typedef struct {
     ArgumentReader reader;
-    PyObject *in_place, *datatype; /* what stands instead of an input, and the type of datatypes */
+    PyObject *in_place; /* what stands instead of an input */
+    PyObject *datatype, *op; /* the types of datatypes and operators; None where there are none */
     PyObject *ops;       /* each: an operator of the library's, its name, and kinds of dtypes */
     PyObject *datatypes; /* each: a datatype of MPI's, and the first of the dtypes with its elements */
     int count;           /* of dtypes */
     int32_t kinds[MAX_DTYPES];     /* as arrays have them */
     int32_t canonical[MAX_DTYPES]; /* the first dtype with the same elements */
     int64_t itemsizes[MAX_DTYPES];
+    char types[MAX_DTYPES]; /* as NumPy calls their kinds: i, u, f, c, b */
     Fold folds[MOST_OPS][MAX_DTYPES];
     FoldMany folds_of_many[MOST_OPS][MAX_DTYPES];
     Divide divides[MOST_OPS][MAX_DTYPES];
 } Forms;
+
+/* The layout of a datatype in memory: layouts.c. */
+typedef struct Layout Layout;
 
 /* What one rank gives as a buffer: `kind` is the number of its dtype, from 1 on; 0 for None, negative for
    MPI.IN_PLACE. */
@@ -33,6 +38,11 @@ typedef struct {
     int64_t nbytes, itemsize;
     int32_t kind;
     int has_counts;
+    /* Of a datatype with gaps: a copy of its bytes, which a call moves instead, and where they come from. */
+    char *packed, *memory;
+    Layout *layout;
+    int64_t elements;
+    int is_written;
     int64_t lengths[MOST_MEMBERS];
     char *places[MOST_MEMBERS];
 } Buffer;
@@ -110,6 +120,23 @@ PyObject *prepare_channels(PyObject *module, PyObject *args);
 
 /* Read the seven arguments of a call on mpi4py's buffers: channel_calls.c. */
 enum served request_read(ChannelObject *self, PyObject *const *args, Request *request);
+
+/* Return the handle of an object of the library. */
+uint64_t handle_of(PyObject *object);
+
+/* Read a buffer of a datatype that `add_layout` has described; 0 where none has, or it does not fit.
+
+   elements: of one of so many blocks; -1 where all of the memory is meant. */
+int layout_read(PyObject *datatype, PyObject *memory, Buffer *buffer, int64_t elements, int blocks, int written);
+
+/* Copy a buffer with gaps to its packed bytes before a call, and those that it has written back; free them. */
+void buffer_pack(const Buffer *buffer);
+void buffer_unpack(const Buffer *buffer);
+void buffer_release(Buffer *buffer);
+
+PyObject *place_handles(PyObject *module, PyObject *args);
+PyObject *add_layout(PyObject *module, PyObject *args);
+PyObject *forget_layout(PyObject *module, PyObject *datatype);
 
 /* Run a call; the interpreter's lock is not needed. */
 enum outcome request_run(ChannelObject *self, Request *request);

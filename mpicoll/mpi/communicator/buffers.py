@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll.c_extension import _compiled
+
+_compiled.place_handles(MPI._addressof(MPI.SUM) - id(MPI.SUM), MPI._sizeof(MPI.SUM))
 Flat = np.ndarray[Any, np.dtype[Any]]
 """A C-contiguous array of one axis."""
 
@@ -64,8 +67,8 @@ def _dtypes() -> dict[int, np.dtype[Any]]:
 
 
 def known_datatypes() -> list[tuple[MPI.Datatype, np.dtype[Any]]]:
-    """Return MPI's predefined datatypes of numbers, each with NumPy's dtype of its elements."""
-    datatypes = (*_SIGNED, *_UNSIGNED, *_FLOATS, *_COMPLEX, *_of("C_BOOL"))
+    """Return MPI's predefined datatypes, each with NumPy's dtype of its elements."""
+    datatypes = (*_SIGNED, *_UNSIGNED, *_FLOATS, *_COMPLEX, *_of("C_BOOL"), *_MOVED)
     return [(mpi_type, _dtypes()[mpi_type.handle]) for mpi_type in datatypes]
 
 

@@ -33,7 +33,6 @@ _NAMES = tuple(name for name, *_ in _DTYPES)
 _OPS = tuple((op, *OPS[op.handle]) for op in (
     MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.BAND, MPI.BOR, MPI.BXOR, MPI.LAND, MPI.LOR, MPI.LXOR
 ))  # fmt: skip
-_OP_OF_HANDLE = {op.handle: op for op, *_ in _OPS}
 
 
 def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
@@ -47,9 +46,12 @@ def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
 @cache
 def _forms() -> Forms:
     """Return what the compiled channels read of arrays, operators and datatypes."""
+    for mpi_type, dtype in known_datatypes():
+        if nbytes := dtype.itemsize:
+            _compiled.add_layout(mpi_type, nbytes, np.array([0, nbytes], np.int64).tobytes())
     return Forms(
         _compiled.prepare_channels(
-            _LAYOUT, _DTYPES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype
+            _LAYOUT, _DTYPES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype, MPI.Op
         ),
         _NAMES, tuple(sample.nbytes for *_, sample in _DTYPES), tuple(name for _, name, _ in _OPS),
     )  # fmt: skip
@@ -112,11 +114,6 @@ class OneNode(GroupChannel):
         if form is _FLAT:
             return True
         _compiled.postpone_handlers()
-        if isinstance(op, MPI.Op):
-            op = _OP_OF_HANDLE.get(op.handle)
-            if op is None:
-                self.channel.skip()
-                return True
         if is_on_gpu(x) or is_on_gpu(out):
             self.channel.skip()  # a rank with memory of the host would wait for this one
             return True

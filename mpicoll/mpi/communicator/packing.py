@@ -1,6 +1,7 @@
 """Pack buffers that NumPy cannot view: of a derived datatype, with gaps, or on a GPU.
 
 MPI packs and unpacks them, by a message of this rank to itself. It also says what mpi4py refuses.
+Channels pack further buffers of the same datatype themselves.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll.c_extension import _compiled
 from mpicoll.mpi.communicator.buffers import (
     Flat,
     Refused,
@@ -52,6 +54,37 @@ class Packing:
             self.indexed.Free()
 
 
+_MOST_BYTES, _MOST_PIECES = 1 << 24, 1 << 16
+"""Of an element whose layout channels learn."""
+
+
+def learn_layout(kind: MPI.Datatype) -> None:
+    """Have channels read buffers of a datatype that MPI has packed once, until it is freed.
+
+    MPI packs bytes that say where they are.
+    """
+    size, (start, extent), high = kind.Get_size(), kind.Get_true_extent(), kind.Get_extent()[1]
+    if min(start, size - 1, high - 1) < 0 or start + extent > _MOST_BYTES or kind.Get_attr(_key()):
+        return
+    places = np.arange(start + extent)
+    packed = [
+        Packing([(places >> shift).astype("u1"), (1, 0), kind], size).pack().astype(np.int64)
+        for shift in range(0, int(start + extent).bit_length(), 8)
+    ]
+    order = np.sum([digit << 8 * index for index, digit in enumerate(packed)], axis=0)
+    starts = np.flatnonzero(np.diff(order, prepend=-2) != 1)
+    lengths = np.diff(starts, append=size)
+    if len(starts) <= _MOST_PIECES:
+        kind.Set_attr(_key(), True)
+        pieces = np.stack((order[starts], lengths), axis=1)
+        _compiled.add_layout(kind, high, pieces.tobytes())
+
+
+@cache
+def _key() -> int:
+    return MPI.Datatype.Create_keyval(delete_fn=lambda kind, *_: _compiled.forget_layout(kind))
+
+
 def packing(spec: Any, blocks: int, *, written: bool) -> Packing:
     """Return the packing of a buffer that `block` cannot view.
 
@@ -61,6 +94,7 @@ def packing(spec: Any, blocks: int, *, written: bool) -> Packing:
     check_block(spec, blocks, written=written)
     memory, count, displacement, _ = parts(spec, list | tuple)
     kind = datatype(spec)
+    learn_layout(kind)
     total = _entries(memory, kind, displacement) if count is None else operator.index(count)
     if count is not None:
         total *= max(blocks, 1)

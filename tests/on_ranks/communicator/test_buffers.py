@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -223,3 +225,112 @@ def test_a_rank_whose_buffer_is_refused_goes_on(comm: Any, name: str, form: str)
             with pytest.raises((TypeError, ValueError, BufferError, KeyError)):
                 call(comm, root, REFUSED[form])
         np.testing.assert_array_equal(call(comm, root, valid), expected[root])
+
+
+# -- forms that a channel reads itself -----------------------------------------------------------
+
+
+class _Subclass(np.ndarray[Any, Any]):
+    """An array of a class of the user's."""
+
+
+def _struct() -> Any:
+    dtype = np.dtype([("id", "i4"), ("x", "f8")], align=True)
+    kind = MPI.Datatype.Create_struct([1, 1], [0, 8], [MPI.INT, MPI.DOUBLE])
+    return dtype, kind.Create_resized(0, dtype.itemsize).Commit()
+
+
+def _structs(value: float) -> tuple[Any, Any]:
+    dtype, kind = _struct()
+    array = np.full(5, value, "f8").astype(dtype)
+    return array, [array, 5, kind]
+
+
+def _column(value: float) -> tuple[Any, Any]:
+    array = np.zeros((6, 3))
+    array[:, 1] = value
+    return array, [array.reshape(-1)[1:], 1, MPI.DOUBLE.Create_vector(6, 1, 3).Commit()]
+
+
+def _backwards(value: float) -> tuple[Any, Any]:
+    kind = MPI.DOUBLE.Create_indexed([2, 1], [3, 0]).Commit()
+    array = np.array([value, -1, -1, value, value])
+    return array, [array, 1, kind]
+
+
+MOVED: dict[str, Callable[[float], tuple[Any, Any]]] = {
+    "fortran": lambda value: (array := np.asfortranarray(np.full((3, 4), value)), array),
+    "subclass": lambda value: (array := np.full(4, value).view(_Subclass), array),
+    "bytearray": lambda value: (array := bytearray([int(value)] * 9), array),
+    "half": lambda value: (array := np.full(4, value, "f2"), array),
+    "bytes": lambda value: (array := np.full(4, value), [array, MPI.BYTE]),
+    "big_endian_bytes": lambda value: (array := np.full(4, value, ">f8"), [array, 32, MPI.BYTE]),
+    "index": lambda value: (array := np.full(4, value), [array, np.int64(4), MPI.DOUBLE]),
+    "code": lambda value: (array := np.full(4, value), [array, 4, "d"]),
+    "displaced": lambda value: (
+        array := np.array([7.0, value, value]), [array, (2, 1), MPI.DOUBLE]
+    ),
+    "contiguous": lambda value: (
+        array := np.full(8, value), [array, 2, MPI.DOUBLE.Create_contiguous(4).Commit()]
+    ),
+    "structs": _structs, "column": _column, "backwards": _backwards,
+}  # fmt: skip
+"""An array of one value on all ranks, and the buffer that is it, by the name of the form."""
+
+
+def _python_of_ours(call: Callable[[], object]) -> list[str]:
+    """Return the functions that read arguments in Python while a call runs."""
+    names: list[str] = []
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.endswith(("reading.py", "buffers.py")):
+            names.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+@pytest.mark.parametrize("form", MOVED)
+def test_a_channel_reads_a_form_itself(served_at_once: None, form: str) -> None:
+    """From its second call on; what lies between the elements stays."""
+    comm = Comm(MPI.COMM_WORLD.Dup())
+    sent, _ = MOVED[form](3.0)
+    for root in (0, comm.size - 1, np.int64(0)):
+        array, buffer = MOVED[form](3.0 if comm.rank == root else 0.0)
+        comm.Bcast(buffer, root)
+        assert np.array_equal(np.asarray(array), np.asarray(sent))
+        assert _python_of_ours(partial(comm.Bcast, buffer, root)) == []
+    comm.Free()
+
+
+def test_a_freed_datatype_is_read_no_more(comm: Any) -> None:
+    """MPI gives its handle to another datatype."""
+    for length in (1, 2, 3):
+        kind = MPI.DOUBLE.Create_vector(2, length, 4).Commit()
+        x = np.zeros(8) if comm.rank else np.arange(8.0)
+        for _ in range(2):
+            comm.Bcast([x, 1, kind])
+        kind.Free()
+        expected = [*range(length), *[0] * (4 - length), *range(4, 4 + length)]
+        assert x[: 4 + length].tolist() == (expected if comm.rank else x[: 4 + length].tolist())
+
+
+@pytest.mark.parametrize("own_count", [True, False])
+def test_rows_with_a_count_are_read_by_a_channel(comm: Any, own_count: bool) -> None:
+    rows = np.zeros((comm.size + 1, 4))
+    row = np.full(4, comm.rank + 1.0)
+    spec = [row, 4, MPI.DOUBLE] if own_count else row
+    for _ in range(2):
+        comm.Allgather(spec, [rows, 4, MPI.DOUBLE])
+    assert rows[:, 0].tolist() == [*range(1, comm.size + 1), 0]
+
+
+def test_an_operator_of_another_object_is_the_same(comm: Any) -> None:
+    """Its handle says which one it is."""
+    out = np.zeros(3)
+    comm.Allreduce(np.ones(3), out, MPI.Op(MPI.SUM) if comm.rank else MPI.SUM)
+    assert out.tolist() == [comm.size] * 3
