@@ -197,8 +197,8 @@ def passes(count: int, folder: Path, *modules: str, backend: str, **environment:
         count, folder, *limits(120), "-o", "addopts=--strict-markers", *every, *modules,
         timeout=560, environment={"MPICOLL_TEST_BACKEND": backend, **environment},
     )  # fmt: skip
-    assert status == 0, output[-20000:]
-    assert len(re.findall(r"\d+ passed", output)) == count, output[-20000:]
+    assert status == 0, output[-100000:]
+    assert len(re.findall(r"\d+ passed", output)) == count, output[-100000:]
     print(output[-4000:])
 
 

@@ -70,7 +70,7 @@ class PlanMaker:
             plan, run_on = self._on_any_arrays(arguments)
         program, is_barrier = plan.program, arguments.collective.unit == "none"
         if is_barrier and arguments.algorithm == "auto" and self.transport.compares:
-            program, run_on = None, _return  # all have come, as they have compared the call
+            program, run_on = None, _do_nothing  # all have come, as they have compared the call
         return CachedPlan(
             number, plan, run_on, program, gpu_bytes(arguments), arguments.op.function
         )
@@ -124,4 +124,4 @@ class PlanMaker:
             arrays.copy(out, plan.out)
 
 
-def _return(_x: Array | None, _out: Array | None) -> None: ...
+def _do_nothing(_x: Array | None, _out: Array | None) -> None: ...

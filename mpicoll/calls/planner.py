@@ -177,15 +177,15 @@ class Planner:
     def resolved(self, arguments: Arguments) -> Arguments:
         """Return a call that `auto` leaves to the library as one of the library's own.
 
-        As far as the tables have been read, which all ranks do together. gloo lacks operators.
+        As far as the tables have been read, which all ranks do together.
         """
-        collective, native = arguments.collective, replace(arguments, algorithm="native")
-        may_lack = collective.reduces and self.transport.backend == "torch"
-        is_open = arguments.algorithm == "auto" and native.is_any_length and not self.order.is_fixed
-        is_open = is_open and collective.unit != "none"
-        if not is_open or may_lack or self.transport.lacks(collective):
+        if arguments.algorithm != "auto" or not self.chooser.has_read(arguments):
             return arguments
-        if not self.chooser.has_read(arguments):
+        collective, native = arguments.collective, replace(arguments, algorithm="native")
+        # gloo does not have all operators.
+        may_lack = collective.reduces and self.transport.backend == "torch"
+        is_free = native.is_any_length and not self.order.is_fixed
+        if may_lack or not is_free or self.transport.lacks(collective):
             return arguments
         schedule = self.schedule(arguments, self.chooser.preferred(arguments))
         return native if schedule is None else arguments

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.cli import missing
 from mpicoll.errors import ArgumentError, brief
+from mpicoll.machine import exits  # noqa: F401  it is to come before functions of the program
 from mpicoll.machine.launchers import end_other_ranks, is_first_process, let_first_print
 from mpicoll.text.numbers import whole
 

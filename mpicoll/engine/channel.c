@@ -1,7 +1,6 @@
 /* Collectives of any length over the slots of a channel: see channel.h. */
 
 #include "channel.h"
-#include "tuning.h"
 
 #include <string.h>
 
@@ -40,19 +39,14 @@ void unit_clear(char *unit)
     memset(unit, 0, UNIT_HEAD + SLOTS * SLOT_HEAD);
 }
 
-void channel_leave(Channel *channel)
+void channel_leave(Channel *channel, enum departure departure)
 {
-    word_raise(unit_words(channel->units[channel->rank]) + LEFT, 1, sleepers_of(channel));
+    word_raise(unit_words(channel->units[channel->rank]) + LEFT, departure, sleepers_of(channel));
 }
 
 static int await(Channel *channel, const int64_t *word, int64_t minimum, int peer)
 {
-    for (int look = 0; look < LOOKS; look++) {
-        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= minimum)
-            return 0;
-        PAUSE();
-    }
-    return channel->wait(channel, word, minimum, peer);
+    return word_comes(word, minimum, 0) ? 0 : channel->wait(channel, word, minimum, peer);
 }
 
 /* -- writing ----------------------------------------------------------------------------------- */

@@ -28,9 +28,10 @@ enum {
     RECENT_KEYS = 64
 };
 
-/* The words of a unit. The count of closed members tells the unit's owner when it may be used again. The
+/* The words of a unit. LEFT says how its rank has left. The count of closed members tells the unit's owner when it may be used again. The
    sleeping waits of all members are counted in the unit of rank 0. */
 enum { LEFT, CLOSED, SLEEPERS, FIRST_READ = 8 };
+enum departure { BY_ERROR = 1, BY_EXIT };
 
 /* Collectives, as keys name them. LIBRARYS: the library's own call, which only this rank may know. NOBODYS: a
    message that has been taken back. */
@@ -106,7 +107,7 @@ typedef struct {
 enum outcome channel_skip(Channel *channel);
 
 /* Tell the other ranks that this one has left by an error, and makes no more calls. */
-void channel_leave(Channel *channel);
+void channel_leave(Channel *channel, enum departure departure);
 
 /* Begin a call before this rank knows whether all ranks make it, and write the first part of what `move` sends.
    Then run the call, or take it back. */

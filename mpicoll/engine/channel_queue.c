@@ -190,7 +190,7 @@ static void run_first(ChannelObject *self)
         pthread_mutex_lock(&self->lock);
         take_first(self);
     } else {
-        channel_leave(&self->channel);
+        channel_leave(&self->channel, BY_ERROR);
         pthread_mutex_lock(&self->lock);
         self->outcome = outcome, self->is_broken = self->has_ended = 1;
     }

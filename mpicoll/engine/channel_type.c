@@ -67,8 +67,9 @@ static int look_at(ChannelObject *self, int peer, int is_long, double seconds)
     if (self->is_closing)
         return fail(self, peer, "over", seconds);
     int64_t *const words = unit_words(self->channel.units[peer]);
-    if (__atomic_load_n(words + LEFT, __ATOMIC_ACQUIRE))
-        return fail(self, peer, "left", seconds);
+    const int64_t left = __atomic_load_n(words + LEFT, __ATOMIC_ACQUIRE);
+    if (left)
+        return fail(self, peer, left == BY_EXIT ? "exited" : "left", seconds);
     if (is_long && has_process_ended(self->processes[peer]))
         return fail(self, peer, "ended", seconds);
     const double deadline = self->deadline;
@@ -274,10 +275,15 @@ int request_begin(ChannelObject *self, Request *request)
     return 0;
 }
 
-void channel_end(ChannelObject *self)
+static void leave(ChannelObject *self, enum departure departure)
 {
     if (self->channel.units && !self->has_ended && self->forks == forks)
-        channel_leave(&self->channel);
+        channel_leave(&self->channel, departure);
+}
+
+void channel_end(ChannelObject *self)
+{
+    leave(self, BY_ERROR);
     self->has_ended = 1;
 }
 
@@ -446,6 +452,13 @@ static PyObject *channel_leave_it(ChannelObject *self, PyObject *Py_UNUSED(ignor
     Py_RETURN_NONE;
 }
 
+/* exit(): tell ranks that wait for this one that its program ends. */
+static PyObject *channel_exit(ChannelObject *self, PyObject *Py_UNUSED(ignored))
+{
+    leave(self, BY_EXIT);
+    Py_RETURN_NONE;
+}
+
 /* renewed(): another object for the same channel, which this one has left then; itself in a call. */
 static PyObject *channel_renewed(ChannelObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -602,6 +615,7 @@ static PyMethodDef channel_methods[] = {
     {"exchange", (PyCFunction)channel_exchange, METH_VARARGS, NULL},
     {"skip", (PyCFunction)channel_skip_call, METH_NOARGS, NULL},
     {"leave", (PyCFunction)channel_leave_it, METH_NOARGS, NULL},
+    {"exit", (PyCFunction)channel_exit, METH_NOARGS, NULL},
     {"renewed", (PyCFunction)channel_renewed, METH_NOARGS, NULL},
     {"close", (PyCFunction)channel_close, METH_NOARGS, NULL},
     {NULL},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import FREED, Disagreement, RankLost
+from mpicoll.machine.exits import at_exit
 from mpicoll.memory.files import Files, Segment
 from mpicoll.text.sizes import size_text
 from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE
@@ -75,7 +76,7 @@ class GroupChannel:
         keep: what the memory belongs to.
         slow: runs a call whose arguments the channel does not read.
         progress: lets the library move messages of its own.
-        ranks: the numbers by which errors name the members; by default their places.
+        ranks: the numbers of the members in errors; by default 0, 1, 2, and so on.
 
     Attributes:
         channel: runs the calls.
@@ -98,6 +99,7 @@ class GroupChannel:
             shares_above=SHARES_ABOVE,
             first_share_ranks=FIRST_SHARE_RANKS,
         )  # fmt: skip
+        at_exit(self)
 
     def _place(
         self, key: tuple[int, ...], nbytes: int, shares: tuple[int, ...] | None
@@ -155,6 +157,7 @@ class GroupChannel:
         what = {
             "left": "which has left this group by an error",
             "ended": "which has ended",
+            "exited": "whose program has ended",
             "deadline": f"which did not come in {detail:.3g} s",
         }[reason]
         raise RankLost(f"rank {local} waits for {who}, {what}", rank=rank)
@@ -187,6 +190,10 @@ class GroupChannel:
     def renew(self) -> None:
         """Serve other objects from now on: those that have the channel find the group freed."""
         self.channel = self.channel.renewed()
+
+    def exit(self) -> None:
+        """Tell ranks that wait for this one that its program ends."""
+        self.channel.exit()
 
     def close(self) -> None:
         """Leave the channel."""

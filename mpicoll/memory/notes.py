@@ -6,12 +6,9 @@ it once their wait gets long; a wait that ends soon costs nothing.
 
 from __future__ import annotations
 
-import atexit
-import os
-import weakref
-
 from mpicoll.backend import SharedMemory
 from mpicoll.errors import RankLost
+from mpicoll.machine.exits import at_exit
 from mpicoll.memory.allocator import LINE
 
 _CAPACITY = 16
@@ -42,7 +39,7 @@ class Notes:
         assert area is not None and area.segment == 0, "all ranks take it first"
         self.first: int = area.start // 8
         memory.view(memory.rank, 0, area.start, area.length)[:] = bytes(area.length)
-        _ALL.add(self)
+        at_exit(self)
 
     def leave(self, operation: int, error: BaseException) -> None:
         self.post(operation, described(error), getattr(error, "rank", None))
@@ -129,19 +126,6 @@ class Notes:
 
     def _place(self, number: int) -> int:
         return self.first + (LINE + number % _CAPACITY * _NOTE) // 8
-
-
-_ALL: weakref.WeakSet[Notes] = weakref.WeakSet()
-
-
-# A forked child comes to its end, and its parent goes on.
-os.register_at_fork(after_in_child=_ALL.clear)
-
-
-@atexit.register
-def _exit() -> None:
-    for notes in _ALL:
-        notes.exit()
 
 
 def withdrawn(memory: SharedMemory, operation: int, label: str, peer: int) -> RankLost:

@@ -6,17 +6,20 @@ import os
 from collections.abc import Sequence
 from itertools import accumulate
 from math import inf
-from time import monotonic, sleep
+from os import sched_yield
+from time import monotonic
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from mpicoll.errors import RankLost
+from mpicoll.machine.marks import has_exited
 from mpicoll.machine.settings import DEADLINE, default_deadline
+from mpicoll.tuning import YIELD_SECONDS
 
-_NAP = 1e-4
-"""Seconds between two looks at a request that has a deadline."""
+_unfinished: list[object] = []
+"""Requests that this rank has given up, and the memory that MPI may still write to."""
 
 
 def mpi_deadline() -> float | None:
@@ -24,11 +27,25 @@ def mpi_deadline() -> float | None:
     return None if DEADLINE in os.environ else inf
 
 
+def world_ranks(comm: MPI.Comm) -> tuple[int, ...]:
+    """Return the ranks of a communicator's members in ``MPI_COMM_WORLD``.
+
+    A member of another launch has a negative number. MPICH 5.0.2 returns the parent's group for a
+    grid of fewer ranks, which are the first ones of that group.
+    """
+    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    try:
+        return tuple(group.Translate_ranks(range(comm.size), world))
+    finally:
+        group.Free()
+        world.Free()
+
+
 def exchange_numbers(comm: MPI.Comm, numbers: Sequence[int]) -> list[list[int]]:
     """Return the numbers of all ranks, each of which has as many; collective.
 
     Raises:
-        RankLost: some rank did not come within the deadline.
+        RankLost: the program of a rank has ended, or one did not come within the deadline.
     """
     local = np.array(numbers, np.int64)
     table = np.empty((comm.size, local.size), np.int64)
@@ -54,17 +71,35 @@ def exchange_items(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
 
 
 def _complete(comm: MPI.Comm, name: str, data: Any, received: Any) -> None:
-    """Make a call of MPI within the deadline that the user states, if any."""
-    if mpi_deadline() == inf:
-        getattr(comm, name)(data, received)
-        return
+    """Make a call of MPI."""
     request = getattr(comm, f"I{name.lower()}")(data, received)
-    seconds = default_deadline()
-    end = monotonic() + seconds
+    end = monotonic() + YIELD_SECONDS
     while not request.Test():
         if monotonic() > end:
-            raise RankLost(
-                f"some rank of {comm.name or f'a communicator of {comm.size}'} did not come to its "
-                f"first call within {seconds:g} s"
-            )
-        sleep(_NAP)
+            _wait_long(comm, request, data, received)
+            return
+        sched_yield()
+
+
+def _wait_long(comm: MPI.Comm, request: MPI.Request, *memory: object) -> None:
+    """Wait for a request until the program of a rank has ended, or the user's deadline."""
+    from mpicoll.memory.waiting import Idle, Unadvanced  # most programs start without
+
+    deadline, ended, members = mpi_deadline() or default_deadline(), set[int](), world_ranks(comm)
+    title = f"the first call of {comm.name or f'a communicator of {comm.size}'}"
+
+    def look() -> None:
+        now = {rank for rank, member in enumerate(members) if has_exited(member)}
+        for rank in now & ended:  # twice: what it has sent may be on its way
+            raise RankLost(f"{title} waits for rank {rank}, whose program has ended", rank=rank)
+        ended.update(now)
+
+    idle = Idle(deadline, look)
+    try:
+        while not request.Test():
+            idle.pause()
+    except BaseException as error:
+        _unfinished.append((request, memory))
+        if isinstance(error, Unadvanced):
+            raise RankLost(f"{title}: some rank did not come in {deadline:g} s") from None
+        raise

@@ -210,15 +210,18 @@ def completed(request: MPI.Request, peers: Peers, stage: Stage, *written: object
     Raises:
         RankLost: some rank did not come within the deadline.
     """
+
+    def waits() -> Waits:
+        return Waits(peers, stage, AllRanks(peers, peers.is_behind))
+
     try:
         # Most are complete after a few yields, and to prepare for a longer wait takes as long.
         if not peers.inside.comes(request.Test, YIELDS):
-            Waits(peers, stage, AllRanks(peers, peers.is_behind)).wait(request.Test)
-    except MPI.Exception as error:
+            waits().wait(request.Test)
+    except BaseException as error:
         _unfinished.append((request, written))
-        raise peers.lost(stage, [], f"of which MPI says: {error}") from error
-    except BaseException:
-        _unfinished.append((request, written))
+        if isinstance(error, MPI.Exception):
+            raise waits().failed(error) from error
         raise
 
 

@@ -76,6 +76,21 @@ def start(job: str) -> Iterator[Start]:
         process.communicate()
 
 
+@pytest.mark.parametrize("end", ["exit", "crash"])
+def test_ranks_learn_that_the_program_of_another_one_has_ended(start: Start, end: str) -> None:
+    """Its process may still wait for them, or have ended, too."""
+    marks.set_mark()
+    action = f"{SET}; from mpicoll.machine import exits; " + "exits._exit()" * (end == "exit")
+    process = start(action, 0)
+    assert marks.is_marked(0)
+    if end == "crash":
+        assert not marks.has_exited(0)
+        process.kill()
+        process.wait()
+    assert marks.has_exited(0)
+    assert not marks.has_exited(1)  # it has no mark on this host
+
+
 def test_ranks_read_the_marks_of_others(start: Start) -> None:
     start(SET, 0)
     start(SET, 2)

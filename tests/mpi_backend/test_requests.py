@@ -42,6 +42,24 @@ def test_what_mpi_writes_to_outlives_a_wait_that_was_given_up() -> None:
     assert landing.tolist() == [1]
 
 
+class _Broken:
+    """A request of a collective in which MPI finds an error."""
+
+    def Test(self) -> bool:
+        raise MPI.Exception(MPI.ERR_OTHER)
+
+
+def test_an_error_of_mpi_names_the_missing_rank() -> None:
+    from mpicoll.mpi.requests import _unfinished, completed
+
+    peers = _Others(0, 3)
+    peers.absent = lambda *given: [2]  # type: ignore[method-assign]
+    with pytest.raises(RankLost, match="waits for rank 2, of which MPI says") as error:
+        completed(_Broken(), peers, Stage("a call"))  # type: ignore[arg-type]
+    _unfinished.pop()
+    assert error.value.rank == 2
+
+
 def test_one_thread_at_a_time_tests_a_dropped_request() -> None:
     """MPI frees a request for the thread whose test completes it."""
     from mpicoll.mpi.requests import _dropped, _release_dropped

@@ -227,7 +227,9 @@ class Late(Exception):
 
 @contextmanager
 def signal_in_a_wait(
-    c: Collectives, act: Callable[[], Any], number: signal.Signals = signal.SIGALRM
+    c: Collectives,
+    act: Callable[[], Any],
+    number: signal.Signals = signal.SIGUSR2,  # not that of pytest-timeout
 ) -> Iterator[None]:
     """Send rank 0 a signal once it is in a call of a communicator; then let the others call.
 

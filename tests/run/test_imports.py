@@ -11,9 +11,9 @@ from launcher import ranks
 
 START = [
     "mpicoll.cli.missing", "mpicoll.cli.programs", "mpicoll.errors",
-    "mpicoll.machine.configuration", "mpicoll.machine.launchers", "mpicoll.machine.marks",
-    "mpicoll.run.imports", "mpicoll.run.replacing", "mpicoll.selection.forced",
-    "mpicoll.text.numbers", "mpicoll.text.pictures", "mpicoll.threads",
+    "mpicoll.machine.configuration", "mpicoll.machine.exits", "mpicoll.machine.launchers",
+    "mpicoll.machine.marks", "mpicoll.run.imports", "mpicoll.run.replacing",
+    "mpicoll.selection.forced", "mpicoll.text.numbers", "mpicoll.text.pictures", "mpicoll.threads",
 ]  # fmt: skip
 """The modules of ours that a program needs which does nothing."""
 COMMUNICATORS = [
@@ -23,7 +23,7 @@ COMMUNICATORS = [
 """Those that ``import mpi4py.MPI`` adds."""
 STANDARD = {"_socket", "atexit", "pkgutil", "runpy"}
 """The modules of Python's library that neither mpi4py nor NumPy imports."""
-SERVING = 38
+SERVING = 39
 """The most modules of ours that the first call of arrays has needed, on one node."""
 
 

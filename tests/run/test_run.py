@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,12 @@ PROGRAM = """
 import importlib.util
 spec = importlib.util.find_spec("mpi4py.MPI")  # before the import, as in a check for MPI
 assert spec.origin == spec.loader.path
-import atexit, pickle, sys
+import atexit, pickle, sys, time
 import mpi4py
 
 def end():  # registered before the first call
     if MPI.Is_initialized() and not MPI.Is_finalized():
+        time.sleep(0.1 * comm.rank)  # the others wait for long
         # In one piece, as the ranks write at the same time.
         sys.stdout.write(f"at exit {comm.allreduce(1)}\\n")
         sys.stdout.flush()
@@ -179,6 +181,43 @@ def test_other_hosts_say_what_their_files_lack() -> None:
 
 
 BAD_CONFIGURATION = ("MPICOLL_CONFIG", "nowhere.toml", "Error: cannot read nowhere.toml: No such")
+
+
+ENDING = """
+import sys
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+{begin}
+if comm.rank == 1:
+    if sys.argv[1] == "raise":
+        raise ValueError("of rank 1")
+    sys.exit(0)
+{call}
+"""
+"""A program that ends on rank 1 while the other ranks go on."""
+CALLS = {
+    "short": "comm.Allreduce(np.ones(1), np.ones(1))",
+    "long": "comm.Alltoall(np.ones(300_000), np.ones(300_000))",
+    "object": "comm.allgather(comm.rank)",
+}
+
+
+@pytest.mark.launches
+@pytest.mark.parametrize("how", ["return", "raise"])
+@pytest.mark.parametrize("begin", ["comm.Barrier()", ""])
+@pytest.mark.parametrize("call", CALLS)
+def test_ranks_that_wait_for_a_program_that_has_ended_say_so(
+    tmp_path: Path, call: str, begin: str, how: str
+) -> None:
+    """Its process waits for them in MPI's end. In MPI they would wait for ever."""
+    (path := tmp_path / "program.py").write_text(ENDING.format(begin=begin, call=CALLS[call]))
+    process = ranks(3, "-m", "mpicoll.run", str(path), how, timeout=60)
+    assert process.returncode != 0
+    errors = [line for line in process.stdout.splitlines() if "RankLost: " in line]
+    assert len(errors) == 2, process.stdout
+    assert all(re.search(r"waits for rank 1\b.*whose program has ended", line) for line in errors)
 
 
 @pytest.mark.launches

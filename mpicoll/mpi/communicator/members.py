@@ -18,20 +18,6 @@ from mpicoll.text.numbers import ranges
 _warned: list[MPI.Comm] = []
 
 
-def world_ranks(comm: MPI.Comm) -> tuple[int, ...]:
-    """Return the ranks of a communicator's members in ``MPI_COMM_WORLD``.
-
-    A member of another launch has a negative number. MPICH 5.0.2 returns the parent's group for a
-    grid of fewer ranks, which are the first ones of that group.
-    """
-    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
-    try:
-        return tuple(group.Translate_ranks(range(comm.size), world))
-    finally:
-        group.Free()
-        world.Free()
-
-
 def runs_everywhere(comm: MPI.Comm, members: tuple[int, ...]) -> bool:
     """Whether all ranks of a communicator run the drop-in: the same on those that do.
 

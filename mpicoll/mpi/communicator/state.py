@@ -34,12 +34,13 @@ from mpicoll.machine.settings import DEADLINE, REPRODUCIBLE, default_deadline, i
 from mpicoll.memory.files import SWITCH, is_switched_off
 from mpicoll.mpi.communicator import arenas
 from mpicoll.mpi.communicator.channels import OneNode
-from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
+from mpicoll.mpi.communicator.members import runs_everywhere
 from mpicoll.mpi.exchange import (
     exchange_bytes,
     exchange_items,
     exchange_numbers,
     mpi_deadline,
+    world_ranks,
 )
 from mpicoll.selection.forced import forced
 

@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 
 START = [
     "mpicoll.cli.missing", "mpicoll.cli.programs", "mpicoll.errors",
-    "mpicoll.machine.configuration", "mpicoll.machine.launchers", "mpicoll.run.imports",
-    "mpicoll.selection.forced", "mpicoll.text.numbers", "mpicoll.text.pictures",
-    "mpicoll.threads",
+    "mpicoll.machine.configuration", "mpicoll.machine.exits", "mpicoll.machine.launchers",
+    "mpicoll.run.imports", "mpicoll.selection.forced", "mpicoll.text.numbers",
+    "mpicoll.text.pictures", "mpicoll.threads",
     "torchcoll.backend.compiling", "torchcoll.backend.registration", "torchcoll.run",
 ]  # fmt: skip
 """The modules of ours that a program needs which does nothing."""
