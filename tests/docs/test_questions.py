@@ -91,6 +91,11 @@ ANSWERS = {
         "reference/mpi4py_compatibility.md", "travels as it lies in memory"),
     "The same sum on another number of ranks": ("howto/choose_an_algorithm.md", "math.fsum"),
     "Are neighbour collectives faster?": ("questions.md", "neighbour collectives get faster? | No"),
+    "torchrun: Address already in use": ("reference/errors.md", "torchrun --standalone"),
+    "My profiler of MPI shows no Allreduce": ("questions.md", "Only those that MPI runs"),
+    "Do PETSc and other C libraries become faster?": ("questions.md", "they call MPI themselves"),
+    "Each rank has a container of its own": (
+        "howto/this_machine.md", "the containers must share `/dev/shm`"),
     "Does it run on Windows or macOS?": ("questions.md", "macOS or Windows? | No"),
     "How do I uninstall it, and what stays in my home?": (
         "howto/uninstall.md", "~/.local/share/mpicoll"),
