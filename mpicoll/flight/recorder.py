@@ -177,7 +177,8 @@ class Recorder:
     def describe(self, error: BaseException) -> int:
         """Return the place of an error's text."""
         self.has_failed = self.has_failed or isinstance(error, RankLost)
-        return self.intern(Text(f"{type(error).__name__}: {error}"[:_MOST_TEXT]))
+        reason = error.reason if isinstance(error, RankLost) else error
+        return self.intern(Text(f"{type(error).__name__}: {reason}"[:_MOST_TEXT]))
 
     # -- the end ----------------------------------------------------------------------------
 

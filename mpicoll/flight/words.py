@@ -157,7 +157,11 @@ def _call(diagnosis: Diagnosis, stuck: Stuck) -> Iterator[str]:
     )
     errors = [(number, entry.error) for number, entry in stuck.came.items() if entry.error]
     yield from _few([f"Rank {number} has left it: {error}." for number, error in errors])
-    killed = [rank for rank in map(diagnosis.ranks.__getitem__, stuck.came) if _is_killed(rank)]
+    texts = dict(errors)
+    killed = [
+        rank for rank in map(diagnosis.ranks.__getitem__, stuck.came)
+        if _is_killed(rank) and not rank.standing.endswith(f": {texts.get(rank.number)}")
+    ]  # fmt: skip
     yield from _few([f"Rank {rank.number} {rank.standing}." for rank in killed])
 
 

@@ -24,7 +24,6 @@ from mpicoll.mpi.requests import (
     StartedRequest,
     Waits,
     abort,
-    completed,
     of_collective,
 )
 from mpicoll.notation.elements import ReduceOp
@@ -51,8 +50,8 @@ def bind(
 ) -> Native:
     """Bind MPI's own collective.
 
-    A started or persistent one ends at the deadline, and so does `run_on` among several nodes,
-    where it is the nonblocking form. Else `run` cannot be left: there, the process ends.
+    A started or persistent one ends at the deadline. A blocking one cannot be left: there, the
+    process ends.
 
     Raises:
         Unavailable: this MPI has no persistent form of it.
@@ -72,8 +71,7 @@ def bind(
     begin = partial(nonblocking, *arguments)
     watched = guarded(method, peers, title, abort)
     run = resources.kept_by(partial(watched, *arguments))
-    leavable = watched if peers.contact is None else partial(_complete, nonblocking, peers, title)
-    run_on = partial(_run_on, leavable, call._replace(x=None, out=None), op, resources)
+    run_on = partial(_run_on, watched, call._replace(x=None, out=None), op, resources)
 
     def start() -> Request:
         return under_way(peers.inside(begin), resources, peers, title, copies)
@@ -84,13 +82,6 @@ def bind(
         )
     mpi_method = partial(method, *map(_untyped, arguments))
     return Native(run, start, resources.free, method=mpi_method, run_on=run_on)
-
-
-def _complete(
-    begin: Callable[..., MPI.Request], peers: Peers, title: str, *arguments: object
-) -> None:
-    """Run the nonblocking form of a call of MPI's own."""
-    completed(peers.inside(begin, *arguments), peers, Stage(title), arguments)
 
 
 def _run_on(

@@ -230,8 +230,8 @@ def _no_cause(verdict: Verdict) -> Iterator[str]:
         return
     if verdict.calls < FEWEST_CALLS:
         yield (
-            f"There are {verdict.calls} calls that all ranks have recorded, too few for a verdict "
-            "on lost time."
+            f"Calls that all ranks have recorded: {verdict.calls}, too few for a verdict on lost "
+            "time."
         )
         return
     observation = verdict.observation

@@ -89,7 +89,7 @@ def test_a_call_that_raises_keeps_the_files(place: Path) -> None:
     assert any("rank 1 leaves" in text for text in dumps[1].errors)
     lost = dumps[0].entries[-1]
     assert lost.outcome is Outcome.RAISED and "rank 1" in lost.error
-    assert f"python -m mpicoll.postmortem {place}" in lost.error
+    assert "python -m mpicoll.postmortem" not in lost.error  # whose words these are
 
 
 def test_a_process_that_two_threads_end(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
