@@ -17,6 +17,8 @@ from mpicoll.text.sizes import bytes_text, size_text
 
 _COLOURS = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"
 _MARKERS = "os^Dv"
+_PHONE = 5.2
+"""Inches: the text of a chart of this width can still be read on a phone."""
 _LINES: dict[str, Callable[[Cell], Contestant | None]] = {
     "fastest library call": lambda cell: cell.rivals()[1],
     "mpicoll, in the same launches": lambda cell: cell.rivals()[0],
@@ -104,7 +106,8 @@ def _allreduce(figure: Any, published: Published) -> None:
     for axes, text in ((times, "time, us"), (rates, "bus bandwidth, GB/s")):
         axes.set_xlabel("bytes")
         axes.set_ylabel(text)
-    times.legend()
+    figure.set_figwidth(_PHONE)
+    figure.legend(*times.get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
 def _line(

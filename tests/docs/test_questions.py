@@ -75,6 +75,28 @@ ANSWERS = {
     "Collectives are slow with more ranks than cores": (
         "howto/bind_ranks.md", "mpi_yield_when_idle"),
     "Which rank is the straggler in my job?": ("howto/slow_job.md", "straggler"),
+    "DDP hangs: one rank has fewer batches": ("howto/debug_a_hang.md", "`with model.join():`"),
+    "DDP hangs: one rank skips a part of the model": (
+        "howto/debug_a_hang.md", "find_unused_parameters=True"),
+    "The job hangs before its first allreduce": (
+        "howto/debug_a_hang.md", "A hang in the first call"),
+    "NCCL: Watchdog caught collective operation timeout": (
+        "reference/errors.md", "Watchdog caught collective operation timeout"),
+    "MPI_ERR_TRUNCATE: message truncated": ("reference/errors.md", "MPI_ERR_TRUNCATE"),
+    "MPI_Comm_split: Too many communicators": ("reference/errors.md", "Too many communicators"),
+    "libmpi.so.12: cannot open shared object file": ("reference/errors.md", "MPI4PY_LIBMPI"),
+    "Distributed package doesn't have MPI built in": (
+        "reference/errors.md", "needs no build of torch"),
+    "Allgather of an array in Fortran order gives mixed elements": (
+        "reference/mpi4py_compatibility.md", "travels as it lies in memory"),
+    "The same sum on another number of ranks": ("howto/choose_an_algorithm.md", "math.fsum"),
+    "Are neighbour collectives faster?": ("questions.md", "neighbour collectives get faster? | No"),
+    "torchrun: Address already in use": ("reference/errors.md", "torchrun --standalone"),
+    "My profiler of MPI shows no Allreduce": ("questions.md", "Only those that MPI runs"),
+    "Do PETSc and other C libraries become faster?": ("questions.md", "they call MPI themselves"),
+    "Each rank has a container of its own": (
+        "howto/this_machine.md", "the containers must share `/dev/shm`"),
+    "Does it run on Windows or macOS?": ("questions.md", "macOS or Windows? | No"),
     "How do I uninstall it, and what stays in my home?": (
         "howto/uninstall.md", "~/.local/share/mpicoll"),
     "import torch imports this package: how do I turn that off?": (

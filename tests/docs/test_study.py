@@ -13,6 +13,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 import pytest
+from launcher import ROOT
 from pages import PAGES
 
 from mpicoll.docs.study_evidence import (
@@ -106,6 +107,12 @@ def test_the_first_screen_is_the_table_of_the_fastest() -> None:
     table = lines.index("| case | times as fast | algorithm, us | library, us |")
     assert table <= 8 and any("of 82 cases" in line for line in lines[:4])
     assert len(" ".join(lines[:table]).split()) < 90
+
+
+def test_the_first_screen_of_readme_has_the_answer_and_its_figure(findings: list[Finding]) -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert findings[0].sentence in lines[:8]
+    assert any("mpicoll/docs/study/allreduce.svg" in line for line in lines[:10])
 
 
 # -- recomputed ---------------------------------------------------------------------------
