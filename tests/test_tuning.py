@@ -39,7 +39,7 @@ EXCEPTIONS = {
     "memory/segments.py": {"FIRST": LIMIT, "_STREAMED": LAYOUT},
     "memory/slots.py": {"_SMALL_DATA": LAYOUT, "_ROOM": LIMIT, "_SHARE": LIMIT},
     "memory/waiting.py": {"_LOOK": PATIENCE},
-    "communicator/across_nodes.py": {"_MOST_KEYS": LIMIT},
+    "communicator/packing.py": {"_MOST_BYTES": LIMIT},
     "peers/contact.py": {
         **dict.fromkeys(("_NAME", "_NONCE", "_PROOF", "_MAX_LENGTH", "_MOST_TEXT"), LAYOUT),
         "_SECONDS": PATIENCE, "_PAUSE": PATIENCE, "_MOST_ENDED": LIMIT, "_AT_ONCE": LIMIT,

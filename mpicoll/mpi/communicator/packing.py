@@ -54,17 +54,21 @@ class Packing:
             self.indexed.Free()
 
 
-_MOST_BYTES, _MOST_PIECES = 1 << 24, 1 << 16
-"""Of an element whose layout channels learn."""
+_MOST_BYTES = 1 << 22
+"""Of an element whose layout channels learn: that takes 16 times its memory, once."""
 
 
 def learn_layout(kind: MPI.Datatype) -> None:
-    """Have channels read buffers of a datatype that MPI has packed once, until it is freed.
+    """Have channels read buffers of a datatype from its third use on, until it is freed.
 
-    MPI packs bytes that say where they are.
+    MPI packs bytes that say where they are. A datatype that is used once would not pay for it.
     """
+    uses = kind.Get_attr(_key())
+    if uses:
+        return
+    kind.Set_attr(_key(), uses is not None)
     size, (start, extent), high = kind.Get_size(), kind.Get_true_extent(), kind.Get_extent()[1]
-    if min(start, size - 1, high - 1) < 0 or start + extent > _MOST_BYTES or kind.Get_attr(_key()):
+    if min(start, size - 1, high - 1) < 0 or start + extent > _MOST_BYTES or uses is not False:
         return
     places = np.arange(start + extent)
     packed = [
@@ -74,10 +78,8 @@ def learn_layout(kind: MPI.Datatype) -> None:
     order = np.sum([digit << 8 * index for index, digit in enumerate(packed)], axis=0)
     starts = np.flatnonzero(np.diff(order, prepend=-2) != 1)
     lengths = np.diff(starts, append=size)
-    if len(starts) <= _MOST_PIECES:
-        kind.Set_attr(_key(), True)
-        pieces = np.stack((order[starts], lengths), axis=1)
-        _compiled.add_layout(kind, high, pieces.tobytes())
+    pieces = np.stack((order[starts], lengths), axis=1)
+    _compiled.add_layout(kind, high, pieces.tobytes())
 
 
 @cache
