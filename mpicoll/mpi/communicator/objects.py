@@ -19,6 +19,8 @@ from mpicoll.engine.channels import ALLGATHER, ALLTOALL, BROADCAST, GATHER, SCAT
 Method = Callable[..., Any]
 _pickle = MPI.pickle
 """mpi4py's serializer, which a program may change."""
+_EXTREMES: dict[int, Any] = {MPI.MIN.handle: min, MPI.MAX.handle: max}
+_FLOATS = float, np.floating
 PREFIXES = {"scan": 1, "exscan": 0}
 """Of how many ranks beyond those before it a rank gets the fold, where not of all."""
 
@@ -172,13 +174,15 @@ def _fold_of(op: Any) -> Callable[[Any, Any], Any]:
 
     MPI libraries compare NaN and zeros of both signs in the order of their own folds.
     """
-    if not isinstance(op, MPI.Op) or op.handle not in (MPI.MIN.handle, MPI.MAX.handle):
+    choose = _EXTREMES.get(op.handle) if isinstance(op, MPI.Op) else None
+    if choose is None:
         return op  # type: ignore[no-any-return]
-    choose = min if op.handle == MPI.MIN.handle else max
 
     def fold(lhs: Any, rhs: Any) -> Any:
-        if not all(isinstance(item, float | np.floating) for item in (lhs, rhs)):
+        if not (isinstance(lhs, _FLOATS) and isinstance(rhs, _FLOATS)):
             return op(lhs, rhs)
+        if lhs < rhs or lhs > rhs:
+            return choose(lhs, rhs)
         if lhs != lhs or rhs != rhs:
             return lhs if lhs != lhs else rhs
         return choose(lhs, rhs, key=lambda item: (item, np.copysign(1, item)))
