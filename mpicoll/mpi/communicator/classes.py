@@ -108,7 +108,8 @@ class Comm(_Base):
         _compiled.uninterrupted(self._release, super().Disconnect)
 
     def _release(self, release: Callable[[], None]) -> None:
-        _compiled.postpone_handlers()
+        if self.__dict__.get("_server"):
+            _compiled.postpone_handlers()
         release()
         self._forget()
 
@@ -136,7 +137,7 @@ class Comm(_Base):
 
     def _forget(self) -> None:
         """Drop what has served this object: another communicator of the same ranks gets it."""
-        for name in list(vars(self)):
+        for name in [*vars(self)]:
             if name in ("_call", "_server") or name in NAMES or name.startswith("_ours_"):
                 delattr(self, name)
 

@@ -50,15 +50,19 @@ if TYPE_CHECKING:
     from mpicoll.mpi.communicator.named import Named
 
 FORCED = "MPICOLL_ALGORITHM"
-_VARIABLES = FORCED, RANKS_PER_NODE, REPRODUCIBLE, SWITCH, DEADLINE, CORES
+_VARIABLES = [
+    name.encode() for name in (FORCED, RANKS_PER_NODE, REPRODUCIBLE, SWITCH, DEADLINE, CORES)
+]  # fmt: skip
+_environment: Any = vars(os.environ)["_data"]
+"""The variables as `os.environ` keeps them: its own look-ups take ten times as long."""
 
 _NAP = 0.01
 """The most seconds before a rank tries again to be the only thread that duplicates."""
 
 _keyval: list[int] = []
 _duplicating = Lock()
-_closed: dict[tuple[int, ...], State] = {}
-"""The states of freed communicators, by ranks: the next communicator of these goes on there."""
+_closed: dict[tuple[int, ...], list[State]] = {}
+"""The states of freed communicators, by ranks: the next communicators of these go on there."""
 _joined: dict[tuple[int, ...], int] = {}
 """How often the ranks of a group have joined the recorder alone."""
 _met: list[State] = []
@@ -173,11 +177,13 @@ class State:
             self.release()
         if not self.token:
             return
-        if self.members in _closed:
-            _closed.pop(self.members).release()
-        _closed[self.members] = self
-        if len(channels := [state for state in _closed.values() if state.server]) > _MOST_CLOSED:
-            channels[0].release()
+        alike = _closed.setdefault(self.members, [])
+        alike.append(self)
+        if len(alike) > _MOST_CLOSED:
+            alike.pop(0).release()
+        served = [state for states in _closed.values() for state in states if state.server]
+        if len(served) > _MOST_CLOSED:
+            served[0].release()
 
     def release(self) -> None:
         """Release what serves the communicator."""
@@ -244,13 +250,13 @@ def _make_state(comm: MPI.Intracomm, check: Callable[[], object]) -> State:
         state = State(_NOBODY)
         state.folds = True
         return state
-    local = _local(tuple(map(os.environ.get, _VARIABLES)), os.getpid())
+    local = _local(tuple(map(_environment.get, _VARIABLES)), os.getpid())
     if _met and _met[0].local is local:
         members, nodes = _known(_met[0], ranks)
         if members:
             return _state_of_known(comm, State(local, ranks), members, nodes)
     check()
-    closed = _closed.pop(ranks, None)
+    closed = _pop_closed(ranks)
     offer = closed.offer if closed and closed.local is local else 0
     numbers = [0] * _NUMBERS if offer > 0 else _numbers(comm, local)
     rows = exchange_numbers(comm, [offer, *numbers])
@@ -272,6 +278,12 @@ def _make_state(comm: MPI.Intracomm, check: Callable[[], object]) -> State:
     return state
 
 
+def _pop_closed(ranks: tuple[int, ...]) -> State | None:
+    """Return the state of the last freed communicator of some ranks, None where there is none."""
+    states = _closed.get(ranks)
+    return states.pop() if states else None
+
+
 def _state_of_known(
     comm: MPI.Intracomm, state: State, members: Sequence[Member], nodes: Nodes
 ) -> State:
@@ -281,7 +293,7 @@ def _state_of_known(
     """
     ranks, state.nodes = state.members, nodes
     state.token = 1  # it stays when it is freed
-    if closed := _closed.pop(ranks, None):
+    if closed := _pop_closed(ranks):
         closed.release()
         state.flight = closed.flight
     else:
@@ -441,7 +453,7 @@ def is_fixed(comm: MPI.Comm) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _local(texts: tuple[str | None, ...], process: int) -> Local:
+def _local(texts: tuple[bytes | None, ...], process: int) -> Local:
     """Return what this process says, given the texts of `_VARIABLES`."""
     error, unshared, algorithms, node = None, "", {}, None
     deadline, cores = inf, Cores([], None)

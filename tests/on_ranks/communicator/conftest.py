@@ -14,12 +14,13 @@ from mpicoll.mpi.communicator import levels, state
 @pytest.fixture
 def served_at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Leave no first calls to MPI, and go on with nothing of a freed communicator."""
-    closed: dict[tuple[int, ...], state.State] = {}
+    closed: dict[tuple[int, ...], list[state.State]] = {}
     monkeypatch.setattr(levels, "LEVELS_AFTER", 0)
     monkeypatch.setattr(state, "_closed", closed)
     yield
-    for other in closed.values():
-        other.release()
+    for states in closed.values():
+        for other in states:
+            other.release()
 
 
 @pytest.fixture
