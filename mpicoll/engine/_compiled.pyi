@@ -156,9 +156,14 @@ class Log:
 
     def recorded(
         self, call: int, function: Callable[..., Any], is_issued: bool = ...,
-        place: Callable[[int], int] = ..., argument: int = ..., /,
+        place: Callable[[int], int] | tuple[type, Callable[..., Any]] = ...,
+        argument: int = ..., /,
     ) -> Callable[..., Any]:  # fmt: skip
-        """Return a function whose calls are recorded; with `is_issued` their beginnings alone."""
+        """Return a function whose calls are recorded; with `is_issued` their beginnings alone.
+
+        Args:
+            place: takes bytes; of issued calls, a type of requests, and what waits for one.
+        """
 
 def uninterrupted(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     """Return what a function returns. Handlers of signals wait for its end, from its first wait on.

@@ -499,7 +499,8 @@ typedef struct {
     uint32_t call;
     PyObject *function;
     int is_issued;          /* the call goes on in a request of MPI's */
-    PyObject *place;        /* place(bytes): the place of such calls of up to so many bytes; NULL for none */
+    PyObject *place;        /* place(bytes): the place of such calls of up to so many bytes; of issued calls a type
+                               of requests, and what waits for one; NULL for none */
     Py_ssize_t argument;    /* that has these bytes */
     uint32_t places[64];    /* by the exponent of 2, 0 where not known yet */
 } RecordedObject;
@@ -507,7 +508,7 @@ typedef struct {
 /* Return the place of a call by the bytes of its array, or of the first one of a list. */
 static uint32_t sized_place(RecordedObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *array = self->place && self->argument < count ? args[self->argument] : NULL;
+    PyObject *array = self->place && !self->is_issued && self->argument < count ? args[self->argument] : NULL;
     if (array && (PyList_CheckExact(array) || PyTuple_CheckExact(array)))
         array = PySequence_Fast_GET_SIZE(array) ? PySequence_Fast_GET_ITEM(array, 0) : NULL;
     Py_buffer view;
@@ -530,6 +531,20 @@ static uint32_t sized_place(RecordedObject *self, PyObject *const *args, Py_ssiz
     return nbytes && self->places[exponent] ? self->places[exponent] : self->call;
 }
 
+/* Return the request of an issued call as one whose wait is recorded. */
+static PyObject *recorded_request(const RecordedObject *self, PyObject *request)
+{
+    if (!self->place)
+        return request;
+    PyObject *const made = PyObject_CallOneArg(PyTuple_GET_ITEM(self->place, 0), request);
+    Py_DECREF(request);
+    if (made && PyObject_SetAttrString(made, "recorded_wait", PyTuple_GET_ITEM(self->place, 1)) < 0) {
+        Py_DECREF(made);
+        return NULL;
+    }
+    return made;
+}
+
 static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t flags,
                                PyObject *names)
 {
@@ -542,7 +557,7 @@ static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t f
         log_end(self->log, number, !result);
     else if (!result)
         log_withdraw(self->log, number);
-    return result;
+    return result && self->is_issued ? recorded_request(self, result) : result;
 }
 
 static int recorded_traverse(RecordedObject *self, visitproc visit, void *arg)
@@ -581,7 +596,7 @@ static PyTypeObject RecordedType = {
 };
 
 /* recorded(call, function, is_issued, place, argument): the function, whose calls are recorded; of issued
-   calls the beginning alone. */
+   calls the beginning alone, and the wait that `place` says. */
 static PyObject *log_recorded(LogObject *self, PyObject *args)
 {
     unsigned int call;

@@ -27,7 +27,7 @@ class Log(Protocol):
 
     def recorded(
         self, call: int, function: Callable[..., Any], is_issued: bool = False,
-        place: Callable[[int], int] = ..., argument: int = 0, /,
+        place: Callable[[int], int] | tuple[type, Callable[..., Any]] = ..., argument: int = 0, /,
     ) -> Callable[..., Any]:  # fmt: skip
         """Return a function whose calls are recorded; with `is_issued` their beginnings alone.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.mpi.communicator.recording import LOG, NAMES, mpi_method, recorded
+from mpicoll.mpi.communicator.recording import ISSUED, LOG, NAMES, mpi_method, recorded
 
 if TYPE_CHECKING:
     from mpicoll.mpi.communicator.channels import OneNode
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     _Base = MPI.Intracomm
 else:
     _Base = recorded(MPI.Intracomm)
+
+
+_OWN = {"_call", "_server", *NAMES, *ISSUED}
+"""The attributes of a communicator that call what serves it, or MPI by its handle."""
 
 
 def _documented(kind: type[MPI.Intracomm]) -> Any:
@@ -138,7 +142,7 @@ class Comm(_Base):
     def _forget(self) -> None:
         """Drop what has served this object: another communicator of the same ranks gets it."""
         for name in [*vars(self)]:
-            if name in ("_call", "_server") or name in NAMES or name.startswith("_ours_"):
+            if name in _OWN or name.startswith("_ours_"):
                 delattr(self, name)
 
     # -- collectives, with mpi4py's own arguments -----------------------------------------

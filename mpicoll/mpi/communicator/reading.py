@@ -266,10 +266,10 @@ def check_arguments(comm: MPI.Comm, name: str, x: Any, out: Any, op: Any, root: 
     Raises:
         Refused: mpi4py refuses them on this rank alone.
     """
-    is_named = op is None or isinstance(op, MPI.Op)
-    if is_named and type(root) is int and 0 <= root < comm.size:
-        if name == "barrier" or (name in _ALIKE and _are_plain(x, out)):
-            return
+    is_alike = name == "barrier" or (name in _ALIKE and _are_plain(x, out))
+    is_op = op is None or isinstance(op, MPI.Op)
+    if is_alike and is_op and type(root) is int and 0 <= root < comm.size:
+        return
     at = Reading(comm.rank, comm.size)
     try:
         flat(at, name, x, out, op, root, None)

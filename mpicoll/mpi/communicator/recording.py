@@ -5,7 +5,7 @@ Of nonblocking and persistent ones the beginning is recorded: their ends are tho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
@@ -22,6 +22,12 @@ NAMES = {
     "allreduce": "allreduce", "scan": "scan", "exscan": "exscan",
 }  # fmt: skip
 """mpi4py's methods that are recorded, each with our name of its collective."""
+_SIZED = [(name, collective) for name, collective in NAMES.items() if name[0].isupper()]
+ISSUED = {
+    **{f"I{name.lower()}": f"i{collective}" for name, collective in _SIZED},
+    **{f"{name}_init": f"{collective}_init" for name, collective in _SIZED},
+}
+"""mpi4py's methods that return a request, each with a name of its collective."""
 _ROWS = frozenset(("gather", "scatter", "allgather", "reduce_scatter"))
 """Those of an array with a row for each rank, of which the sized argument is one row."""
 _SIZED_BY_OUTPUT = frozenset(("scatter", "allreduce", "reduce_scatter", "scan", "exscan"))
@@ -37,7 +43,7 @@ def recorded(kind: type[MPI.Intracomm]) -> type[MPI.Intracomm]:
     methods = {name: _by_object(name, getattr(kind, name), partial(_on, name)) for name in NAMES}
     methods |= {
         name: _by_object(name, getattr(kind, name), partial(_issued_on, collective))
-        for name, collective in _issued_names()
+        for name, collective in ISSUED.items()
         if hasattr(kind, name)
     }
     return type("Intracomm", (kind,), {**methods, LOG: None})
@@ -58,41 +64,31 @@ def _by_object(name: str, method: Callable[..., Any], make: Callable[..., Any]) 
     attribute = f"_recorded_{name}"
 
     @wraps(method)
-    def call(comm: MPI.Comm, *arguments: Any, **named: Any) -> Any:
+    def call(comm: MPI.Intracomm, *arguments: Any, **named: Any) -> Any:
         run = comm.__dict__.get(attribute)
         if run is None:
             run = make(comm, method)
             setattr(comm, attribute, run)
+            is_kept = run is not None and name in ISSUED and getattr(type(comm), name) is call
+            if is_kept:  # further calls begin there
+                setattr(comm, name, partial(run, MPI.Intracomm(comm)))
         return (run or method)(comm, *arguments, **named)
 
     return call
-
-
-def _issued_names() -> Iterator[tuple[str, str]]:
-    """Yield mpi4py's methods that return a request, each with a name of its collective."""
-    for name, collective in NAMES.items():
-        if name[0].isupper():
-            yield f"I{name.lower()}", f"i{collective}"
-            yield f"{name}_init", f"{collective}_init"
 
 
 class RecordedRequest(MPI.Request):
     """A request whose wait is recorded.
 
     Attributes:
-        wait_row: the log of waits, and the place of their kind of call.
+        recorded_wait: MPI's own wait, recorded.
     """
 
-    wait_row: tuple[Any, int]
+    recorded_wait: Callable[..., Any]
 
     def Wait(self, status: MPI.Status | None = None) -> Any:
         """Wait for the end of the call."""
-        log, place = self.wait_row
-        number = log.begin(place)
-        try:
-            return super().Wait(status)
-        finally:
-            log.end(number)
+        return self.recorded_wait(self, status)
 
 
 def _issued_on(collective: str, comm: MPI.Comm, method: Callable[..., Any]) -> Any:
@@ -104,17 +100,12 @@ def _issued_on(collective: str, comm: MPI.Comm, method: Callable[..., Any]) -> A
     if flight is None:
         return None
     place = flight.call(collective, "", "native", "MPI")
-    run = flight.log.recorded(place, method, True)
     if collective.endswith("_init"):
-        return run
-    wait_row = flight.messages, flight.call(WAIT, collective, "native", "MPI")
-
-    def start(*arguments: Any, **named: Any) -> MPI.Request:
-        request = RecordedRequest(run(*arguments, **named))
-        request.wait_row = wait_row
-        return request
-
-    return start
+        return flight.log.recorded(place, method, True)
+    wait = flight.messages.recorded(
+        flight.call(WAIT, collective, "native", "MPI"), MPI.Request.Wait
+    )
+    return flight.log.recorded(place, method, True, (RecordedRequest, wait))
 
 
 def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., Any]:
