@@ -37,10 +37,12 @@ _OPS = tuple((op, *OPS[op.handle]) for op in (
 
 def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
     """Return MPI's datatypes, each with the place of the dtype that has its elements."""
+    places: dict[np.dtype[Any], int] = {}
+    for place, (_, _, sample) in enumerate(_DTYPES):
+        places.setdefault(sample.dtype, place)
     return tuple(
-        (mpi_type, _NAMES.index(dtype.name))
-        for mpi_type, dtype in known_datatypes() if dtype.name in _NAMES
-    )  # fmt: skip
+        (mpi_type, places[dtype]) for mpi_type, dtype in known_datatypes() if dtype in places
+    )
 
 
 @cache
@@ -48,7 +50,7 @@ def _forms() -> Forms:
     """Return what the compiled channels read of arrays, operators and datatypes."""
     for mpi_type, dtype in known_datatypes():
         if nbytes := dtype.itemsize:
-            _compiled.add_layout(mpi_type, nbytes, np.array([0, nbytes], np.int64).tobytes())
+            _compiled.add_layout(mpi_type, nbytes, bytes(8) + nbytes.to_bytes(8, "little"))
     return Forms(
         _compiled.prepare_channels(
             _LAYOUT, _DTYPES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype, MPI.Op
