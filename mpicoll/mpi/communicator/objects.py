@@ -19,8 +19,9 @@ from mpicoll.engine.channels import ALLGATHER, ALLTOALL, BROADCAST, GATHER, SCAT
 Method = Callable[..., Any]
 _pickle = MPI.pickle
 """mpi4py's serializer, which a program may change."""
-_EXTREMES: dict[int, Any] = {MPI.MIN.handle: min, MPI.MAX.handle: max}
 _FLOATS = float, np.floating
+_NUMBERS = {int, bool, float, complex, *np.sctypeDict.values()} - {np.object_, np.void}
+"""The types of what all ranks fold alike by MPI's operators, as they do tuples of these."""
 PREFIXES = {"scan": 1, "exscan": 0}
 """Of how many ranks beyond those before it a rank gets the fold, where not of all."""
 
@@ -143,14 +144,40 @@ def reduce_objects(
 
 
 def allreduce(exchange: Method, comm: Any, sendobj: Any, op: Any = MPI.SUM) -> Any:
-    """Return the fold on all ranks: rank 0 folds and tells it, as two folds of a set can differ."""
-    return _compiled.uninterrupted(_allreduce, exchange, comm, sendobj, op)
+    """Return the fold on all ranks.
+
+    All ranks fold numbers. Other objects are folded by rank 0, as two folds of a set can differ.
+    """
+    data, is_number = _pickle.dumps(sendobj), _is_number(sendobj)
+    is_mpis = isinstance(op, MPI.Op) and op.is_predefined
+    if is_mpis and is_number:
+        items = exchange(ALLGATHER, 0, data)
+        if b"" not in items:
+            load = _pickle.loads
+            numbers = [sendobj if item is None else load(item) for item in items]
+            return reduce(_fold_of(op), numbers)
+    tells = is_mpis and not is_number
+    return _compiled.uninterrupted(_fold_on_first, exchange, comm, data, op, tells)
 
 
-def _allreduce(exchange: Method, comm: Any, sendobj: Any, op: Any) -> Any:
-    _compiled.postpone_handlers()  # which run after both parts of the call
-    items = gather(exchange, comm, sendobj) or []
+def _fold_on_first(exchange: Method, comm: Any, data: bytes, op: Any, tells: bool) -> Any:
+    """Return what rank 0 folds.
+
+    Args:
+        tells: the other ranks are to hear that this one has no number.
+    """
+    _compiled.postpone_handlers()  # which run after all parts of the call
+    if tells:
+        exchange(ALLGATHER, 0, b"")
+    items = exchange(GATHER, 0, data)
+    items = [] if comm.rank else _load_all(items, 0, data)
     return folded_by_first(comm.rank, _fold_of(op), items, partial(bcast, exchange, comm))
+
+
+def _is_number(item: Any) -> bool:
+    return type(item) in _NUMBERS or (
+        type(item) is tuple and all(type(part) in _NUMBERS for part in item)
+    )
 
 
 def scan(exchange: Method, comm: Any, sendobj: Any, op: Any = MPI.SUM) -> Any:
@@ -174,20 +201,25 @@ def _fold_of(op: Any) -> Callable[[Any, Any], Any]:
 
     MPI libraries compare NaN and zeros of both signs in the order of their own folds.
     """
-    choose = _EXTREMES.get(op.handle) if isinstance(op, MPI.Op) else None
-    if choose is None:
-        return op  # type: ignore[no-any-return]
+    return _EXTREMES.get(op.handle, op) if isinstance(op, MPI.Op) else op  # type: ignore[no-any-return]
 
+
+def _extreme(op: MPI.Op, choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     def fold(lhs: Any, rhs: Any) -> Any:
         if not (isinstance(lhs, _FLOATS) and isinstance(rhs, _FLOATS)):
             return op(lhs, rhs)
-        if lhs < rhs or lhs > rhs:
-            return choose(lhs, rhs)
         if lhs != lhs or rhs != rhs:
             return lhs if lhs != lhs else rhs
-        return choose(lhs, rhs, key=lambda item: (item, np.copysign(1, item)))
+        if lhs or rhs:
+            return choose(lhs, rhs)
+        return choose(lhs, rhs, key=lambda item: np.copysign(1, item))
 
     return fold
+
+
+_EXTREMES: dict[int, Any] = {
+    MPI.MIN.handle: _extreme(MPI.MIN, min), MPI.MAX.handle: _extreme(MPI.MAX, max)
+}  # fmt: skip
 
 
 METHODS: dict[str, Method] = {

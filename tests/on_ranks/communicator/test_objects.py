@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
@@ -284,3 +285,30 @@ def test_methods_say_what_mpi4pys_say() -> None:
             method = getattr(kind, name)
             if not name.startswith("_") and callable(method):
                 assert method.__doc__ == getattr(theirs, name).__doc__
+
+
+FOLDED = {
+    "numbers": lambda rank: rank + 1,
+    "kinds of numbers": lambda rank: (1, 2.5, np.float64(3.5), np.int32(4))[rank % 4],
+    "a number and arrays": lambda rank: 1.0 if rank == 0 else np.full(3, rank + 1.0),
+    "arrays and a number": lambda rank: np.full(3, rank + 1.0) if rank == 0 else 2.0,
+    "sets": lambda rank: {rank},
+}  # fmt: skip
+"""What a rank gives: numbers are folded by all ranks, other objects by the first."""
+
+
+@pytest.mark.parametrize("op", [MPI.SUM, MPI.MAX, MPI.BOR, lambda lhs, rhs: lhs + rhs])
+@pytest.mark.parametrize("kind", FOLDED)
+def test_a_fold_of_numbers_and_of_other_objects(comm: Any, kind: str, op: Any) -> None:
+    values = [FOLDED[kind](rank) for rank in range(comm.size)]
+    try:
+        expected = functools.reduce(op, values)
+    except (TypeError, ValueError) as error:
+        with pytest.raises((type(error), RuntimeError)):
+            comm.allreduce(values[comm.rank], op)
+    else:
+        for _ in range(2):
+            result = comm.allreduce(values[comm.rank], op)
+            assert np.array_equal(np.asarray(result), np.asarray(expected))
+            assert type(result) is type(expected)
+    comm.Barrier()
