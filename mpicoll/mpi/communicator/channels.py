@@ -46,7 +46,7 @@ def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
 
 
 @cache
-def _forms() -> Forms:
+def prepare_forms() -> Forms:
     """Return what the compiled channels read of arrays, operators and datatypes."""
     for mpi_type, dtype in known_datatypes():
         if nbytes := dtype.itemsize:
@@ -82,7 +82,7 @@ class OneNode(GroupChannel):
         shares_cores: bool, keep: object,
     ) -> None:  # fmt: skip
         super().__init__(
-            _forms(), node.index(comm.rank), units, processes, deadline, flight,
+            prepare_forms(), node.index(comm.rank), units, processes, deadline, flight,
             shares_cores=shares_cores, keep=keep, slow=self._serve, ranks=node,
         )  # fmt: skip
         self.join(comm)
