@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import inf
 from os import sched_yield
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from mpi4py import MPI
 from mpicoll.errors import RankLost
 from mpicoll.machine.marks import has_exited
 from mpicoll.machine.settings import DEADLINE, default_deadline
-from mpicoll.tuning import YIELD_SECONDS
+from mpicoll.machine.waited import Looks
+from mpicoll.tuning import FIRST_NAP, LAST_NAP, YIELD_SECONDS
 
 _unfinished: list[object] = []
 """Requests that this rank has given up, and the memory that MPI may still write to."""
@@ -83,8 +84,6 @@ def _complete(comm: MPI.Comm, name: str, data: Any, received: Any) -> None:
 
 def _wait_long(comm: MPI.Comm, request: MPI.Request, *memory: object) -> None:
     """Wait for a request until the program of a rank has ended, or the user's deadline."""
-    from mpicoll.memory.waiting import Idle, Unadvanced  # most programs start without
-
     deadline, ended, members = mpi_deadline() or default_deadline(), set[int](), world_ranks(comm)
     title = f"the first call of {comm.name or f'a communicator of {comm.size}'}"
 
@@ -94,12 +93,15 @@ def _wait_long(comm: MPI.Comm, request: MPI.Request, *memory: object) -> None:
             raise RankLost(f"{title} waits for rank {rank}, whose program has ended", rank=rank)
         ended.update(now)
 
-    idle = Idle(deadline, look)
+    waited = Looks()
     try:
         while not request.Test():
-            idle.pause()
-    except BaseException as error:
+            seconds = waited.look()
+            if waited.is_due():
+                look()
+            if seconds > deadline:
+                raise RankLost(f"{title}: some rank did not come in {deadline:g} s")
+            sleep(min(FIRST_NAP * max(1, seconds / YIELD_SECONDS), LAST_NAP))
+    except BaseException:
         _unfinished.append((request, memory))
-        if isinstance(error, Unadvanced):
-            raise RankLost(f"{title}: some rank did not come in {deadline:g} s") from None
         raise
