@@ -9,13 +9,14 @@
 /* The methods of mpi4py, in small letters. */
 enum method { BARRIER_, BCAST_, GATHER_, GATHERV_, SCATTER_, SCATTERV_, ALLGATHER_, ALLGATHERV_, ALLTOALL_,
               ALLTOALLV_, REDUCE_, ALLREDUCE_, SCAN_, EXSCAN_, REDUCE_SCATTER_BLOCK_, REDUCE_SCATTER_,
-              METHODS };
+              REDUCE_SCATTER_OWN_, METHODS };
 static const char *const method_names[METHODS] = {
     "barrier", "bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall",
-    "alltoallv", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter"};
+    "alltoallv", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter",
+    "reduce_scatter_own"};
 static const enum collective collective_of[METHODS] = {
     BARRIER, BCAST, GATHER, GATHER, SCATTER, SCATTER, ALLGATHER, ALLGATHER, ALLTOALL, ALLTOALL, REDUCE,
-    ALLREDUCE, SCAN, EXSCAN, REDUCE_SCATTER, REDUCE_SCATTER};
+    ALLREDUCE, SCAN, EXSCAN, REDUCE_SCATTER, REDUCE_SCATTER, REDUCE_SCATTER};
 static PyObject *methods[METHODS];
 
 int channel_import(void)
@@ -484,6 +485,22 @@ enum served build_fold(ChannelObject *self, enum collective collective, PyObject
     return IS_SERVED;
 }
 
+/* Tell all ranks how many elements this one gets, and read how many the others get. */
+static enum served exchange_counts(ChannelObject *self, Request *request)
+{
+    const int64_t own = request->out.nbytes / request->out.itemsize;
+    PyObject *const args = Py_BuildValue("iiy#", ALLGATHER, 0, (const char *)&own, (Py_ssize_t)sizeof own);
+    PyObject *const items = args ? channel_exchange(self, args) : NULL;
+    for (int rank = 0; items && rank < self->channel.size; rank++) {
+        PyObject *const item = PyList_GET_ITEM(items, rank);
+        request->counts[rank] = item == Py_None ? own : -1; /* what is no count is of another call */
+        if (item != Py_None && PyBytes_GET_SIZE(item) == sizeof own)
+            memcpy(request->counts + rank, PyBytes_AS_STRING(item), sizeof own);
+    }
+    Py_XDECREF(args), Py_XDECREF(items);
+    return items ? IS_SERVED : IS_RAISED;
+}
+
 static enum served read_fold(
     ChannelObject *self, enum method method, PyObject *const *args, Request *request)
 {
@@ -505,6 +522,13 @@ static enum served read_fold(
     if (collective_of[method] == REDUCE_SCATTER && (x->has_counts || (gets && out->has_counts)))
         return IS_SLOW;
     x->has_counts = out->has_counts = 0;
+    if (method == REDUCE_SCATTER_OWN_) {
+        if (x->kind < 1 || out->kind < 1 || op_of(self->forms, args[3]) < 0)
+            return IS_SLOW;
+        request->has_counts = 1;
+        if (exchange_counts(self, request) == IS_RAISED)
+            return IS_RAISED;
+    }
     return build_fold(self, collective_of[method], args[3], request);
 }
 

@@ -337,6 +337,8 @@ static PyObject *channel_call(PyObject *object, PyObject *const *args, size_t fl
         return result;
     }
     buffer_release(&request.x), buffer_release(&request.out);
+    if (served == IS_RAISED)
+        return NULL;
     PyErr_Clear();
     if (served == IS_MPIS) {
         PyObject *const done = channel_skip_call(self, NULL);
@@ -380,7 +382,7 @@ static PyObject *received_of(ChannelObject *self, const Move *move, PyObject *re
 
    data: what this rank sends: bytes, or a list of bytes for each rank; None where it sends nothing.
    Returns a list of what it receives, in rank order, with None for its own. */
-static PyObject *channel_exchange(ChannelObject *self, PyObject *args)
+PyObject *channel_exchange(ChannelObject *self, PyObject *args)
 {
     int collective, root;
     PyObject *data;

@@ -68,7 +68,7 @@ typedef struct Request {
 /* Which arrays of a call are rows, one for each rank. */
 enum { FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS };
 
-enum served { IS_SERVED, IS_SLOW, IS_MPIS };
+enum served { IS_SERVED, IS_SLOW, IS_MPIS, IS_RAISED };
 
 typedef struct {
     uint64_t key;
@@ -137,6 +137,9 @@ void buffer_release(Buffer *buffer);
 PyObject *place_handles(PyObject *module, PyObject *args);
 PyObject *add_layout(PyObject *module, PyObject *args);
 PyObject *forget_layout(PyObject *module, PyObject *datatype);
+
+/* exchange(collective, root, data): move bytes whose lengths only their senders know: channel_type.c. */
+PyObject *channel_exchange(ChannelObject *self, PyObject *args);
 
 /* Run a call; the interpreter's lock is not needed. */
 enum outcome request_run(ChannelObject *self, Request *request);

@@ -335,3 +335,15 @@ def test_an_operator_of_another_object_is_the_same(comm: Any) -> None:
     out = np.zeros(3)
     comm.Allreduce(np.ones(3), out, MPI.Op(MPI.SUM) if comm.rank else MPI.SUM)
     assert out.tolist() == [comm.size] * 3
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_ranks_know_the_counts_of_their_own_rows_alone(comm: Any, is_plain: bool) -> None:
+    """Whatever the form of their buffers."""
+    counts = [rank + 1 for rank in range(comm.size)]
+    x, out = np.arange(float(sum(counts))), np.zeros(counts[comm.rank])
+    is_plain = is_plain or comm.rank > 0
+    for _ in range(3):
+        comm.Reduce_scatter(x if is_plain else [x, (x.size, 0), MPI.Datatype(MPI.DOUBLE)], out)
+        first = sum(counts[: comm.rank])
+        assert (out == comm.size * x[first : first + out.size]).all()
