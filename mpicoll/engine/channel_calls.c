@@ -9,14 +9,13 @@
 /* The methods of mpi4py, in small letters. */
 enum method { BARRIER_, BCAST_, GATHER_, GATHERV_, SCATTER_, SCATTERV_, ALLGATHER_, ALLGATHERV_, ALLTOALL_,
               ALLTOALLV_, REDUCE_, ALLREDUCE_, SCAN_, EXSCAN_, REDUCE_SCATTER_BLOCK_, REDUCE_SCATTER_,
-              REDUCE_SCATTER_OWN_, METHODS };
+              METHODS };
 static const char *const method_names[METHODS] = {
     "barrier", "bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall",
-    "alltoallv", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter",
-    "reduce_scatter_own"};
+    "alltoallv", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter"};
 static const enum collective collective_of[METHODS] = {
     BARRIER, BCAST, GATHER, GATHER, SCATTER, SCATTER, ALLGATHER, ALLGATHER, ALLTOALL, ALLTOALL, REDUCE,
-    ALLREDUCE, SCAN, EXSCAN, REDUCE_SCATTER, REDUCE_SCATTER, REDUCE_SCATTER};
+    ALLREDUCE, SCAN, EXSCAN, REDUCE_SCATTER, REDUCE_SCATTER};
 static PyObject *methods[METHODS];
 
 int channel_import(void)
@@ -99,14 +98,16 @@ static int32_t kind_of_code(const Forms *forms, const char *code, int64_t size, 
 {
     static const char codes[] = "bBhHiIlLqQfd?FDe", types[] = "iuiuiuiuiuffbccu";
     static const unsigned char sizes[] = {1, 1, 2, 2, 4, 4, sizeof(long), sizeof(long), 8, 8, 4, 8, 1, 8, 16, 2};
+    if (size && *code == (PY_BIG_ENDIAN ? '>' : '<'))
+        code++; /* memory of ctypes */
     const char letter = code[0] == 'Z' ? code[1] == 'f' ? 'F' : code[1] == 'd' ? 'D' : 0 : code[0];
     const char *const place = letter ? strchr(codes, letter) : NULL;
-    if (!place || code[code[0] == 'Z' ? 2 : 1] || (size && sizes[place - codes] != size) ||
-        (letter == 'e' && !is_moved))
+    if (!place || code[code[0] == 'Z' ? 2 : 1] || (letter == 'e' && !is_moved))
         return 0;
+    const int64_t itemsize = size ? size : sizes[place - codes];
     int32_t number = 0;
     while (number < forms->count && (forms->types[number] != types[place - codes] ||
-                                     forms->itemsizes[number] != sizes[place - codes]))
+                                     forms->itemsizes[number] != itemsize))
         number++;
     return number < forms->count ? number + 1 : 0;
 }
@@ -127,6 +128,8 @@ static int read_memory(const Forms *forms, PyObject *memory, ArrayArgument *arra
     }
     array->address = view.buf, array->nbytes = view.len, array->dimensions = 1;
     array->kind = kind_of_code(forms, view.format ? view.format : "B", view.itemsize, is_moved);
+    if (!is_moved && (uintptr_t)view.buf % (uintptr_t)(view.itemsize < 8 ? view.itemsize : 8))
+        array->kind = 0; /* folds read aligned elements */
     PyBuffer_Release(&view); /* the caller's arguments keep it */
     return array->kind ? READ : UNREAD;
 }
@@ -485,20 +488,22 @@ enum served build_fold(ChannelObject *self, enum collective collective, PyObject
     return IS_SERVED;
 }
 
-/* Tell all ranks how many elements this one gets, and read how many the others get. */
-static enum served exchange_counts(ChannelObject *self, Request *request)
+/* Tell all ranks how many elements this one gets, and keep in `target` how many each of them gets. */
+static enum served exchange_counts(ChannelObject *self, Request *request, PyObject *target)
 {
+    const int size = self->channel.size;
     const int64_t own = request->out.nbytes / request->out.itemsize;
     PyObject *const args = Py_BuildValue("iiy#", ALLGATHER, 0, (const char *)&own, (Py_ssize_t)sizeof own);
-    PyObject *const items = args ? channel_exchange(self, args) : NULL;
-    for (int rank = 0; items && rank < self->channel.size; rank++) {
+    PyObject *const items = args ? channel_exchange(self, args) : NULL, *const counts = items ? PyList_New(size) : NULL;
+    for (int rank = 0; counts && rank < size; rank++) {
         PyObject *const item = PyList_GET_ITEM(items, rank);
         request->counts[rank] = item == Py_None ? own : -1; /* what is no count is of another call */
         if (item != Py_None && PyBytes_GET_SIZE(item) == sizeof own)
             memcpy(request->counts + rank, PyBytes_AS_STRING(item), sizeof own);
+        PyList_SET_ITEM(counts, rank, PyLong_FromLongLong(request->counts[rank]));
     }
     Py_XDECREF(args), Py_XDECREF(items);
-    return items ? IS_SERVED : IS_RAISED;
+    return !counts || PyList_SetItem(target, 1, counts) < 0 || PyErr_Occurred() ? IS_RAISED : IS_SERVED;
 }
 
 static enum served read_fold(
@@ -508,10 +513,13 @@ static enum served read_fold(
     PyObject *target = args[2];
     if (op_of(self->forms, args[3]) == USERS_OP)
         return IS_MPIS;
+    int is_unknown = 0;
     request->has_counts = method == REDUCE_SCATTER_;
     if (request->has_counts) {
-        if (!PyList_CheckExact(target) || PyList_GET_SIZE(target) != 2 ||
-            read_numbers(self, PyList_GET_ITEM(target, 1), request->counts) == UNREAD)
+        if (!PyList_CheckExact(target) || PyList_GET_SIZE(target) != 2)
+            return IS_SLOW;
+        is_unknown = PyList_GET_ITEM(target, 1) == Py_None;
+        if (!is_unknown && read_numbers(self, PyList_GET_ITEM(target, 1), request->counts) == UNREAD)
             return IS_SLOW;
         target = PyList_GET_ITEM(target, 0);
     }
@@ -519,16 +527,15 @@ static enum served read_fold(
     out->kind = 0;
     if (!read_buffer(self, args[1], x, 0, 0, 0) || (gets && !read_buffer(self, target, out, 1, 0, 0)))
         return IS_SLOW;
+    if (is_unknown) {
+        if (x->kind < 1 || out->kind < 1 || op_of(self->forms, args[3]) < 0)
+            return IS_SLOW;
+        if (exchange_counts(self, request, args[2]) == IS_RAISED)
+            return IS_RAISED;
+    }
     if (collective_of[method] == REDUCE_SCATTER && (x->has_counts || (gets && out->has_counts)))
         return IS_SLOW;
     x->has_counts = out->has_counts = 0;
-    if (method == REDUCE_SCATTER_OWN_) {
-        if (x->kind < 1 || out->kind < 1 || op_of(self->forms, args[3]) < 0)
-            return IS_SLOW;
-        request->has_counts = 1;
-        if (exchange_counts(self, request) == IS_RAISED)
-            return IS_RAISED;
-    }
     return build_fold(self, collective_of[method], args[3], request);
 }
 

@@ -129,7 +129,7 @@ def shares(total: int, blocks: int) -> list[int]:
 
 def datatype(spec: Any) -> MPI.Datatype:
     """Return the datatype of a buffer that mpi4py accepts."""
-    memory, _, _, kind = parts(spec, list | tuple)
+    memory, _, _, kind = parts(spec, sequences=())
     if isinstance(kind, MPI.Datatype):
         return kind
     if kind is None:
@@ -232,14 +232,15 @@ def _memory(memory: Any, kind: Any, *, written: bool) -> Flat:
         flat = flat.T.reshape(-1)  # mpi4py takes its elements as they lie in memory
     else:
         raise Unreadable("the memory has gaps")
-    if kind is None:
-        return flat
     if isinstance(kind, str):
         kind = MPI.Datatype.fromcode(kind)
-    dtype = dtype_of(kind)
+    dtype = flat.dtype if kind is None else dtype_of(kind)
     if dtype is None or flat.nbytes % dtype.itemsize:
         raise Unreadable("a derived datatype, or a part of an element")
-    return flat if flat.dtype == dtype else flat.view(dtype)
+    flat = flat if flat.dtype == dtype else flat.view(dtype)
+    if not flat.flags.aligned:
+        raise Unreadable("folds read aligned elements, and mpi4py infers no others")
+    return flat
 
 
 def is_on_gpu(spec: Any) -> bool:

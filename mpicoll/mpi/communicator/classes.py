@@ -202,13 +202,9 @@ class Comm(_Base):
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = MPI.SUM
     ) -> None:
-        if recvcounts is None:  # mpi4py asks all ranks for theirs first
-            is_mpi = self._call("reduce_scatter_own", sendbuf, recvbuf, op, 0, None, None)
-        else:
-            out = [recvbuf, recvcounts]
-            is_mpi = self._call("reduce_scatter", sendbuf, out, op, 0, None, None)
-        if is_mpi:
-            self._end(super().Reduce_scatter, sendbuf, recvbuf, recvcounts, op)
+        out = [recvbuf, recvcounts]  # a channel adds counts, for which mpi4py asks all ranks first
+        if self._call("reduce_scatter", sendbuf, out, op, 0, None, None):
+            self._end(super().Reduce_scatter, sendbuf, recvbuf, out[1], op)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("scan", sendbuf, recvbuf, op, 0, None, None):

@@ -97,9 +97,7 @@ def packing(spec: Any, blocks: int, *, written: bool) -> Packing:
     memory, count, displacement, _ = parts(spec, list | tuple)
     kind = datatype(spec)
     learn_layout(kind)
-    total = _entries(memory, kind, displacement) if count is None else operator.index(count)
-    if count is not None:
-        total *= max(blocks, 1)
+    total = entries(spec) * (1 if count is None else max(blocks, 1))
     return Packing([memory, (total, displacement or 0), kind], total * kind.Get_size())
 
 
@@ -112,10 +110,8 @@ def vector_packing(spec: Any, blocks: int, *, written: bool) -> tuple[Packing, l
     check_vector(spec, blocks, written=written)
     memory, counts, displacements, _ = parts(spec, tuple)
     kind = datatype(spec)
-    if counts is None:
-        lengths = shares(_entries(memory, kind, 0), blocks)
-    else:
-        lengths = numbers(counts, blocks)
+    is_whole = counts is None
+    lengths = shares(entries([memory, kind]), blocks) if is_whole else numbers(counts, blocks)
     starts = list(accumulate(lengths, initial=0))[:-1]
     if displacements is not None:
         starts = strided(displacements, blocks)
@@ -124,10 +120,13 @@ def vector_packing(spec: Any, blocks: int, *, written: bool) -> tuple[Packing, l
     return Packing([memory, int(any(lengths)), indexed], sum(nbytes), indexed), nbytes
 
 
-def _entries(memory: Any, kind: MPI.Datatype, displacement: Any) -> int:
-    """Return how many entries of a datatype lie in memory behind a displacement."""
+def entries(spec: Any) -> int:
+    """Return how many entries of its datatype a buffer has."""
+    memory, count, displacement, _ = parts(spec, list | tuple)
+    if count is not None:
+        return operator.index(count)
     nbytes = 0 if memory is None else MPI.buffer(memory).nbytes
-    return nbytes // kind.extent - operator.index(displacement or 0) if nbytes else 0
+    return nbytes // datatype(spec).extent - operator.index(displacement or 0) if nbytes else 0
 
 
 @cache
@@ -150,10 +149,9 @@ def check_block(spec: Any, blocks: int, *, written: bool) -> None:
     except Exception as error:
         raise Refused(str(error)) from error
     memory, count, displacement, _ = parts(spec, list | tuple)
-    if blocks and memory is not None and count is None and not displacement:
-        length, size = MPI.buffer(memory).nbytes, datatype(spec).Get_size()
-        if size and length // size % blocks:
-            raise Refused(f"{length // size} elements are no {blocks} blocks")
+    is_whole = memory is not None and count is None and not displacement
+    if blocks and is_whole and entries(spec) % blocks:
+        raise Refused(f"{entries(spec)} elements are no {blocks} blocks")
 
 
 def check_vector(spec: Any, blocks: int, *, written: bool) -> None:

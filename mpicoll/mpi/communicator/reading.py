@@ -47,13 +47,9 @@ _BLOCKS = {
 """Methods whose input or output is a row of blocks."""
 VECTORS = {"gatherv": (0, 1), "scatterv": (1, 0), "allgatherv": (0, 1), "alltoallv": (1, 1)}
 """Methods whose input or output has a count for each block."""
-_OWN_COUNT = "reduce_scatter_own"
-"""A reduce_scatter of which each rank knows its own count alone."""
 _ALIKE = {"bcast", "reduce", "allreduce", "scan", "exscan"}
 """Methods whose input and output are alike."""
-FOLDS = {
-    "reduce", "allreduce", "scan", "exscan", "reduce_scatter", "reduce_scatter_block", _OWN_COUNT
-}  # fmt: skip
+FOLDS = {"reduce", "allreduce", "scan", "exscan", "reduce_scatter", "reduce_scatter_block"}
 """Methods that fold."""
 
 
@@ -166,6 +162,8 @@ def flat(
     _check_names(at, op, root)
     counts = None
     if name == "reduce_scatter":
+        if out[1] is None:
+            out[1] = _counts(x, out[0], exchange_counts)
         out, counts = out
         counts = numbers(counts, at.size)
     reads_x, reads_out = _sides(at, name, x, out, root)
@@ -188,13 +186,25 @@ def flat(
     if name not in FOLDS:
         return name, arrays[0], arrays[1]
     data, result = arrays
-    if name == _OWN_COUNT and exchange_counts is not None:
-        name, counts = "reduce_scatter", exchange_counts(result.size)
-        if not reads_x:
-            result = arrays[1]
     if reads_x and reads_out:
         check_sizes(at, name, data.size, result.size, counts)
     return name, data, result if counts is None else [result, counts]
+
+
+def _counts(x: Any, out: Any, exchange: Callable[[int], list[int]] | None) -> list[int]:
+    """Return all ranks' counts of a reduce_scatter, of which each rank knows its own alone.
+
+    Raises:
+        Refused: mpi4py refuses a buffer before it asks; `Unreadable` where the ranks do not meet.
+    """
+    from mpicoll.mpi.communicator.packing import check_block, entries
+
+    if not is_in_place(x):
+        check_block(x, 0, written=False)
+    check_block(out, 0, written=True)
+    if exchange is None:
+        raise Unreadable("the counts are unknown")
+    return exchange(entries(out))
 
 
 def _check_names(at: Reading, op: Any, root: Any) -> None:
@@ -248,7 +258,7 @@ def check_sizes(at: Reading, name: str, given: int, wanted: int, counts: Any) ->
     elif name == "reduce_scatter_block":
         is_fit = given == wanted * at.size
     else:
-        is_fit = given == wanted or name == _OWN_COUNT
+        is_fit = given == wanted
     if not is_fit:
         raise Refused(f"{given} elements of input, {wanted} of output")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -347,3 +348,74 @@ def test_ranks_know_the_counts_of_their_own_rows_alone(comm: Any, is_plain: bool
         comm.Reduce_scatter(x if is_plain else [x, (x.size, 0), MPI.Datatype(MPI.DOUBLE)], out)
         first = sum(counts[: comm.rank])
         assert (out == comm.size * x[first : first + out.size]).all()
+
+
+def _unaligned(x: Any) -> Any:
+    """Return the elements of an array behind a first byte."""
+    array = np.zeros(x.nbytes + 1, "u1")[1:].view(x.dtype)
+    array[:] = x
+    return array
+
+
+UNUSUAL: dict[str, Buffer] = {
+    "ctypes": lambda x: (ctypes.c_double * x.size)(*x),
+    "unaligned": lambda x: [_unaligned(x), MPI.DOUBLE],
+    "unaligned view": lambda x: memoryview(_unaligned(x)).cast("B").cast("d"),
+}
+"""Memory whose elements have another code than NumPy's, or begin at any byte."""
+
+
+@pytest.mark.parametrize("form", UNUSUAL)
+def test_a_rank_folds_elements_of_unusual_memory(comm: Any, form: str) -> None:
+    """In a call of other ranks with arrays, and in place."""
+    for alone in range(comm.size):
+        memory: Buffer = UNUSUAL[form] if comm.rank == alone else np.array
+        out, rows = memory(np.zeros(3)), memory(np.ones(3 * comm.size))
+        comm.Allreduce(memory(np.full(3, comm.rank + 1.0)), out)
+        comm.Allreduce(MPI.IN_PLACE, out)
+        memory_of_out = out[0] if isinstance(out, list) else out
+        total = comm.size * comm.size * (comm.size + 1) / 2
+        assert np.asarray(memory_of_out).tolist() == [total] * 3
+        comm.Reduce_scatter_block(rows, out)
+        assert np.asarray(memory_of_out).tolist() == [comm.size] * 3
+
+
+def test_the_extent_of_a_datatype_says_how_many_rows_there_are(comm: Any) -> None:
+    """Its elements may overlap."""
+    kind = MPI.DOUBLE.Create_indexed([1, 1], [0, 0]).Commit()
+    rows, row = np.repeat(np.arange(float(comm.size)), 3), np.zeros(6)
+    for _ in range(3):
+        comm.Scatter([rows, kind], row)
+        assert row.tolist() == [comm.rank] * 6
+    kind.Free()
+
+
+def test_rows_of_a_derived_datatype_have_a_list_of_counts(comm: Any) -> None:
+    kind = MPI.DOUBLE.Create_vector(2, 1, 2).Commit()
+    out = np.zeros((comm.size, 3))
+    plain = [np.zeros(2 * comm.size), [2] * comm.size]
+    comm.Allgatherv(
+        np.full(2, comm.rank + 1.0), plain if comm.rank else [out, [1] * comm.size, kind]
+    )
+    expected = [0] * comm.size if comm.rank else [*range(1, comm.size + 1)]
+    assert out[:, 0].tolist() == out[:, 2].tolist() == expected
+    kind.Free()
+
+
+WRONG: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "sizes": lambda x, out: (np.append(x, 0), out),
+    "datatypes": lambda x, out: (x, out.astype("i8")),
+    "a derived datatype": lambda x, out: (x, [out, MPI.DOUBLE.Create_contiguous(1).Commit()]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_rank_learns_what_is_wrong_once_the_counts_are_known(comm: Any, wrong: str) -> None:
+    """Other ranks wait for it in the call, which it then makes with the counts."""
+    x, out, counts = np.ones(2 * comm.size), np.zeros(2), [2] * comm.size
+    for alone in range(comm.size):
+        if comm.rank == alone:
+            with pytest.raises(ValueError, match="mismatch"):
+                comm.Reduce_scatter(*WRONG[wrong](x, out))
+        comm.Reduce_scatter(x, out, counts if comm.rank == alone else None)
+        assert out.tolist() == [comm.size] * 2
