@@ -58,7 +58,7 @@ int layout_read(PyObject *datatype, PyObject *memory, Buffer *buffer, int64_t el
     PyBuffer_Release(&view); /* the caller's arguments keep it */
     const int is_plain = layout->count == 1 && !layout->low && size == extent;
     buffer->kind = 1, buffer->itemsize = size;
-    if (elements < 0 ? length % extent : elements > length / extent + 1)
+    if (elements > length || (elements < 0 && length % extent))
         return 0;
     const int64_t total = elements < 0 ? length / extent : elements * blocks;
     if (total && (total > length / extent + 1 || (total - 1) * extent + layout->high > length))

@@ -22,12 +22,13 @@ PAGE = (ROOT / "mpicoll" / "docs" / "howto" / "run_programs.md").read_text()
 AT_START = {
     "main: stack": "frames below the program's", "sys: orig_argv": "`sys.orig_argv`",
     "sys: modules": "`sys.modules`", "sys: finders": "`sys.meta_path`",
+    "library: at exit": "`atexit`",
 }  # fmt: skip
 """What differs when a program starts, and its name in the documentation."""
 FOR_TORCH = {"process: environment": "`os.environ`"}
 AFTER_CALLS = {
     "process: descriptors": "descriptors", "process: system threads": "threads of the system",
-    "library: faults": "`faulthandler`", "library: at exit": "`atexit`",
+    "library: faults": "`faulthandler`",
 }  # fmt: skip
 """What differs after collective calls."""
 AFTER_CALLS_OF_MPI = {**AFTER_CALLS, "library: copied": "`copyreg.dispatch_table`"}

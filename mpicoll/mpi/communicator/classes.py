@@ -74,31 +74,18 @@ class Comm(_Base):
     def _begin(self, name: str, *arguments: Any) -> Any:
         if "_server" not in self.__dict__:
             _compiled.postpone_handlers()
-            from mpicoll.mpi.communicator.buffers import Refused
-            from mpicoll.mpi.communicator.reading import check_arguments
-
-            try:
-                self._settled(partial(check_arguments, self, name, *arguments[:4]))
-            except Refused:
-                return True
         server, method = self._settled(), name.capitalize()
         limit = inf if server is None else server.limit(name)
         if limit and getattr(type(self), method, None) is vars(Comm).get(method, self):
             setattr(self, method, _divided(self, method, limit))  # further calls begin there
         return server is None or server.run(name, *arguments)
 
-    def _settled(
-        self, check: Callable[[], object] = lambda: None
-    ) -> OneNode | Levels | Named | None:
-        """Return what serves this communicator, None for MPI; collective in its first call.
-
-        Args:
-            check: as `state_of` takes it.
-        """
+    def _settled(self) -> OneNode | Levels | Named | None:
+        """Return what serves this communicator, None for MPI; collective in its first call."""
         from mpicoll.mpi.communicator.state import find_flight, state_of
 
         if "_server" not in self.__dict__:
-            state, flight = state_of(self, check), find_flight(self)
+            state, flight = state_of(self), find_flight(self)
             self._server = state.server
             setattr(self, LOG, flight and flight.log)
             if state.channel is not None:

@@ -10,7 +10,6 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from mpi4py import MPI
 
 from mpicoll.mpi.communicator.buffers import (
@@ -47,8 +46,6 @@ _BLOCKS = {
 """Methods whose input or output is a row of blocks."""
 VECTORS = {"gatherv": (0, 1), "scatterv": (1, 0), "allgatherv": (0, 1), "alltoallv": (1, 1)}
 """Methods whose input or output has a count for each block."""
-_ALIKE = {"bcast", "reduce", "allreduce", "scan", "exscan"}
-"""Methods whose input and output are alike."""
 FOLDS = {"reduce", "allreduce", "scan", "exscan", "reduce_scatter", "reduce_scatter_block"}
 """Methods that fold."""
 
@@ -261,31 +258,3 @@ def check_sizes(at: Reading, name: str, given: int, wanted: int, counts: Any) ->
         is_fit = given == wanted
     if not is_fit:
         raise Refused(f"{given} elements of input, {wanted} of output")
-
-
-def _are_plain(x: Any, out: Any) -> bool:
-    """Whether mpi4py refuses no call on two arrays, of which the second is like the first."""
-    if not (type(x) is type(out) is np.ndarray and x.dtype is out.dtype and x.size == out.size):
-        return False
-    return x.dtype.char in "fdil" and x.flags.c_contiguous and out.flags.carray
-
-
-def check_arguments(comm: MPI.Comm, name: str, x: Any, out: Any, op: Any, root: Any) -> None:
-    """Check the arguments of a method before this rank meets the others.
-
-    Raises:
-        Refused: mpi4py refuses them on this rank alone.
-    """
-    is_alike = name == "barrier" or (name in _ALIKE and _are_plain(x, out))
-    is_op = op is None or isinstance(op, MPI.Op)
-    if is_alike and is_op and type(root) is int and 0 <= root < comm.size:
-        return
-    at = Reading(comm.rank, comm.size)
-    try:
-        flat(at, name, x, out, op, root, None)
-    except Refused:
-        raise
-    except Exception:
-        pass
-    finally:
-        at.close()

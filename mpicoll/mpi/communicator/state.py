@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from _blake2 import blake2b  # hashlib loads OpenSSL, which takes milliseconds
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from math import inf
 from threading import Lock
@@ -196,11 +196,8 @@ class State:
             self.arena, self.unit = None, -1
 
 
-def state_of(comm: MPI.Comm, check: Callable[[], object] = lambda: None) -> State:
+def state_of(comm: MPI.Comm) -> State:
     """Return the state of a communicator; collective in its first call.
-
-    Args:
-        check: raises before this rank meets the others, where it is not to do so.
 
     Raises:
         ArgumentError: the environment names an algorithm that does not exist; `Disagreement` where
@@ -211,7 +208,7 @@ def state_of(comm: MPI.Comm, check: Callable[[], object] = lambda: None) -> Stat
         return State(_NOBODY)
     state: Any = plain.Get_attr(_key())
     if state is None:
-        state = _make_state(plain, check)
+        state = _make_state(plain)
         plain.Set_attr(_key(), state)
     return state  # type: ignore[no-any-return]
 
@@ -247,7 +244,7 @@ def _nodes(members: Sequence[Member]) -> Nodes:
     return group_by_node([member.host for member in members], stated)[0]
 
 
-def _make_state(comm: MPI.Intracomm, check: Callable[[], object]) -> State:
+def _make_state(comm: MPI.Intracomm) -> State:
     """Return the state of a new communicator; collective."""
     ranks = world_ranks(comm)
     if not runs_everywhere(comm, ranks):
@@ -259,7 +256,6 @@ def _make_state(comm: MPI.Intracomm, check: Callable[[], object]) -> State:
         members, nodes = _known(_met[0], ranks)
         if members:
             return _state_of_known(comm, State(local, ranks), members, nodes)
-    check()
     closed = _pop_closed(ranks)
     offer = closed.offer if closed and closed.local is local else 0
     numbers = [0] * _NUMBERS if offer > 0 else _numbers(comm, local)
