@@ -28,8 +28,8 @@ enum {
     RECENT_KEYS = 64
 };
 
-/* The words of a unit. LEFT says how its rank has left. The count of closed members tells the unit's owner when it may be used again. The
-   sleeping waits of all members are counted in the unit of rank 0. */
+/* The words of a unit. LEFT says how its rank has left. The count of closed members tells the unit's owner when
+   it may be used again. The sleeping waits of all members are counted in the unit of rank 0. */
 enum { LEFT, CLOSED, SLEEPERS, FIRST_READ = 8 };
 enum departure { BY_ERROR = 1, BY_EXIT };
 
@@ -106,7 +106,7 @@ typedef struct {
    call finds it there. */
 enum outcome channel_skip(Channel *channel);
 
-/* Tell the other ranks that this one has left by an error, and makes no more calls. */
+/* Tell the other ranks that this one makes no more calls, and why. */
 void channel_leave(Channel *channel, enum departure departure);
 
 /* Begin a call before this rank knows whether all ranks make it, and write the first part of what `move` sends.

@@ -43,7 +43,7 @@ def test_what_mpi_writes_to_outlives_a_wait_that_was_given_up() -> None:
 
 
 class _Broken:
-    """A request of a collective in which MPI finds an error."""
+    """A request whose test fails in MPI."""
 
     def Test(self) -> bool:
         raise MPI.Exception(MPI.ERR_OTHER)

@@ -189,7 +189,7 @@ def flat(
 
 
 def _counts(x: Any, out: Any, exchange: Callable[[int], list[int]] | None) -> list[int]:
-    """Return all ranks' counts of a reduce_scatter, of which each rank knows its own alone.
+    """Return how many elements each rank gets from a reduce_scatter; a rank knows its own count.
 
     Raises:
         Refused: mpi4py refuses a buffer before it asks; `Unreadable` where the ranks do not meet.

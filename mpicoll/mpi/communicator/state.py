@@ -219,7 +219,7 @@ def prepare() -> None:
     The ranks of a launch on several nodes say where they are, so that new communicators of several
     nodes need no exchange.
     """
-    is_marked(MPI.COMM_WORLD.rank)
+    is_marked(MPI.COMM_WORLD.rank)  # it reads the marks of all ranks, once
     prepare_forms()
     if RANKS_PER_NODE not in os.environ and ranks_of_host() == MPI.COMM_WORLD.size:
         return
