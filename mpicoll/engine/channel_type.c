@@ -85,26 +85,27 @@ static int wait_for(Channel *channel, const int64_t *word, int64_t minimum, int 
     enum { NAP_NS = 1000000, LOOK_NS = 50000000 };
     ChannelObject *const self = owner_of(channel);
     const int had_lock = self->has_lock;
-    /* A thread beside the program's own leaves the core to it. */
-    const int64_t yield_ns = self->is_aside && !channel->has_cores ? 0 : YIELD_NS;
+    /* A thread beside the program's own leaves a core to it that other ranks use, too. */
+    const int64_t yield_ns = channel->has_cores ? self->is_aside ? YIELD_NS : OWN_CORE_YIELD_NS
+                                                : self->is_aside ? 0 : YIELD_NS;
     const int64_t begun = nanoseconds();
-    int64_t now = begun, looked = begun;
+    int64_t now = begun, moved = begun, looked = begun;
     int outcome = 0, is_there = 0;
     if (had_lock)
         release_lock(self);
     self->waits_for = peer;
-    while (!is_there && now - begun < yield_ns) {
-        for (int yields = 0; yields < YIELDS && !is_there; yields++) {
-            sched_yield();
-            is_there = __atomic_load_n(word, __ATOMIC_ACQUIRE) >= minimum;
-        }
-        now = nanoseconds();
-    }
     while (!is_there && !outcome) {
-        is_there = word_sleep(word, minimum, unit_words(channel->units[0]) + SLEEPERS, NAP_NS);
+        if (now - begun < yield_ns)
+            for (int yields = 0; yields < YIELDS && !is_there; yields++) {
+                sched_yield();
+                is_there = __atomic_load_n(word, __ATOMIC_ACQUIRE) >= minimum;
+            }
+        else
+            is_there = word_sleep(word, minimum, unit_words(channel->units[0]) + SLEEPERS, NAP_NS);
         now = nanoseconds();
-        if (is_there || now - begun < NAP_NS)
+        if (is_there || now - moved < NAP_NS)
             continue;
+        moved = now;
         const int is_long = now - looked > LOOK_NS;
         if (is_long)
             looked = now;
