@@ -204,6 +204,24 @@ def prepare_channels(
 def place_handles(offset: int, nbytes: int, /) -> None:
     """Say where in their memory MPI's objects have their handle, and how many bytes it has."""
 
+def read_buffers(
+    forms: object, rank: int, size: int, pack: Callable[[Any, bool, bool, bool, int], Any],
+    name: str, x: Any, out: Any, root: Any, /,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return the two buffers of a call of mpi4py as this rank gives them.
+
+    Of memory without gaps the address, the bytes, the place of the dtype in `forms`, and the bytes
+    of the blocks, or None; for other buffers what `pack` returns; ``MPI.IN_PLACE``; and None where
+    this rank gives none.
+
+    Args:
+        pack: takes a buffer; whether it is received into, is folded, and has a count for each rank;
+            and of how many blocks it has the count otherwise.
+
+    Raises:
+        ValueError: mpi4py has no such method, or the root is no rank.
+    """
+
 def add_layout(datatype: object, extent: int, pieces: bytes, /) -> None:
     """Have channels read buffers of a datatype of MPI's, until it is freed.
 

@@ -26,6 +26,15 @@ int channel_import(void)
     return queue_import();
 }
 
+/* The number of a method, given its interned name; METHODS for another one. */
+static int method_of(PyObject *name)
+{
+    int method = 0;
+    while (method < METHODS && methods[method] != name)
+        method++;
+    return method;
+}
+
 /* -- buffers ----------------------------------------------------------------------------------- */
 
 enum { UNREAD, READ };
@@ -53,13 +62,12 @@ static int64_t read_integer(PyObject *item)
     return PyErr_Occurred() ? (PyErr_Clear(), -1) : integer;
 }
 
-/* Read one number for each rank. */
-static int read_numbers(ChannelObject *self, PyObject *item, int64_t *numbers)
+/* Read one number for each of `size` ranks. */
+static int read_numbers(const Forms *forms, int size, PyObject *item, int64_t *numbers)
 {
-    const int size = self->channel.size;
-    if (Py_TYPE(item) == self->forms->reader.array_type) {
+    if (Py_TYPE(item) == forms->reader.array_type) {
         ArrayArgument array;
-        if (!read_array(&self->forms->reader, item, &array, 0) || array.dimensions != 1 || array.kind < 1 ||
+        if (!read_array(&forms->reader, item, &array, 0) || array.dimensions != 1 || array.kind < 1 ||
             array.shape[0] != size)
             return UNREAD;
         const NumpyDtype *const dtype = (NumpyDtype *)((NumpyArray *)item)->descr;
@@ -134,17 +142,46 @@ static int read_memory(const Forms *forms, PyObject *memory, ArrayArgument *arra
     return array->kind ? READ : UNREAD;
 }
 
-/* Read a buffer: an array, or a list of an array, counts, displacements and a datatype.
+/* How a rank gives one buffer of a call: with a count for each rank if `is_counted`, else with one for `blocks`
+   blocks of it. */
+typedef struct {
+    int is_read, is_written, is_folded, is_counted, blocks, may_be_in_place;
+} Side;
 
-   `counted`: it has a count for each rank; `blocks`: it has so many with the same count, 0 in a fold. */
-static int read_buffer(
-    ChannelObject *self, PyObject *object, Buffer *buffer, int written, int counted, int blocks)
+/* Say how a rank gives the two buffers of a method. */
+static void find_sides(enum method method, int is_root, int size, int is_in_place, Side sides[2])
+{
+    const enum collective collective = collective_of[method];
+    const int counted = method == GATHERV_ || method == SCATTERV_ || method == ALLGATHERV_ || method == ALLTOALLV_;
+    const int has_root = collective == GATHER || collective == REDUCE, is_folded = method >= REDUCE_;
+    const int scatters = collective == SCATTER || collective == ALLTOALL;
+    const int gathers = collective == GATHER || collective == ALLGATHER || collective == ALLTOALL;
+    const int folds_blocks = method == REDUCE_SCATTER_BLOCK_;
+    sides[0] = (Side){
+        .is_read = collective != BARRIER && (collective != SCATTER || is_root),
+        .is_written = collective == BCAST && !is_root, .is_folded = is_folded, .is_counted = counted && scatters,
+        .blocks = scatters || folds_blocks ? size : 1,
+        .may_be_in_place = has_root ? is_root : collective > SCATTER};
+    sides[1] = (Side){
+        .is_read = collective > BCAST && (!has_root || is_root),
+        .is_written = 1, .is_folded = is_folded, .is_counted = counted && collective != SCATTER,
+        .blocks = gathers || (folds_blocks && is_in_place) ? size : 1,
+        .may_be_in_place = collective == SCATTER && is_root};
+}
+
+static int is_in_place(const Forms *forms, PyObject *object)
+{
+    return object == Py_None || object == forms->in_place;
+}
+
+/* Read a buffer: an array, or a list of an array, counts, displacements and a datatype. */
+static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *buffer, const Side *side)
 {
     ArrayArgument array;
     buffer->has_counts = 0, buffer->kind = 0, buffer->nbytes = 0, buffer->address = NULL;
-    if (object == Py_None)
+    if (!side->is_read)
         return READ;
-    if (object == self->forms->in_place) {
+    if (side->may_be_in_place && is_in_place(forms, object)) {
         buffer->kind = -1;
         return READ;
     }
@@ -157,7 +194,7 @@ static int read_buffer(
             return UNREAD;
         memory = items[0];
         PyObject *const last = items[length - 1];
-        if ((PyObject *)Py_TYPE(last) == self->forms->datatype)
+        if ((PyObject *)Py_TYPE(last) == forms->datatype)
             datatype = last;
         else if (PyUnicode_CheckExact(last))
             code = PyUnicode_AsUTF8(last);
@@ -174,42 +211,40 @@ static int read_buffer(
             extra[1] = PyTuple_GET_ITEM(extra[0], 1), extra[0] = PyTuple_GET_ITEM(extra[0], 0);
         }
     }
-    const int is_read = read_memory(self->forms, memory, &array, written, blocks > 0);
-    if (datatype && !(is_read && same_elements(self->forms, datatype, array.kind))) {
+    const int is_read = read_memory(forms, memory, &array, side->is_written, !side->is_folded);
+    if (datatype && !(is_read && same_elements(forms, datatype, array.kind))) {
         const int64_t count = extra[0] ? read_integer(extra[0]) : -1;
-        return !counted && blocks && !extra[1] && count >= (extra[0] ? 0 : -1) &&
-               layout_read(datatype, memory, buffer, count, blocks, written);
+        return !side->is_counted && !side->is_folded && !extra[1] && count >= (extra[0] ? 0 : -1) &&
+               layout_read(datatype, memory, buffer, count, side->blocks, side->is_written);
     }
     if (!is_read)
         return UNREAD;
-    const int32_t named = code ? kind_of_code(self->forms, code, 0, 0) : array.kind;
-    if (!named || self->forms->canonical[named - 1] != self->forms->canonical[array.kind - 1])
+    const int32_t named = code ? kind_of_code(forms, code, 0, 0) : array.kind;
+    if (!named || forms->canonical[named - 1] != forms->canonical[array.kind - 1])
         return UNREAD;
     buffer->address = buffer->low = array.address, buffer->high = array.address + array.nbytes;
     buffer->nbytes = array.nbytes, buffer->kind = array.kind;
-    buffer->itemsize = self->forms->itemsizes[array.kind - 1];
-    if (!counted) {
+    buffer->itemsize = forms->itemsizes[array.kind - 1];
+    const int64_t elements = array.nbytes / buffer->itemsize;
+    if (!side->is_counted) {
         if (extra[0]) {
             const int64_t count = read_integer(extra[0]), start = extra[1] ? read_integer(extra[1]) : 0;
-            const int64_t elements = array.nbytes / buffer->itemsize, rows = blocks ? blocks : 1;
-            if (count < 0 || start < 0 || start > elements || count > (elements - start) / rows)
+            if (count < 0 || start < 0 || start > elements || count > (elements - start) / side->blocks)
                 return UNREAD;
             buffer->address += start * buffer->itemsize, buffer->low = buffer->address;
-            buffer->nbytes = count * buffer->itemsize * rows, buffer->has_counts = !blocks;
+            buffer->nbytes = count * buffer->itemsize * side->blocks;
             buffer->high = buffer->low + buffer->nbytes;
         }
         return READ;
     }
-    const int size = self->channel.size;
     int64_t starts[MOST_MEMBERS];
-    const int64_t elements = array.nbytes / buffer->itemsize;
     if (!extra[0]) {
         for (int rank = 0; rank < size; rank++)
             buffer->lengths[rank] = elements / size + (rank < elements % size);
-    } else if (read_numbers(self, extra[0], buffer->lengths) == UNREAD) {
+    } else if (read_numbers(forms, size, extra[0], buffer->lengths) == UNREAD) {
         return UNREAD;
     }
-    if (extra[1] && read_numbers(self, extra[1], starts) == UNREAD)
+    if (extra[1] && read_numbers(forms, size, extra[1], starts) == UNREAD)
         return UNREAD;
     int64_t total = 0;
     for (int rank = 0; rank < size; rank++) {
@@ -356,26 +391,6 @@ enum served build_move(ChannelObject *self, enum collective collective, int coun
     return IS_SERVED;
 }
 
-static enum served read_move(
-    ChannelObject *self, enum method method, PyObject *const *args, Request *request)
-{
-    const int is_root = self->channel.rank == request->root;
-    const int counted = method == GATHERV_ || method == SCATTERV_ || method == ALLGATHERV_ ||
-                        method == ALLTOALLV_;
-    const enum collective collective = collective_of[method];
-    Buffer *const x = &request->x, *const out = &request->out;
-    x->kind = out->kind = 0;
-    const int reads_x = collective != BARRIER && (collective != SCATTER || is_root);
-    const int reads_out = collective >= GATHER && (collective != GATHER || is_root);
-    const int scatters = collective == SCATTER || collective == ALLTOALL, size = self->channel.size;
-    if ((reads_x && !read_buffer(self, args[1], x, collective == BCAST && !is_root, counted && scatters,
-                                 scatters ? size : 1)) ||
-        (reads_out && !read_buffer(self, args[2], out, 1, counted && collective != SCATTER,
-                                   collective == SCATTER ? 1 : size)))
-        return IS_SLOW;
-    return build_move(self, collective, counted, request);
-}
-
 /* -- calls that fold --------------------------------------------------------------------------- */
 
 enum { NO_OP = -1, USERS_OP = -2 };
@@ -506,52 +521,127 @@ static enum served exchange_counts(ChannelObject *self, Request *request, PyObje
     return !counts || PyList_SetItem(target, 1, counts) < 0 || PyErr_Occurred() ? IS_RAISED : IS_SERVED;
 }
 
-static enum served read_fold(
-    ChannelObject *self, enum method method, PyObject *const *args, Request *request)
+/* Read how many elements of a reduce_scatter each rank gets, which a list has beside the output; 1 where the ranks
+   must ask each other, -1 where the counts cannot be read. */
+static int find_counts(ChannelObject *self, PyObject *target, Request *request)
 {
-    const int gets = method != REDUCE_ || self->channel.rank == request->root;
-    PyObject *target = args[2];
-    if (op_of(self->forms, args[3]) == USERS_OP)
-        return IS_MPIS;
-    int is_unknown = 0;
-    request->has_counts = method == REDUCE_SCATTER_;
-    if (request->has_counts) {
-        if (!PyList_CheckExact(target) || PyList_GET_SIZE(target) != 2)
-            return IS_SLOW;
-        is_unknown = PyList_GET_ITEM(target, 1) == Py_None;
-        if (!is_unknown && read_numbers(self, PyList_GET_ITEM(target, 1), request->counts) == UNREAD)
-            return IS_SLOW;
-        target = PyList_GET_ITEM(target, 0);
-    }
-    Buffer *const x = &request->x, *const out = &request->out;
-    out->kind = 0;
-    if (!read_buffer(self, args[1], x, 0, 0, 0) || (gets && !read_buffer(self, target, out, 1, 0, 0)))
-        return IS_SLOW;
-    if (is_unknown) {
-        if (x->kind < 1 || out->kind < 1 || op_of(self->forms, args[3]) < 0)
-            return IS_SLOW;
-        if (exchange_counts(self, request, args[2]) == IS_RAISED)
-            return IS_RAISED;
-    }
-    if (collective_of[method] == REDUCE_SCATTER && (x->has_counts || (gets && out->has_counts)))
-        return IS_SLOW;
-    x->has_counts = out->has_counts = 0;
-    return build_fold(self, collective_of[method], args[3], request);
+    if (!PyList_CheckExact(target) || PyList_GET_SIZE(target) != 2)
+        return -1;
+    PyObject *const counts = PyList_GET_ITEM(target, 1);
+    if (counts == Py_None)
+        return 1;
+    return read_numbers(self->forms, self->channel.size, counts, request->counts) == READ ? 0 : -1;
 }
 
 /* Read a call that is given as channel_call() takes it. */
 enum served request_read(ChannelObject *self, PyObject *const *args, Request *request)
 {
-    int method = 0;
-    while (method < METHODS && methods[method] != args[0])
-        method++;
+    const Forms *const forms = self->forms;
+    const int size = self->channel.size, method = method_of(args[0]);
     const int64_t root = read_integer(args[4]);
+    Buffer *const x = &request->x, *const out = &request->out;
     request->root = (int)root;
-    request->x.packed = request->out.packed = NULL;
-    if (method == METHODS || root < 0 || root >= self->channel.size)
+    x->packed = out->packed = NULL;
+    if (method == METHODS || root < 0 || root >= size)
         return IS_SLOW;
-    return method < REDUCE_ ? read_move(self, (enum method)method, args, request)
-                            : read_fold(self, (enum method)method, args, request);
+    const enum collective collective = collective_of[method];
+    const int is_root = self->channel.rank == root, folds = method >= REDUCE_;
+    if (folds && op_of(forms, args[3]) == USERS_OP)
+        return IS_MPIS;
+    PyObject *target = args[2];
+    int is_unknown = 0;
+    request->has_counts = method == REDUCE_SCATTER_;
+    if (request->has_counts) {
+        is_unknown = find_counts(self, target, request);
+        if (is_unknown < 0)
+            return IS_SLOW;
+        target = PyList_GET_ITEM(target, 0);
+    }
+    Side sides[2];
+    find_sides((enum method)method, is_root, size, is_in_place(forms, args[1]), sides);
+    if (!read_buffer(forms, size, args[1], x, sides) || !read_buffer(forms, size, target, out, sides + 1))
+        return IS_SLOW;
+    if (!folds)
+        return build_move(self, collective, sides[0].is_counted || sides[1].is_counted, request);
+    if (is_unknown) {
+        if (x->kind < 1 || out->kind < 1 || op_of(forms, args[3]) < 0)
+            return IS_SLOW;
+        if (exchange_counts(self, request, args[2]) == IS_RAISED)
+            return IS_RAISED;
+    }
+    return build_fold(self, collective, args[3], request);
+}
+
+/* -- buffers as flat arrays ------------------------------------------------------------------------ */
+
+/* Return the address, the bytes and the number of the dtype of a buffer that has been read, and the bytes of its
+   blocks, or None; None where its elements do not follow each other. */
+static PyObject *view_of(const Buffer *buffer, int size)
+{
+    const char *end = NULL, *start = buffer->address;
+    PyObject *const lengths = buffer->has_counts ? PyList_New(size) : Py_NewRef(Py_None);
+    for (int rank = 0; lengths && buffer->has_counts && rank < size; rank++) {
+        const int64_t length = buffer->lengths[rank];
+        PyList_SET_ITEM(lengths, rank, PyLong_FromLongLong(length));
+        if (!length)
+            continue;
+        if (end && end != buffer->places[rank]) {
+            Py_DECREF(lengths);
+            Py_RETURN_NONE;
+        }
+        start = end ? start : buffer->places[rank];
+        end = buffer->places[rank] + length;
+    }
+    const long long nbytes = !buffer->has_counts ? buffer->nbytes : end ? end - start : 0;
+    return Py_BuildValue("KLiN", (unsigned long long)(uintptr_t)start, nbytes, buffer->kind - 1, lengths);
+}
+
+/* read_buffers(forms, rank, size, pack, name, x, out, root): the two buffers of a call of mpi4py, each as
+   `view_of` returns it, as pack(buffer, is_written, is_folded, is_counted, blocks) does where it cannot be read,
+   MPI.IN_PLACE, or None where a rank gives none. */
+PyObject *read_buffers(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *capsule, *pack, *name, *given[2], *root_object;
+    int rank, size;
+    if (!PyArg_ParseTuple(args, "OiiOUOOO", &capsule, &rank, &size, &pack, &name, given, given + 1, &root_object))
+        return NULL;
+    const Forms *const forms = PyCapsule_GetPointer(capsule, FORMS);
+    const int64_t root = read_integer(root_object);
+    Py_INCREF(name);
+    PyUnicode_InternInPlace(&name);
+    const int method = method_of(name);
+    Py_DECREF(name); /* the arguments keep it */
+    if (!forms)
+        return NULL;
+    if (method == METHODS || root < 0 || root >= size || size > MOST_MEMBERS) {
+        PyErr_Format(PyExc_ValueError, "no %U with root %R on %d ranks", name, root_object, size);
+        return NULL;
+    }
+    Side sides[2];
+    find_sides((enum method)method, rank == root, size, is_in_place(forms, given[0]), sides);
+    Buffer *const buffer = PyMem_Malloc(sizeof *buffer);
+    PyObject *views = buffer ? PyTuple_New(2) : PyErr_NoMemory();
+    for (int index = 0; views && index < 2 && !PyErr_Occurred(); index++) {
+        const Side *const side = sides + index;
+        buffer->packed = NULL;
+        PyObject *view = NULL;
+        if (read_buffer(forms, size, given[index], buffer, side) && !buffer->packed)
+            view = buffer->kind > 0   ? view_of(buffer, size)
+                   : buffer->kind < 0 ? Py_NewRef(forms->in_place)
+                                      : Py_NewRef(Py_None);
+        buffer_release(buffer);
+        if (view == Py_None && side->is_read)
+            Py_CLEAR(view);
+        if (!view && !PyErr_Occurred())
+            view = PyObject_CallFunction(pack, "Oiiii", given[index], side->is_written, side->is_folded,
+                                         side->is_counted, side->blocks);
+        if (view)
+            PyTuple_SET_ITEM(views, index, view);
+    }
+    PyMem_Free(buffer);
+    if (PyErr_Occurred())
+        Py_CLEAR(views);
+    return views;
 }
 
 enum outcome request_start(ChannelObject *self, const Request *request)

@@ -515,6 +515,7 @@ static PyObject *clear_unit(PyObject *Py_UNUSED(module), PyObject *address)
 
 PyMethodDef channel_functions[] = {
     {"prepare_channels", prepare_channels, METH_VARARGS, NULL},
+    {"read_buffers", read_buffers, METH_VARARGS, NULL},
     {"unit_is_closed", unit_is_closed, METH_VARARGS, NULL},
     {"clear_unit", clear_unit, METH_O, NULL},
     {"place_handles", place_handles, METH_VARARGS, NULL},

@@ -117,6 +117,7 @@ typedef struct ChannelObject {
 #define FORMS "mpicoll.engine._compiled.forms"
 
 PyObject *prepare_channels(PyObject *module, PyObject *args);
+PyObject *read_buffers(PyObject *module, PyObject *args);
 
 /* Read the seven arguments of a call on mpi4py's buffers: channel_calls.c. */
 enum served request_read(ChannelObject *self, PyObject *const *args, Request *request);

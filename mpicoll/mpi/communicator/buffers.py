@@ -1,4 +1,4 @@
-"""Read what mpi4py accepts as a buffer into flat arrays.
+"""MPI's datatypes and operators as NumPy and C know them, and the parts of a buffer.
 
 mpi4py's rules (its ``msgbuffer.pxi``): a buffer, or a list or tuple of a buffer with count,
 displacement and datatype, any of which it infers where they are left out.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import operator
 from functools import cache
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.c_extension import _compiled
+from mpicoll.c_extension import _compiled, numpy_layout
+from mpicoll.engine.channels import Forms
 
 _compiled.place_handles(MPI._addressof(MPI.SUM) - id(MPI.SUM), MPI._sizeof(MPI.SUM))
 Flat = np.ndarray[Any, np.dtype[Any]]
@@ -23,10 +23,6 @@ Flat = np.ndarray[Any, np.dtype[Any]]
 
 class Unreadable(Exception):
     """NumPy cannot view a buffer, or MPI does not fold its datatype by the operator."""
-
-
-class Refused(Unreadable):
-    """mpi4py refuses a call before it calls MPI, so that no other rank hears of it."""
 
 
 class WrongLength(Unreadable):
@@ -66,65 +62,50 @@ def _dtypes() -> dict[int, np.dtype[Any]]:
     return dtypes
 
 
-def known_datatypes() -> list[tuple[MPI.Datatype, np.dtype[Any]]]:
-    """Return MPI's predefined datatypes, each with NumPy's dtype of its elements."""
-    datatypes = (*_SIGNED, *_UNSIGNED, *_FLOATS, *_COMPLEX, *_of("C_BOOL"), *_MOVED)
-    return [(mpi_type, _dtypes()[mpi_type.handle]) for mpi_type in datatypes]
+OPS = {
+    MPI.SUM.handle: ("sum", "iufc"), MPI.PROD.handle: ("prod", "iufc"),
+    MPI.MIN.handle: ("min", "iuf"), MPI.MAX.handle: ("max", "iuf"),
+    MPI.BAND.handle: ("band", "iu"), MPI.BOR.handle: ("bor", "iu"), MPI.BXOR.handle: ("bxor", "iu"),
+    MPI.LAND.handle: ("land", "biu"), MPI.LOR.handle: ("lor", "biu"),
+    MPI.LXOR.handle: ("bxor", "b"),
+}  # fmt: skip
+"""Our name of MPI's operators, by handle, and the kinds of dtype on which MPI defines them."""
+_LAYOUT = numpy_layout()
+_DTYPES = tuple(
+    (dtype.name, dtype.kind, np.zeros(1, dtype))
+    for dtype, *_ in _LAYOUT[1] if dtype.char != "e"  # MPI has no half floats
+)  # fmt: skip
+_NAMES = tuple(name for name, *_ in _DTYPES)
+_OPS = tuple((op, *OPS[op.handle]) for op in (
+    MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.BAND, MPI.BOR, MPI.BXOR, MPI.LAND, MPI.LOR, MPI.LXOR
+))  # fmt: skip
 
 
-_INFERRED = frozenset(map(np.dtype, "?bhilqBHILQfdFDg"))
-"""The dtypes whose datatype mpi4py infers as we do."""
+@cache
+def prepare_forms() -> Forms:
+    """Return what C reads of arrays, operators and datatypes."""
+    places: dict[np.dtype[Any], int] = {}
+    for place, (_, _, sample) in enumerate(_DTYPES):
+        places.setdefault(sample.dtype, place)
+    datatypes = []
+    for mpi_type in (*_SIGNED, *_UNSIGNED, *_FLOATS, *_COMPLEX, *_of("C_BOOL"), *_MOVED):
+        dtype = _dtypes()[mpi_type.handle]
+        if dtype in places:
+            datatypes.append((mpi_type, places[dtype]))
+        if nbytes := dtype.itemsize:
+            _compiled.add_layout(mpi_type, nbytes, bytes(8) + nbytes.to_bytes(8, "little"))
+    return Forms(
+        _compiled.prepare_channels(
+            _LAYOUT, _DTYPES, _OPS, tuple(datatypes), MPI.IN_PLACE, MPI.Datatype, MPI.Op
+        ),
+        _NAMES, tuple(sample.nbytes for *_, sample in _DTYPES), tuple(name for _, name, _ in _OPS),
+    )  # fmt: skip
 
 
-def block(spec: Any, blocks: int = 0, *, written: bool) -> Flat:
-    """Return the elements of a buffer with at most one count.
-
-    Args:
-        blocks: the count is that of one of so many blocks, which follow each other.
-        written: it is received into.
-
-    Raises:
-        Unreadable: only MPI can read the buffer; other errors, too, where mpi4py refuses it.
-    """
-    flat, count, displacement = _read(spec, list | tuple, written=written)
-    start = operator.index(displacement or 0)
-    if count is not None:
-        stop = start + operator.index(count) * max(blocks, 1)
-    else:
-        stop = flat.size
-        if blocks and (stop - start) % blocks:
-            raise Unreadable(f"{stop - start} elements are no {blocks} blocks")
-    if not 0 <= start <= stop <= flat.size:
-        raise Unreadable(f"elements {start} to {stop} of {flat.size}")
-    return flat[start:stop]
-
-
-def vector(spec: Any, blocks: int, *, written: bool) -> tuple[Flat, list[int]]:
-    """Return the elements of a buffer with a count for each block, and these counts.
-
-    Raises:
-        Unreadable: as in `block`, and where blocks do not follow each other.
-    """
-    flat, counts, displacements = _read(spec, tuple, written=written)
-    counts = shares(flat.size, blocks) if counts is None else numbers(counts, blocks)
-    starts = list(accumulate(counts, initial=0))
-    if displacements is not None:
-        begins = strided(displacements, blocks)
-        first = begins[0] if blocks else 0
-        # The displacement of a block without elements has no meaning.
-        if any(count and start + first != begin for count, start, begin in
-               zip(counts, starts, begins, strict=False)):  # fmt: skip
-            raise Unreadable("there are gaps between the blocks")
-        starts = [first + start for start in starts]
-    if not 0 <= starts[0] <= starts[-1] <= flat.size:
-        raise Unreadable(f"elements {starts[0]} to {starts[-1]} of {flat.size}")
-    return flat[starts[0] : starts[-1]], counts
-
-
-def shares(total: int, blocks: int) -> list[int]:
-    """Return the lengths of blocks without counts, as mpi4py divides a buffer."""
-    quotient, remainder = divmod(total, blocks)
-    return [quotient + (index < remainder) for index in range(blocks)]
+def folds(op: object, dtype: np.dtype[Any]) -> bool:
+    """Whether channels fold elements of a dtype by an operator of MPI's."""
+    kinds = OPS.get(op.handle, ("", ""))[1] if isinstance(op, MPI.Op) else ""
+    return dtype.name in _NAMES and dtype.kind in kinds
 
 
 def datatype(spec: Any) -> MPI.Datatype:
@@ -140,7 +121,7 @@ def datatype(spec: Any) -> MPI.Datatype:
 def _code(memory: Any) -> str:
     """Return the code by which mpi4py infers the datatype of an array."""
     try:
-        return _array(memory).dtype.char
+        return np.asarray(memoryview(memory)).dtype.char
     except TypeError:  # no buffer of Python's
         interface = getattr(memory, "__cuda_array_interface__", None)
         dtype = np.from_dlpack(memory).dtype if interface is None else interface["typestr"]
@@ -156,8 +137,7 @@ def numbers(counts: Any, blocks: int) -> list[int]:
     """Return one count per rank.
 
     Raises:
-        Unreadable: a count is negative.
-        Refused: there is another number of counts, or they are no integers.
+        Unreadable: a count is negative, there is another number of them, or they are no integers.
     """
     try:
         rows = [operator.index(counts)] * blocks
@@ -173,21 +153,10 @@ def indices(values: Any, blocks: int) -> list[int]:
     try:
         integers = list(map(operator.index, values))
     except Exception as error:
-        raise Refused(str(error)) from error
+        raise Unreadable(str(error)) from error
     if len(integers) != blocks:
-        raise Refused(f"{len(integers)} numbers for {blocks} blocks")
+        raise Unreadable(f"{len(integers)} numbers for {blocks} blocks")
     return integers
-
-
-def _read(spec: Any, sequences: Any, *, written: bool) -> tuple[Flat, Any, Any]:
-    """Return the elements of a buffer, its count and its displacement.
-
-    Args:
-        sequences: the types of a pair of count and displacement.
-        written: it is received into.
-    """
-    memory, count, displacement, kind = parts(spec, sequences=sequences)
-    return _memory(memory, kind, written=written), count, displacement
 
 
 def parts(spec: Any, sequences: Any) -> tuple[Any, Any, Any, Any]:
@@ -214,48 +183,7 @@ def parts(spec: Any, sequences: Any) -> tuple[Any, Any, Any, Any]:
     return memory, count, displacement, kind
 
 
-def _memory(memory: Any, kind: Any, *, written: bool) -> Flat:
-    """Return memory as elements of a datatype, by default of its dtype's."""
-    if memory is None:
-        if kind is None:
-            raise Unreadable("neither memory nor a datatype")
-        flat = np.empty(0, "uint8")
-    else:
-        flat = _array(memory)
-    if written and not flat.flags.writeable:
-        raise Unreadable("the memory is read-only")
-    if kind is None and flat.dtype not in _INFERRED:
-        raise Unreadable(f"no datatype is known for {flat.dtype}")
-    if flat.flags.c_contiguous:
-        flat = flat.reshape(-1)
-    elif flat.flags.f_contiguous:
-        flat = flat.T.reshape(-1)  # mpi4py takes its elements as they lie in memory
-    else:
-        raise Unreadable("the memory has gaps")
-    if isinstance(kind, str):
-        kind = MPI.Datatype.fromcode(kind)
-    dtype = flat.dtype if kind is None else dtype_of(kind)
-    if dtype is None or flat.nbytes % dtype.itemsize:
-        raise Unreadable("a derived datatype, or a part of an element")
-    flat = flat if flat.dtype == dtype else flat.view(dtype)
-    if not flat.flags.aligned:
-        raise Unreadable("folds read aligned elements, and mpi4py infers no others")
-    return flat
-
-
 def is_on_gpu(spec: Any) -> bool:
     """Whether the memory of a buffer is that of a GPU, which MPI may read itself."""
     memory = spec[0] if isinstance(spec, list | tuple) and spec else spec
     return hasattr(memory, "__cuda_array_interface__")
-
-
-def _array(memory: Any) -> Flat:
-    return memory if type(memory) is np.ndarray else np.asarray(memoryview(memory))
-
-
-def strided(displacements: Any, blocks: int) -> list[int]:
-    """Return the displacement of each block, given all of them or the distance between two."""
-    try:
-        return [operator.index(displacements) * index for index in range(blocks)]
-    except TypeError:
-        return indices(displacements, blocks)

@@ -8,60 +8,21 @@ alone knows, such as a derived datatype or gaps, is packed on that rank.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from mpi4py import MPI
 
-from mpicoll.c_extension import _compiled, numpy_layout
-from mpicoll.engine.channels import ALLGATHER, Forms, GroupChannel
-from mpicoll.mpi.communicator.buffers import is_on_gpu, known_datatypes
-from mpicoll.mpi.communicator.reading import OPS, Reading, flat
+from mpicoll.c_extension import _compiled
+from mpicoll.engine.channels import ALLGATHER, GroupChannel
+from mpicoll.mpi.communicator.buffers import is_on_gpu, prepare_forms
+from mpicoll.mpi.communicator.reading import Reading
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
 
 _FLAT = "flat"
 """The algorithm of a call whose arrays have been read."""
-_LAYOUT = numpy_layout()
-_DTYPES = tuple(
-    (dtype.name, dtype.kind, np.zeros(1, dtype))
-    for dtype, *_ in _LAYOUT[1] if dtype.char != "e"  # MPI has no half floats
-)  # fmt: skip
-_NAMES = tuple(name for name, *_ in _DTYPES)
-_OPS = tuple((op, *OPS[op.handle]) for op in (
-    MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.BAND, MPI.BOR, MPI.BXOR, MPI.LAND, MPI.LOR, MPI.LXOR
-))  # fmt: skip
-
-
-def _datatypes() -> tuple[tuple[MPI.Datatype, int], ...]:
-    """Return MPI's datatypes, each with the place of the dtype that has its elements."""
-    places: dict[np.dtype[Any], int] = {}
-    for place, (_, _, sample) in enumerate(_DTYPES):
-        places.setdefault(sample.dtype, place)
-    return tuple(
-        (mpi_type, places[dtype]) for mpi_type, dtype in known_datatypes() if dtype in places
-    )
-
-
-@cache
-def prepare_forms() -> Forms:
-    """Return what the compiled channels read of arrays, operators and datatypes."""
-    for mpi_type, dtype in known_datatypes():
-        if nbytes := dtype.itemsize:
-            _compiled.add_layout(mpi_type, nbytes, bytes(8) + nbytes.to_bytes(8, "little"))
-    return Forms(
-        _compiled.prepare_channels(
-            _LAYOUT, _DTYPES, _OPS, _datatypes(), MPI.IN_PLACE, MPI.Datatype, MPI.Op
-        ),
-        _NAMES, tuple(sample.nbytes for *_, sample in _DTYPES), tuple(name for _, name, _ in _OPS),
-    )  # fmt: skip
-
-
-def folds(op: MPI.Op, dtype: np.dtype[Any]) -> bool:
-    """Whether channels fold elements of a dtype by an operator of MPI's."""
-    return op.handle in OPS and dtype.name in _NAMES and dtype.kind in OPS[op.handle][1]
 
 
 class OneNode(GroupChannel):
@@ -122,7 +83,9 @@ class OneNode(GroupChannel):
         at = Reading(self.rank, self.size)
         try:
             try:
-                name, x, out = flat(at, name, x, out, op, root, self._all_counts)
+                if name == "reduce_scatter" and out[1] is None:
+                    out[1] = self._all_counts(x, out[0])
+                x, out = at.flat(name, x, out, root)
             except Exception:  # whatever is wrong, mpi4py's own method says it
                 return True
             at.pack()
@@ -133,7 +96,17 @@ class OneNode(GroupChannel):
         finally:
             at.close()
 
-    def _all_counts(self, count: int) -> list[int]:
-        """Return every rank's count; collective."""
+    def _all_counts(self, x: Any, out: Any) -> list[int]:
+        """Return how many elements each rank gets from a reduce_scatter; collective.
+
+        Raises:
+            Unreadable: mpi4py refuses a buffer before it asks the other ranks.
+        """
+        from mpicoll.mpi.communicator.packing import check_block, entries  # rarely needed
+
+        if x is not None and x is not MPI.IN_PLACE:
+            check_block(x, 0, written=False)
+        check_block(out, 0, written=True)
+        count = entries(out)
         items = self.channel.exchange(ALLGATHER, 0, count.to_bytes(8, "little"))
         return [count if item is None else int.from_bytes(item, "little") for item in items]

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator.buffers import Flat, block, datatype
+from mpicoll.mpi.communicator.buffers import Flat, datatype
 from mpicoll.mpi.communicator.method_arguments import Call, read
 from mpicoll.mpi.communicator.objects import PREFIXES, folded_by_first, folded_of
-from mpicoll.mpi.communicator.reading import Reading, is_in_place
+from mpicoll.mpi.communicator.packing import entries
+from mpicoll.mpi.communicator.reading import Reading
 
 Method = Callable[..., Any]
 
@@ -53,11 +54,8 @@ def _of_arrays(name: str, method: Method) -> Method:
     def call(
         comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0
     ) -> None:
-        read_call = _read(comm, name, sendbuf, recvbuf, op, root)
-        if read_call is None:
+        if not _folds(comm, name, sendbuf, recvbuf, op, root):
             method(comm, sendbuf, recvbuf, op, *([root] if name == "reduce" else ()))
-        else:
-            _fold(comm, read_call, op, datatype(recvbuf if is_in_place(sendbuf) else sendbuf))
 
     return call
 
@@ -67,15 +65,12 @@ def _of_rows(name: str, method: Method) -> Method:
         comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Any = MPI.SUM
     ) -> None:
         counts = recvcounts
-        if counts is None and not is_in_place(sendbuf):
+        if counts is None and not _is_in_place(sendbuf):
             lengths = np.empty(comm.size, np.int64)
             MPI.Intracomm.Allgather(comm, np.array([_length(recvbuf)]), lengths)
             counts = lengths.tolist()
-        read_call = _read(comm, name, sendbuf, [recvbuf, counts], op, 0)
-        if read_call is None:
+        if not _folds(comm, name, sendbuf, [recvbuf, counts], op, 0):
             method(comm, sendbuf, recvbuf, recvcounts, op)
-        else:
-            _fold(comm, read_call, op, datatype(recvbuf if is_in_place(sendbuf) else sendbuf))
 
     return call
 
@@ -87,23 +82,34 @@ _METHODS: dict[str, Callable[[str, Method], Method]] = {
 }
 
 
+def _is_in_place(buffer: Any) -> bool:
+    return buffer is None or buffer is MPI.IN_PLACE
+
+
 def _length(spec: Any) -> int:
     """Return the elements of a buffer, -1 of one that MPI alone can read."""
     try:
-        return block(spec, written=True).size
+        return entries(spec)
     except Exception:  # whatever is wrong, MPI's own method says it
         return -1
 
 
-def _read(comm: MPI.Intracomm, name: str, x: Any, out: Any, op: Any, root: int) -> Call | None:
+def _folds(comm: MPI.Intracomm, name: str, x: Any, out: Any, op: Any, root: int) -> bool:
+    """Run a call; False where MPI is to run it, as only MPI reads its arguments."""
     at = Reading(comm.rank, comm.size)
     try:
-        call = read(at, name, x, out, op, root)
-    except Exception:  # whatever is wrong, MPI's own method says it
-        return None
+        try:
+            call = read(at, name, x, out, op, root)
+            buffer = x if not _is_in_place(x) else out[0] if name == "reduce_scatter" else out
+            kind = datatype(buffer)
+        except Exception:  # whatever is wrong, MPI's own method says it
+            return False
+        at.pack()
+        _fold(comm, call, op, kind)
+        at.unpack()
+        return True
     finally:
         at.close()
-    return None if at.is_packed else call
 
 
 def _fold(comm: MPI.Intracomm, call: Call, op: MPI.Op, kind: MPI.Datatype) -> None:

@@ -19,8 +19,9 @@ from mpi4py import MPI
 from mpicoll.c_extension import _compiled
 from mpicoll.engine.channels import open_units
 from mpicoll.errors import Unavailable
-from mpicoll.mpi.communicator.channels import OneNode, folds
-from mpicoll.mpi.communicator.reading import FOLDS, Reading, flat
+from mpicoll.mpi.communicator.buffers import folds
+from mpicoll.mpi.communicator.channels import OneNode
+from mpicoll.mpi.communicator.reading import FOLDS, Reading
 from mpicoll.mpi.exchange import exchange_items
 from mpicoll.tuning import LEVELS_AFTER, LEVELS_FROM
 
@@ -79,10 +80,12 @@ class Levels:
         whole = out if x is MPI.IN_PLACE or name == "allgather" else x
         if self.limit(name) == inf or not _may_be_long(whole):
             return True
+        if name == "reduce_scatter" and out[1] is None:
+            return True  # the ranks would have to ask each other
         at = Reading(self.rank, self.size)
         try:
             try:
-                name, x, out = flat(at, name, x, out, op, 0, None)
+                x, out = at.flat(name, x, out, 0)
             except Exception:  # whatever is wrong, mpi4py's own method says it
                 return True
             _compiled.postpone_handlers()
@@ -201,8 +204,7 @@ def _is_folded(op: MPI.Op, dtype: np.dtype[Any]) -> bool:
     MPI finds the extremes of floating-point numbers. It may treat NaN in another way, and a result
     must not depend on the number of the call.
     """
-    is_extreme = op.handle in (MPI.MIN.handle, MPI.MAX.handle)
-    return folds(op, dtype) and not (is_extreme and dtype.kind == "f")
+    return folds(op, dtype) and not (op in (MPI.MIN, MPI.MAX) and dtype.kind == "f")
 
 
 def _may_be_long(whole: Any) -> bool:

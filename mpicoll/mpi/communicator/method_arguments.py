@@ -5,15 +5,14 @@ What the ranks compare is what MPI wants to be the same on all: the type signatu
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator.buffers import Flat, Refused, Unreadable, WrongLength
-from mpicoll.mpi.communicator.reading import FOLDS, OPS, VECTORS, Reading, check_sizes, flat
+from mpicoll.mpi.communicator.buffers import OPS, Flat, Unreadable, WrongLength
+from mpicoll.mpi.communicator.reading import FOLDS, Reading
 
 _WORD: dict[int, np.dtype[Any]] = {1: np.dtype("uint8"), 8: np.dtype("int64")}
 
@@ -32,15 +31,15 @@ class Call(NamedTuple):
 def read(at: Reading, name: str, x: Any, out: Any, op: Any, root: int) -> Call:
     """Return what the arguments of a method of mpi4py describe, whose blocks have equal lengths.
 
-    Those of a reduce_scatter may differ. The arguments, and what is raised, are those of `flat`.
+    Those of a reduce_scatter may differ. The arguments are those of `Reading.flat`, as are errors.
     """
-    name, x, out = flat(at, name, x, out, op, root, None)
+    x, out = at.flat(name, x, out, root)
     in_place = x is MPI.IN_PLACE
     if in_place:
         at.pack()
     if name in FOLDS:
         return _read_fold(at, name, None if in_place else x, out, op, root)
-    if name in VECTORS:
+    if name.endswith("v"):
         if name != "allgatherv" or len({*out[1]}) > 1:
             raise Unreadable("the blocks have lengths of their own")
         name, out = "allgather", out[0]
@@ -49,7 +48,6 @@ def read(at: Reading, name: str, x: Any, out: Any, op: Any, root: int) -> Call:
     is_root = at.rank == root
     if name == "bcast":
         data = words(x, 1)
-        data = data if data.flags.writeable else writable(data)
         return Call("broadcast", data if is_root else None, data, root=root)
     if name == "alltoall":
         rows = words(out, at.size)
@@ -76,11 +74,13 @@ def _read_fold(at: Reading, name: str, x: Any, out: Any, op: Any, root: int) -> 
     counts = None
     if name == "reduce_scatter":
         out, counts = out
+        if counts is None:
+            raise Unreadable("the counts are unknown")
     if name in ("reduce_scatter", "reduce_scatter_block"):
         if x is None:
             stop = out.size // at.size if counts is None else counts[at.rank]
             x, out = out.copy(), out[:stop]
-            check_sizes(at, name, x.size, out.size, counts)
+            at.check_sizes(name, x.size, out.size, counts)
         if counts is None or len({*counts}) == 1:
             x, counts = x.reshape(at.size, -1), None
         name = "reduce_scatter"
@@ -97,10 +97,9 @@ def folding(
 
     Raises:
         Unreadable: MPI does not define its operator on the dtype.
-        Refused: input and output have different lengths.
     """
     if result is not None and name != "reduce_scatter" and data.size != result.size:
-        raise Refused(f"{data.size} elements of input, {result.size} of output")
+        raise Unreadable(f"{data.size} elements of input, {result.size} of output")
     text, kinds = OPS.get(op.handle, ("", "" if op.is_predefined else data.dtype.kind))
     if data.dtype.kind not in kinds:
         raise Unreadable(f"the operator is not defined on {data.dtype}")
@@ -126,10 +125,3 @@ def like_row(flat: Flat, rows: Flat) -> Flat:
     if flat.nbytes != rows[0].nbytes:
         raise WrongLength(f"{flat.nbytes} bytes, where a row has {rows[0].nbytes}")
     return flat.view(rows.dtype)
-
-
-def writable(flat: Flat) -> Flat:
-    """Return the same memory, which is not written: a program wants its input and output alike."""
-    memory = (ctypes.c_char * flat.nbytes).from_address(flat.__array_interface__["data"][0])
-    alike: Flat = np.frombuffer(memoryview(memory), flat.dtype)
-    return alike

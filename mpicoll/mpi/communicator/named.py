@@ -13,8 +13,7 @@ from mpicoll.c_extension import _compiled
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.memory.notes import GROUP
-from mpicoll.mpi.communicator.buffers import WrongLength
-from mpicoll.mpi.communicator.channels import folds
+from mpicoll.mpi.communicator.buffers import WrongLength, folds
 from mpicoll.mpi.communicator.method_arguments import Call, read
 from mpicoll.mpi.communicator.reading import FOLDS, Reading
 from mpicoll.mpi.exchange import mpi_deadline

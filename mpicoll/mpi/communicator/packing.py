@@ -15,16 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.mpi.communicator.buffers import (
-    Flat,
-    Refused,
-    datatype,
-    indices,
-    numbers,
-    parts,
-    shares,
-    strided,
-)
+from mpicoll.mpi.communicator.buffers import Flat, Unreadable, datatype, indices, numbers, parts
 
 
 class Packing:
@@ -33,11 +24,15 @@ class Packing:
     Attributes:
         flat: the bytes of the type signature.
         spec: the buffer, as a method of mpi4py that moves one message takes it.
+        is_written: it is received into.
         indexed: the datatype that was made for it, if any.
     """
 
-    def __init__(self, spec: Any, nbytes: int, indexed: MPI.Datatype | None = None) -> None:
-        self.spec, self.flat, self.indexed = spec, np.empty(nbytes, "u1"), indexed
+    def __init__(
+        self, spec: Any, nbytes: int, *, is_written: bool, indexed: MPI.Datatype | None = None
+    ) -> None:
+        self.spec, self.flat = spec, np.empty(nbytes, "u1")
+        self.is_written, self.indexed = is_written, indexed
 
     def pack(self) -> Flat:
         """Copy the buffer to the bytes, and return them."""
@@ -72,7 +67,9 @@ def learn_layout(kind: MPI.Datatype) -> None:
         return
     places = np.arange(start + extent)
     packed = [
-        Packing([(places >> shift).astype("u1"), (1, 0), kind], size).pack().astype(np.int64)
+        Packing([(places >> shift).astype("u1"), (1, 0), kind], size, is_written=False)
+        .pack()
+        .astype(np.int64)
         for shift in range(0, int(start + extent).bit_length(), 8)
     ]
     order = np.sum([digit << 8 * index for index, digit in enumerate(packed)], axis=0)
@@ -88,36 +85,41 @@ def _key() -> int:
 
 
 def packing(spec: Any, blocks: int, *, written: bool) -> Packing:
-    """Return the packing of a buffer that `block` cannot view.
+    """Return the packing of a buffer that C cannot view.
 
     Raises:
-        Refused: mpi4py refuses the buffer.
+        Unreadable: mpi4py refuses the buffer.
     """
     check_block(spec, blocks, written=written)
     memory, count, displacement, _ = parts(spec, list | tuple)
     kind = datatype(spec)
     learn_layout(kind)
     total = entries(spec) * (1 if count is None else max(blocks, 1))
-    return Packing([memory, (total, displacement or 0), kind], total * kind.Get_size())
+    local = [memory, (total, displacement or 0), kind]
+    return Packing(local, total * kind.Get_size(), is_written=written)
 
 
 def vector_packing(spec: Any, blocks: int, *, written: bool) -> tuple[Packing, list[int]]:
-    """Return the packing of a buffer that `vector` cannot view, and the bytes of its blocks.
+    """Return the packing of a buffer with a count for each block, and the bytes of its blocks.
 
     Raises:
-        Refused: mpi4py refuses the buffer.
+        Unreadable: mpi4py refuses the buffer.
     """
     check_vector(spec, blocks, written=written)
     memory, counts, displacements, _ = parts(spec, tuple)
     kind = datatype(spec)
-    is_whole = counts is None
-    lengths = shares(entries([memory, kind]), blocks) if is_whole else numbers(counts, blocks)
+    if counts is None:
+        quotient, remainder = divmod(entries([memory, kind]), blocks)
+        lengths = [quotient + (index < remainder) for index in range(blocks)]
+    else:
+        lengths = numbers(counts, blocks)
     starts = list(accumulate(lengths, initial=0))[:-1]
     if displacements is not None:
-        starts = strided(displacements, blocks)
+        starts = _strided(displacements, blocks)
     indexed = kind.Create_indexed(lengths, starts).Commit()
     nbytes = [length * kind.Get_size() for length in lengths]
-    return Packing([memory, int(any(lengths)), indexed], sum(nbytes), indexed), nbytes
+    local = [memory, int(any(lengths)), indexed]
+    return Packing(local, sum(nbytes), is_written=written, indexed=indexed), nbytes
 
 
 def entries(spec: Any) -> int:
@@ -136,10 +138,11 @@ def _self_comm() -> MPI.Intracomm:
 
 
 def check_block(spec: Any, blocks: int, *, written: bool) -> None:
-    """Raise `Refused` where mpi4py refuses a buffer: it reads those of messages by the same rules.
+    """Raise `Unreadable` where mpi4py refuses a buffer: messages have the same rules.
 
     Args:
-        blocks, written: as in `block`.
+        blocks: a count is that of one of so many blocks, which follow each other.
+        written: it is received into.
     """
     bind = MPI.COMM_SELF.Recv_init if written else MPI.COMM_SELF.Send_init
     try:
@@ -147,15 +150,15 @@ def check_block(spec: Any, blocks: int, *, written: bool) -> None:
     except MPI.Exception:
         return
     except Exception as error:
-        raise Refused(str(error)) from error
+        raise Unreadable(str(error)) from error
     memory, count, displacement, _ = parts(spec, list | tuple)
     is_whole = memory is not None and count is None and not displacement
     if blocks and is_whole and entries(spec) % blocks:
-        raise Refused(f"{entries(spec)} elements are no {blocks} blocks")
+        raise Unreadable(f"{entries(spec)} elements are no {blocks} blocks")
 
 
 def check_vector(spec: Any, blocks: int, *, written: bool) -> None:
-    """Raise `Refused` where mpi4py refuses a buffer with a count for each block."""
+    """Raise `Unreadable` where mpi4py refuses a buffer with a count for each block."""
     if not isinstance(spec, list | tuple) or not 2 <= len(spec) <= 4:
         check_block(spec, 0, written=written)
         return
@@ -164,3 +167,11 @@ def check_vector(spec: Any, blocks: int, *, written: bool) -> None:
     for values in (counts, displacements):
         if values is not None and not hasattr(values, "__index__"):
             indices(values, blocks)
+
+
+def _strided(displacements: Any, blocks: int) -> list[int]:
+    """Return the displacement of each block, given all of them or the distance between two."""
+    try:
+        return [operator.index(displacements) * index for index in range(blocks)]
+    except TypeError:
+        return indices(displacements, blocks)

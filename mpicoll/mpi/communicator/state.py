@@ -34,7 +34,8 @@ from mpicoll.machine.nodes import (
 from mpicoll.machine.settings import DEADLINE, REPRODUCIBLE, default_deadline, is_reproducible
 from mpicoll.memory.files import SWITCH, is_switched_off
 from mpicoll.mpi.communicator import arenas
-from mpicoll.mpi.communicator.channels import OneNode, prepare_forms
+from mpicoll.mpi.communicator.buffers import prepare_forms
+from mpicoll.mpi.communicator.channels import OneNode
 from mpicoll.mpi.communicator.members import runs_everywhere
 from mpicoll.mpi.exchange import (
     exchange_bytes,

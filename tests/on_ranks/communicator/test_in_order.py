@@ -65,8 +65,12 @@ def _one_order(comm: Any) -> Iterator[tuple[Any, Any]]:
         comm.Allreduce(own, whole)
         yield whole, sums[-1]
         yield comm.allreduce(own), sums[-1]
+        whole[:] = 0
+        kind = MPI.FLOAT if dtype == "float32" else MPI.DOUBLE
+        comm.Allreduce([bytearray(own.tobytes()), kind] if rank == 0 else own, whole)
+        yield whole, sums[-1]
         user = MPI.Op.Create(_plus, commute=True)
-        comm.Allreduce([own, MPI.FLOAT if dtype == "float32" else MPI.DOUBLE], whole, user)
+        comm.Allreduce([own, kind], whole, user)
         user.Free()
         yield whole, sums[-1]
         whole[:] = own
