@@ -398,16 +398,15 @@ enum { NO_OP = -1, USERS_OP = -2 };
 /* The number of an operator; NO_OP for an object that is none, USERS_OP for another one of the library's. */
 static int op_of(const Forms *forms, PyObject *op)
 {
-    const Py_ssize_t count = PyTuple_GET_SIZE(forms->ops);
-    for (Py_ssize_t index = 0; index < count; index++)
-        if (PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms->ops, index), 0) == op)
-            return (int)index;
-    if (forms->op == Py_None || !PyObject_TypeCheck(op, (PyTypeObject *)forms->op))
+    const int has_handles = forms->op != Py_None;
+    if (has_handles && !PyObject_TypeCheck(op, (PyTypeObject *)forms->op))
         return NO_OP;
-    for (Py_ssize_t index = 0; index < count; index++)
-        if (handle_of(PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms->ops, index), 0)) == handle_of(op))
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(forms->ops); index++) {
+        PyObject *const known = PyTuple_GET_ITEM(PyTuple_GET_ITEM(forms->ops, index), 0);
+        if (known == op || (has_handles && handle_of(known) == handle_of(op)))
             return (int)index;
-    return USERS_OP;
+    }
+    return has_handles ? USERS_OP : NO_OP;
 }
 
 /* Run a reduce_scatter. */

@@ -6,6 +6,8 @@ import functools
 import json
 import os
 import pickle
+import platform
+import resource
 import tracemalloc
 from collections.abc import Iterator
 from fractions import Fraction
@@ -108,6 +110,20 @@ def test_a_long_pickle_takes_the_memory_of_itself_and_of_its_object(comm: Any) -
         tracemalloc.stop()
     assert peak < 2.5 * nbytes
     assert held < 0.5 * nbytes
+
+
+@pytest.mark.parametrize("name", ["bcast", "gather", "allgather", "allreduce"])
+def test_large_objects_take_no_new_pages_in_each_call(comm: Any, name: str) -> None:
+    """Where glibc gives the memory of each call back to the system, a call takes 250 or more."""
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("what is returned to the system is glibc's choice")
+    x = np.ones(1 << 17)
+    for _ in range(3):
+        getattr(comm, name)(x)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        getattr(comm, name)(x)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 500
 
 
 def test_an_array_that_stands_twice_is_restored_once(comm: Any) -> None:
