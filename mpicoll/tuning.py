@@ -17,12 +17,6 @@ YIELDS = 16
 Unit: looks, yields. Evidence: SPR, 2026-11-27, a yield takes 243 ns, and Python's look at the other
 ranks microseconds. Gain: a third of the looks at a word in a long wait.
 """
-YIELD_SECONDS = 0.02
-"""Time for which a rank yields before it sleeps between looks.
-
-Unit: seconds. Evidence: SPR, 2026-11-27, `time.sleep` of 50 us takes 105. Gain: waits of up to
-20 ms end up to 0.1 ms sooner.
-"""
 FIRST_NAP, LAST_NAP = 50e-6, 1e-3
 """The first sleep between two looks, and the longest: each lasts the same share of the wait.
 

@@ -86,7 +86,7 @@ static int wait_for(Channel *channel, const int64_t *word, int64_t minimum, int 
     ChannelObject *const self = owner_of(channel);
     const int had_lock = self->has_lock;
     /* A thread beside the program's own leaves a core to it that other ranks use, too. */
-    const int64_t yield_ns = channel->has_cores ? self->is_aside ? YIELD_NS : OWN_CORE_YIELD_NS
+    const int64_t yield_ns = channel->has_cores ? self->is_aside ? YIELD_NS : LONG_YIELD_NS
                                                 : self->is_aside ? 0 : YIELD_NS;
     const int64_t begun = nanoseconds();
     int64_t now = begun, moved = begun, looked = begun;
@@ -380,11 +380,12 @@ static PyObject *received_of(ChannelObject *self, const Move *move, PyObject *re
 }
 
 /* Have the process keep the memory of a call's objects once they are freed, where the allocator would give it back
-   to the system after each call: glibc keeps twice the longest piece that it has freed. */
+   to the system after each call: glibc keeps twice the longest piece that it has freed, of up to 32 MiB. */
 static void keep_memory(int64_t nbytes)
 {
+    enum { MOST = 31 << 20 };
     static int64_t longest;
-    const int64_t piece = nbytes > LONGEST_PIECE / KEPT_CALLS ? LONGEST_PIECE : nbytes * KEPT_CALLS;
+    const int64_t piece = nbytes > MOST / KEPT_CALLS ? MOST : nbytes * KEPT_CALLS;
     if (piece <= longest)
         return;
     longest = piece;

@@ -17,10 +17,11 @@ enum {
        Unit: ns. Evidence: Zen 4, 2026-11-29, 9 programs on 2 and 4 ranks take the same time with 20 to 200 us.
        Gain: a wait of less than 0.2 ms needs no interpreter. */
     YIELD_NS = 200000,
-    /* The same of a channel whose ranks have a core each.
+    /* The same of a wait that has a core to itself, or that Python runs.
        Unit: ns. Evidence: EPYC, 2 ranks, 2026-11-30, one sleeps 4 ms, the other waits and then computes: 0.88 of
-       MPI's speed with 0.2 ms, as a core that has slept is slow; 1.00 with 8 ms. Gain: 12 %. */
-    OWN_CORE_YIELD_NS = 8000000,
+       MPI's speed with 0.2 ms, as a core that has slept is slow, 1.00 with 8 ms; SPR, 2026-11-27, Python's `sleep`
+       of 50 us takes 105. Gain: 12 %; waits of up to 20 ms end up to 0.1 ms sooner. */
+    LONG_YIELD_NS = 20000000,
     /* Rows that the progress thread runs before another job has its turn.
        Unit: rows. Evidence: none measured. Gain: an owner takes its job back within 8 rows. */
     TURN_ROWS = 8,
@@ -58,12 +59,10 @@ enum {
        Unit: bytes. Evidence: Zen 4, 2026-11-26, 8 MiB from memory 20 GB/s instead of 17, 256 KiB from a
        third cache 26 instead of 19. Gain: 15 to 37 %. */
     AHEAD = 2048,
-    /* How many times the bytes of a call's objects a freed piece of memory has, and the longest such piece: glibc then
-       keeps twice as much, and learns from none above 32 MiB.
-       Unit: calls; bytes. Evidence: EPYC, 2 ranks, 2026-11-30, `bcast` of an array of 1 MiB takes 950 us, 350 with it,
+    /* How many times the bytes of a call's objects a freed piece of memory has, of which glibc then keeps two.
+       Unit: calls. Evidence: EPYC, 2 ranks, 2026-11-30, `bcast` of an array of 1 MiB takes 950 us, 350 with it,
        `gather` 2,000 and 150: a new page of the system takes 2 us. Gain: 60 to 90 %. */
     KEPT_CALLS = 4,
-    LONGEST_PIECE = 31 << 20,
     /* A fold of many operands works on so many bytes at a time, which stay in the first cache.
        Unit: bytes. Evidence: SPR, 2026-11-22, 16 operands of 16 KiB. Gain: 45 %. */
     FOLD_TILE = 4096,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from time import monotonic
+import os
+from time import monotonic, sleep
+
+from mpicoll.c_extension import _compiled
+from mpicoll.tuning import FIRST_NAP, LAST_NAP
 
 _STOPPED = 1.0
 """Seconds between two looks from which on a process was stopped instead of waiting."""
@@ -48,3 +52,11 @@ class Looks(Waited):
             return False
         self.last, self.step = self.seconds, min(2 * self.step, self.longest)
         return True
+
+    def rest(self) -> None:
+        """Yield the core; after some milliseconds sleep, for longer the longer the wait is."""
+        yielding = _compiled.LONG_YIELD_NS * 1e-9
+        if self.seconds < yielding:
+            os.sched_yield()
+        else:
+            sleep(min(FIRST_NAP * self.seconds / yielding, LAST_NAP))

@@ -6,11 +6,10 @@ error when the other rank has ended or the deadline has passed.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from time import monotonic, sleep
+from time import monotonic
 from typing import Protocol
 
 from mpicoll.backend import SharedMemory, Stage, WaitContext, WaitPolicy, Words
@@ -18,7 +17,7 @@ from mpicoll.errors import RankLost
 from mpicoll.machine.living import has_ended
 from mpicoll.machine.settings import default_deadline
 from mpicoll.machine.waited import Looks
-from mpicoll.tuning import FIRST_NAP, LAST_NAP, YIELD_SECONDS, YIELDS
+from mpicoll.tuning import YIELDS
 
 _LOOK = 0.05
 
@@ -203,16 +202,13 @@ class Idle:
             RankLost: nothing has happened until the deadline.
         """
         self.waited = self.waited or Looks()
-        seconds = self.waited.look()
+        self.waited.look()
         if self.look is not None and self.waited.is_due():
             self.look()
             self.waited.look()  # a rank may be asked for as long as a second
-        if seconds < YIELD_SECONDS:
-            os.sched_yield()
-        elif seconds < self.deadline:
-            sleep(min(FIRST_NAP * seconds / YIELD_SECONDS, LAST_NAP))
-        else:
+        if self.waited.seconds > self.deadline:
             raise Unadvanced(f"no started plan has advanced in {self.deadline:g} s")
+        self.waited.rest()
 
 
 class HasDeadline:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import inf
 from os import sched_yield
-from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from mpicoll.errors import RankLost
 from mpicoll.machine.marks import has_exited
 from mpicoll.machine.settings import DEADLINE, default_deadline
 from mpicoll.machine.waited import Looks
-from mpicoll.tuning import FIRST_NAP, LAST_NAP, YIELD_SECONDS
+from mpicoll.tuning import YIELDS
 
 _unfinished: list[object] = []
 """Requests that this rank has given up, and the memory that MPI may still write to."""
@@ -72,36 +71,40 @@ def exchange_items(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
 
 
 def _complete(comm: MPI.Comm, name: str, data: Any, received: Any) -> None:
-    """Make a call of MPI."""
+    """Make a call of MPI, until the program of a rank has ended, or the user's deadline."""
     request = getattr(comm, f"I{name.lower()}")(data, received)
-    end = monotonic() + YIELD_SECONDS
-    while not request.Test():
-        if monotonic() > end:
-            _wait_long(comm, request, data, received)
+    for _ in range(YIELDS):
+        if request.Test():
             return
         sched_yield()
-
-
-def _wait_long(comm: MPI.Comm, request: MPI.Request, *memory: object) -> None:
-    """Wait for a request until the program of a rank has ended, or the user's deadline."""
-    deadline, ended, members = mpi_deadline() or default_deadline(), set[int](), world_ranks(comm)
-    title = f"the first call of {comm.name or f'a communicator of {comm.size}'}"
-
-    def look() -> None:
-        now = {rank for rank, member in enumerate(members) if has_exited(member)}
-        for rank in now & ended:  # twice: what it has sent may be on its way
-            raise RankLost(f"{title} waits for rank {rank}, whose program has ended", rank=rank)
-        ended.update(now)
-
-    waited = Looks()
+    waited, ended = Looks(), set[int]()
     try:
         while not request.Test():
-            seconds = waited.look()
+            waited.look()
             if waited.is_due():
-                look()
-            if seconds > deadline:
-                raise RankLost(f"{title}: some rank did not come in {deadline:g} s")
-            sleep(min(FIRST_NAP * max(1, seconds / YIELD_SECONDS), LAST_NAP))
+                ended = _ended_twice(comm, ended)
+            if waited.seconds > (deadline := mpi_deadline() or default_deadline()):
+                raise RankLost(f"{_title(comm)}: some rank did not come in {deadline:g} s")
+            waited.rest()
     except BaseException:
-        _unfinished.append((request, memory))
+        _unfinished.append((request, data, received))
         raise
+
+
+def _ended_twice(comm: MPI.Comm, ended: set[int]) -> set[int]:
+    """Return the ranks whose programs have ended.
+
+    Args:
+        ended: those at the last look; what they have sent may have been on its way.
+
+    Raises:
+        RankLost: there was one.
+    """
+    now = {rank for rank, member in enumerate(world_ranks(comm)) if has_exited(member)}
+    for rank in now & ended:
+        raise RankLost(f"{_title(comm)} waits for rank {rank}, whose program has ended", rank=rank)
+    return now
+
+
+def _title(comm: MPI.Comm) -> str:
+    return f"the first call of {comm.name or f'a communicator of {comm.size}'}"
