@@ -131,15 +131,15 @@ static PyObject *call(PyObject *object, PyObject *const *arguments, size_t count
         return PyObject_Vectorcall(self->function, arguments, count, names);
     }
     Place *place = place_of(self);
+    if (!place && self->is_library) /* mpicoll makes it for itself */
+        return PyObject_Vectorcall(self->function, arguments, count, names);
     running = self, is_by_library = self->is_library;
     const int64_t begin = now();
     PyObject *result = PyObject_Vectorcall(self->function, arguments, count, names);
     const int64_t end = now();
     running = NULL;
-    if (self->is_collective && (place || !self->is_library))
-        collectives++;
-    if (self->is_collective && is_by_library)
-        library_collectives++;
+    collectives += self->is_collective;
+    library_collectives += self->is_collective && is_by_library;
     if (place)
         place->calls++, place->ticks += end - begin, place->library_calls += is_by_library;
     if (!first)

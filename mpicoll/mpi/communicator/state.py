@@ -20,8 +20,6 @@ from mpi4py import MPI
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
 from mpicoll.flight.groups import STANDING, GroupFlight, join_alone, join_known, standing
-from mpicoll.machine.launchers import ranks_of_host
-from mpicoll.machine.marks import is_marked
 from mpicoll.machine.nodes import (
     CORES,
     RANKS_PER_NODE,
@@ -34,7 +32,6 @@ from mpicoll.machine.nodes import (
 from mpicoll.machine.settings import DEADLINE, REPRODUCIBLE, default_deadline, is_reproducible
 from mpicoll.memory.files import SWITCH, is_switched_off
 from mpicoll.mpi.communicator import arenas
-from mpicoll.mpi.communicator.buffers import prepare_forms
 from mpicoll.mpi.communicator.channels import OneNode
 from mpicoll.mpi.communicator.members import runs_everywhere
 from mpicoll.mpi.exchange import (
@@ -217,13 +214,9 @@ def state_of(comm: MPI.Comm) -> State:
 def prepare() -> None:
     """Do what the first call would do otherwise, where MPI has started; collective.
 
-    The ranks of a launch on several nodes say where they are, so that new communicators of several
-    nodes need no exchange.
+    The ranks of a launch say where they are, so that new communicators of several nodes need no
+    exchange.
     """
-    is_marked(MPI.COMM_WORLD.rank)  # it reads the marks of all ranks, once
-    prepare_forms()
-    if RANKS_PER_NODE not in os.environ and ranks_of_host() == MPI.COMM_WORLD.size:
-        return
     state = state_of(MPI.COMM_WORLD)
     if len(state.nodes) > 1:
         _met[:] = [state]
