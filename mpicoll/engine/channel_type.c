@@ -78,6 +78,20 @@ static int look_at(ChannelObject *self, int peer, int is_long, double seconds)
     return 0;
 }
 
+/* Have the process keep memory that it frees, and objects of so many bytes need, where the allocator would give it
+   back to the system after each call: glibc keeps twice the longest piece that it has freed, of up to 32 MiB. */
+static void keep_memory(int64_t nbytes)
+{
+    enum { MOST = 31 << 20 };
+    static int64_t longest;
+    const int64_t piece = nbytes > MOST / KEPT_CALLS ? MOST : nbytes * KEPT_CALLS;
+    if (piece <= longest)
+        return;
+    longest = piece;
+    void *volatile memory = malloc((size_t)piece); /* lest the compiler removes the pair */
+    free(memory);
+}
+
 /* `Channel.wait`: yield, then sleep, while MPI's own messages move. A handler of a signal in Python runs
    after the call, as with MPI's own. */
 static int wait_for(Channel *channel, const int64_t *word, int64_t minimum, int peer)
@@ -379,20 +393,6 @@ static PyObject *received_of(ChannelObject *self, const Move *move, PyObject *re
     return list;
 }
 
-/* Have the process keep the memory of a call's objects once they are freed, where the allocator would give it back
-   to the system after each call: glibc keeps twice the longest piece that it has freed, of up to 32 MiB. */
-static void keep_memory(int64_t nbytes)
-{
-    enum { MOST = 31 << 20 };
-    static int64_t longest;
-    const int64_t piece = nbytes > MOST / KEPT_CALLS ? MOST : nbytes * KEPT_CALLS;
-    if (piece <= longest)
-        return;
-    longest = piece;
-    void *volatile memory = malloc((size_t)piece); /* lest the compiler removes the pair */
-    free(memory);
-}
-
 /* exchange(collective, root, data): move bytes whose lengths only their senders know.
 
    data: what this rank sends: bytes, or a list of bytes for each rank; None where it sends nothing.
@@ -593,6 +593,7 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
     self->deadline = deadline, self->forks = forks;
     self->shares_above = above, self->first_share_ranks = first, self->waits_for = -1;
     self->vectorcall = channel_call;
+    keep_memory(UNIT_BYTES);
     return PyErr_Occurred() ? -1 : 0;
 }
 
