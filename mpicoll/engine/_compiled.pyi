@@ -205,6 +205,9 @@ def prepare_channels(
 def place_handles(offset: int, nbytes: int, /) -> None:
     """Say where in their memory MPI's objects have their handle, and how many bytes it has."""
 
+def keep_memory() -> None:
+    """Have the allocator keep some megabytes of what the program frees, as with a channel."""
+
 def read_buffers(
     forms: object, rank: int, size: int, pack: Callable[[Any, bool, bool, bool, int], Any],
     name: str, x: Any, out: Any, root: Any, /,

@@ -92,6 +92,13 @@ static void keep_memory(int64_t nbytes)
     free(memory);
 }
 
+/* keep_memory(): do so for the memory of a program of several ranks. */
+static PyObject *keep_first_memory(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    keep_memory(UNIT_BYTES);
+    Py_RETURN_NONE;
+}
+
 /* `Channel.wait`: yield, then sleep, while MPI's own messages move. A handler of a signal in Python runs
    after the call, as with MPI's own. */
 static int wait_for(Channel *channel, const int64_t *word, int64_t minimum, int peer)
@@ -533,6 +540,7 @@ static PyObject *clear_unit(PyObject *Py_UNUSED(module), PyObject *address)
 PyMethodDef channel_functions[] = {
     {"prepare_channels", prepare_channels, METH_VARARGS, NULL},
     {"read_buffers", read_buffers, METH_VARARGS, NULL},
+    {"keep_memory", keep_first_memory, METH_NOARGS, NULL},
     {"unit_is_closed", unit_is_closed, METH_VARARGS, NULL},
     {"clear_unit", clear_unit, METH_O, NULL},
     {"place_handles", place_handles, METH_VARARGS, NULL},

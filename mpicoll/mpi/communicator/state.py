@@ -325,6 +325,7 @@ def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
 
 def _serve(comm: MPI.Intracomm, state: State, members: Sequence[Member]) -> None:
     """Find what serves a communicator beside a channel of all its ranks."""
+    _compiled.keep_memory()
     wishes, most = state.wishes, max(map(len, state.nodes))
     if len(state.nodes) > 1 < most <= _compiled.MOST_MEMBERS and not wishes.unshared:
         _make_levels(comm, state, members)
