@@ -332,28 +332,17 @@ class WaitPolicy(Protocol):
 class Store(Protocol):
     """Memory that the ranks of one node share: each rank can read the bytes of the others.
 
-    `SharedMemory` is the store on the host, and also holds the flags. `mpicoll.gpu.ipc.GpuMemory`
-    is the store on GPUs.
+    `SharedMemory` is the store on the host, and also holds the flags. `GpuStore` is one on GPUs.
 
     Attributes:
         allocator: the `FirstFit` of this rank's segments.
-        maps: whether private memory of other ranks can be mapped, or only fetched by a call.
-        orders: whether streams of GPUs wait for flags and raise them, on all ranks.
     """
-
-    orders: bool
 
     @property
     def allocator(self) -> Any: ...
 
-    @property
-    def maps(self) -> bool: ...
-
     def grow(self, nbytes: int) -> None:
         """Add a segment of at least `nbytes` to every rank's memory; collective."""
-
-    def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
-        """Return an array over a part of a rank's segment."""
 
     def find(self, array: Array) -> tuple[int, int] | None:
         """Return the segment and offset of an array that lies in this rank's segments."""
@@ -361,13 +350,25 @@ class Store(Protocol):
     def locate(self, array: Array) -> Location:
         """Return the location of a private array, for other ranks to read it."""
 
+
+class GpuStore(Store, Protocol):
+    """A store on GPUs: `mpicoll.gpu.ipc.GpuMemory`.
+
+    Attributes:
+        orders: whether streams wait for flags and raise them, on all ranks.
+        synchronize: waits for this rank's stream: the work that a flag announces must be done.
+    """
+
+    orders: bool
+    synchronize: Thunk
+
+    def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
+        """Return an array over a part of a rank's segment."""
+
     def foreign(
         self, location: Location, start: int, dtype: str, count: int
     ) -> tuple[Array, object]:
         """Return an array over private memory of another rank, `start` bytes on, and its owner."""
-
-    def release(self, nbytes: int) -> Thunk | None:
-        """Return the fence between work on `nbytes` and the flag that announces it."""
 
 
 class Exchange(Protocol):
@@ -387,9 +388,6 @@ class Exchange(Protocol):
 
     def wait(self, rank: int, number: int, name: str | None = None) -> None:
         """Return when a rank has begun a round, of the call of a name."""
-
-    def missing(self) -> list[int]:
-        """Return the ranks that have not begun the round that this rank has."""
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item of a type, in rank order."""
@@ -446,9 +444,6 @@ class SharedMemory(Store, Protocol):
 
     def allocate(self, shape: tuple[int, ...], dtype: str, nbytes: int) -> Array:
         """Return an array in this rank's part of a segment; collective."""
-
-    def acquire(self, nbytes: int) -> Thunk | None:
-        """Return the fence between a flag and the first use of the `nbytes` it announces."""
 
     def reach(
         self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, unbound: bool = False,

@@ -219,14 +219,14 @@ def test_on_ranks(count: int, backend: str, tmp_path: Path) -> None:
     "backend", [pytest.param(each, id=f"{each}-uneven_nodes") for each in ("mpi4py", "torch")]
 )
 def test_shared_memory_on_nodes(backend: str, tmp_path: Path) -> None:
-    """Every schedule where two of three ranks share memory, weakly ordered, and a few over torch.
+    """Every schedule where two of three ranks share memory, and a few over torch.
 
     Threads have more. NCCL between them is torch's, and a fake. Methods are the same on both.
     """
     more = [KNOWN, CACHED] if backend == "mpi4py" else [f"{NCCL}.py::{JOINED}"]
     passes(
         3, tmp_path, *paths(EVERY_WAY, RANDOM, *more), backend=backend,
-        MPICOLL_RANKS_PER_NODE="2", MPICOLL_FENCES="always",
+        MPICOLL_RANKS_PER_NODE="2",
     )  # fmt: skip
 
 

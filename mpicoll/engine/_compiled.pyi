@@ -29,7 +29,6 @@ ADAPTIVE_COPY: int
 LONG_YIELD_NS: int
 INPUT: int
 OUTPUT: int
-WITHDRAWN: int
 LAST_STATED: int
 HAS_ENDED: int
 UNDER_WAY: int
@@ -360,6 +359,9 @@ class Channel:
 
     def close(self) -> None:
         """Leave the channel. Its memory is used again once all ranks have left it."""
+
+def fence() -> None:
+    """Order this thread's loads and stores before and after it, as other ranks see them."""
 
 def save_handler() -> None:
     """Save SIGUSR1's present handler, which the handler of `watch_signals` then calls, too."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import chain, cycle
 from typing import Any
 
-from mpicoll.backend import Array, Store, Thunk
+from mpicoll.backend import Array, GpuStore, Thunk
 from mpicoll.engine.compiled import Table
 from mpicoll.lowering.fusing import Fused, fuse
 from mpicoll.lowering.instructions import (
@@ -33,10 +33,10 @@ class DeviceTable(Table):
         self.has_work = True
 
     @property
-    def store(self) -> Store:
+    def store(self) -> GpuStore:
         """The GPU memory of the ranks of this node."""
-        assert self.laid_out is not None
-        return self.laid_out.layout.store
+        assert self.laid_out is not None and self.laid_out.layout.gpu_store is not None
+        return self.laid_out.layout.gpu_store
 
     def copy_input(self, copy: Array) -> None:
         self.call(self.arrays.copier(self.arrays.flat(copy), self.buffers[OUTPUT]))
@@ -119,7 +119,6 @@ class DeviceTable(Table):
 
     def _wait_for_stream(self) -> None:
         """Let the host wait for the work before a flag; of several flags the first alone waits."""
-        synchronize = self.store.release(0)
-        if self.has_work and synchronize is not None:
-            self.call(synchronize)
+        if self.has_work:
+            self.call(self.store.synchronize)
         self.has_work = False

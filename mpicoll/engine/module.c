@@ -20,6 +20,15 @@ static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* Order the loads and stores of Python code before and after this call. */
+static PyObject *fence(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef module_methods[] = {{"fence", fence, METH_NOARGS, NULL}, {NULL}};
+
 static PyMethodDef stop_method = {"stop", stop, METH_NOARGS, NULL};
 
 /* Have all threads of C stop before the interpreter frees what they work on. */
@@ -46,7 +55,7 @@ static const struct {
     NUMBER(COPY), NUMBER(FOLD), NUMBER(DIVIDE), NUMBER(RAISE), NUMBER(AWAIT), NUMBER(FETCH),
     NUMBER(VERIFY), NUMBER(CALL), NUMBER(POLL), NUMBER(CACHED), NUMBER(STREAMED), NUMBER(ADAPTIVE),
     NUMBER(ADAPTIVE_COPY), NUMBER(LONG_YIELD_NS),
-    NUMBER(INPUT), NUMBER(OUTPUT), NUMBER(WITHDRAWN),
+    NUMBER(INPUT), NUMBER(OUTPUT),
     /* a group and its mailbox */
     NUMBER(LAST_STATED), NUMBER(HAS_ENDED), NUMBER(UNDER_WAY), NUMBER(GROUP_NUMBERS), NUMBER(NO_CALL),
     NUMBER(PYTHON_CALL), NUMBER(PYTHON_ROUND), NUMBER(LINE_LENGTH), NUMBER(LINE_DIGEST),
@@ -102,6 +111,7 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "mpicoll.engine._compiled",
     .m_doc = "Run programs over host memory.",
+    .m_methods = module_methods,
     .m_slots = slots,
 };
 

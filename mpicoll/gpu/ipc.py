@@ -50,16 +50,15 @@ class GpuMemory:
         gpu: the driver of the GPU of `like`, an array of this rank.
 
     Attributes:
-        maps: True, as private memory of other ranks is opened.
         peers: the ranks of this node with which this one shares it, by either's reading.
         partial: why some pair of ranks of this node does not; empty where all do. Their messages
             travel as those between nodes.
         orders: streams wait for flags and raise them; `unordered` says why hosts do instead.
+        synchronize: waits for this rank's stream: the work that a flag announces must be done.
         tile: bytes of the tiles of a message, of each of which its readers learn; 0 where they
             learn of the message as a whole.
     """
 
-    maps = True
     orders, unordered = False, ""
     tile = 0
 
@@ -67,6 +66,9 @@ class GpuMemory:
         self.host, self.arrays, self.gpu = host, arrays, gpu
         # Not the caller's own array, which would live as long as the group.
         self.like = arrays.empty((1,), "uint8", like)
+        # It "waits until the device has completed all operations in the stream"
+        # (cuStreamSynchronize): also reads of other ranks' memory, as an acknowledgement announces.
+        self.synchronize: Thunk = partial(arrays.synchronize, self.like)
         self.allocator = FirstFit()
         self.opened: weakref.WeakValueDictionary[bytes, _Opened] = weakref.WeakValueDictionary()
         self.segments: dict[int, list[tuple[int, object]]] = {rank: [] for rank in host.intra_node}
@@ -307,14 +309,6 @@ class GpuMemory:
         except Unavailable:
             return False
         return True
-
-    def release(self, nbytes: int) -> Thunk | None:
-        """Return a wait for this rank's stream: the work that a flag announces must be done.
-
-        It "waits until the device has completed all operations in the stream"
-        (cuStreamSynchronize): also reads of other ranks' memory, as an acknowledgement announces.
-        """
-        return partial(self.arrays.synchronize, self.like)
 
 
 def asked_tile() -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mpicoll.backend import Array, SharedMemory, Store
+from mpicoll.backend import Array, GpuStore, SharedMemory
 from mpicoll.errors import Unavailable, first_error
 from mpicoll.lowering import windows
 from mpicoll.lowering.instructions import SharedProgram
@@ -37,7 +37,7 @@ class LaidOut(NamedTuple):
 
 def lay_out(
     program: SharedProgram, memory: SharedMemory, buffers: dict[Buffer, Array], dtype: str, *,
-    label: str, meets: bool, like: Array | None, store: Store | None = None, tile: int = 0,
+    label: str, meets: bool, like: Array | None, store: GpuStore | None, tile: int,
 ) -> LaidOut:  # fmt: skip
     """Find room for the publications of a program, on all ranks; collective.
 
@@ -46,7 +46,7 @@ def lay_out(
         label: the operation, for an error's text.
         meets: no rank ends a run before all have begun it.
         like: scratch memory lies on the device of this array.
-        store: the memory of its bytes; by default that of its flags.
+        store: the memory of its bytes; None for that of its flags.
         tile: elements of a tile that large messages may pass by through a window, 0 for none.
 
     Raises:
@@ -66,9 +66,7 @@ def lay_out(
     except (Unavailable, MemoryError, RuntimeError) as error:
         failure = f"rank {memory.rank}: {error}"
     resources.buffers += buffers.values()
-    layout = Layout(
-        memory, store or memory, program, buffers, dtype, meets, resources, circulates=bool(tile)
-    )
+    layout = Layout(memory, store, program, buffers, dtype, meets, resources, circulates=bool(tile))
     try:
         tables = _exchange(memory, layout, failure)
     except Unavailable:
@@ -81,15 +79,15 @@ def lay_out(
     ]
     # While messages of the library travel, a host waits.
     layout.by_streams = layout.words is not None and not any(table.posts for table in tables)
-    if layout.has_store:
-        _open(layout, incoming)
+    if store is not None:
+        _open(layout, store, incoming)
     if tile:
         received = [number for number, publication in enumerate(incoming) if publication.window]
         layout.program = windows.through_windows(program, tile, received)
     return LaidOut(layout, incoming, resources)
 
 
-def _open(layout: Layout, incoming: Sequence[Published]) -> None:
+def _open(layout: Layout, store: GpuStore, incoming: Sequence[Published]) -> None:
     """Map the memory of other ranks that a program reads, and its flags, on all ranks or on none.
 
     In its first run, a rank that cannot would leave the others waiting.
@@ -98,7 +96,7 @@ def _open(layout: Layout, incoming: Sequence[Published]) -> None:
     try:
         for publication in incoming:
             if publication.private is not None:
-                _, alive = layout.store.foreign(publication.private, 0, "uint8", 0)
+                _, alive = store.foreign(publication.private, 0, "uint8", 0)
                 resources.opened.append(alive)
         if layout.words:
             for receipt, publication in zip(layout.program.receipts, incoming, strict=True):

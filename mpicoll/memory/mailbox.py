@@ -97,8 +97,8 @@ class Mailbox(Rounds):
                 self.memory.leave(GROUP, error)
             raise
 
-    def _state(self, digest: int, data: bytes) -> int:
-        """Begin a round: give at most `CAPACITY` bytes, or a digest; return its number.
+    def _state(self, data: bytes) -> int:
+        """Begin a round: give at most `CAPACITY` bytes; return its number.
 
         Raises:
             RankLost: a rank has left the others in the middle of a call.
@@ -109,9 +109,8 @@ class Mailbox(Rounds):
         memory, first = self.memory, self._first(number)
         words = memory.words[memory.rank][0]
         memory.view(memory.rank, 0, 8 * first + LINE, len(data))[:] = data
-        words[first + _LENGTH], words[first + _DIGEST] = len(data), digest
-        if fence := memory.release(len(data)):
-            fence()
+        words[first + _LENGTH], words[first + _DIGEST] = len(data), 0
+        _compiled.fence()
         words[first] = number
         return number
 
@@ -148,11 +147,6 @@ class Mailbox(Rounds):
         policy, words = self.memory.wait_policy, self.memory.words[rank][0]
         wait_advancing(policy, started_here(), words, first, number, context)
 
-    def missing(self) -> list[int]:
-        number = self.number[LAST_STATED]
-        words, first = self.memory.words, self._first(number)
-        return [rank for rank in self.memory.intra_node if words[rank][0][first] < number]
-
     def _round(self, data: bytes) -> list[bytes]:
         """Return every rank's bytes, in rank order.
 
@@ -160,15 +154,14 @@ class Mailbox(Rounds):
             RuntimeError: a call of the group that cannot be completed first is under way.
         """
         with self.alone():
-            return list(self._read_all(self._state(0, data), len(data)))
+            return list(self._read_all(self._state(data)))
 
-    def _read_all(self, number: int, length: int) -> Iterator[bytes]:
+    def _read_all(self, number: int) -> Iterator[bytes]:
         """Yield the bytes of every rank in a round, in rank order."""
         first, memory = self._first(number), self.memory
         for rank in memory.intra_node:
             self.wait(rank, number)
-            if fence := memory.acquire(length):
-                fence()
+            _compiled.fence()
             words = memory.words[rank][0]
             yield bytes(memory.view(rank, 0, 8 * first + LINE, words[first + _LENGTH]))
 

@@ -7,6 +7,7 @@ it once their wait gets long; a wait that ends soon costs nothing.
 from __future__ import annotations
 
 from mpicoll.backend import SharedMemory
+from mpicoll.c_extension import _compiled
 from mpicoll.errors import RankLost
 from mpicoll.machine.exits import at_exit
 from mpicoll.memory.allocator import LINE
@@ -55,8 +56,7 @@ class Notes:
         self.memory.view(self.memory.rank, 0, 8 * (place + _TEXT), len(data))[:] = data
         words[place + _ROOT] = _NOBODY if root is None else root + 1
         words[place + _LENGTH], words[place + _OPERATION] = len(data), operation
-        if fence := self.memory.release(_NOTE):
-            fence()
+        _compiled.fence()
         words[self.first] = count + 1
 
     def why(self, rank: int, operation: int) -> str:
@@ -96,8 +96,7 @@ class Notes:
         count = segments[0][self.first + _COUNT] if segments else 0
         if not segments or not count:
             return None
-        if fence := self.memory.acquire(_NOTE):
-            fence()
+        _compiled.fence()
         numbers = range(count - 1, max(-1, count - 1 - _CAPACITY), -1)
         places = map(self._place, numbers)
         return next(

@@ -7,8 +7,6 @@ arrays that it allocates lie.
 from __future__ import annotations
 
 import os
-import platform
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -44,9 +42,6 @@ from mpicoll.tuning import FETCHED_TILE, TILE, ZERO_COPY
 
 FIRST = 15 << 16
 """Bytes of the first segment. A later one has a power of two times as many."""
-_STREAMED = 64 * 1024
-_ORDERED = ("x86_64", "amd64", "i686", "s390x")
-FENCES = "MPICOLL_FENCES"
 
 
 class _Peer(NamedTuple):
@@ -74,11 +69,7 @@ class MappedMemory:
         processes: the process of each rank of this node.
         leave: tells the other ranks that this one has left an operation, and why.
         releases: whether the memory of free areas is given back to the system.
-        maps: False, as private memory of other ranks can only be fetched.
-        orders: False, as no stream of a GPU works in it.
     """
-
-    maps = orders = False
 
     def __init__(
         self, arrays: Arrays, rank: int, intra_node: Sequence[int], size: int,
@@ -111,7 +102,6 @@ class MappedMemory:
         self.wait_policy: WaitPolicy = ProcessWaits(
             rank, self.processes, is_oversubscribed(cores), progress
         )
-        self.needs_fence = _needs_fence()
         self.grow(FIRST)
         self.notes = Notes(self)
         self.wait_policy.tell = self.notes.wait_for
@@ -262,59 +252,14 @@ class MappedMemory:
     def retire(self, number: int, allocator: FirstFit, area: Area) -> None:
         self.retired.append(Retired(number, allocator, area))
 
-    # -- as a store ---------------------------------------------------------------------
-
-    def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
-        """Return an array over a part of a rank's memory."""
-        memory = self.view(rank, segment, start, count * itemsize(dtype))
-        return self.arrays.over(memory, dtype, (count,))
-
     def locate(self, array: Array) -> Location:
         """Return this process, and the address of an array."""
         return os.getpid(), self.arrays.span(array)[0]
-
-    def foreign(
-        self, location: Location, start: int, dtype: str, count: int
-    ) -> tuple[Array, object]:
-        """Refuse: a call of the system fetches from another process's memory, but maps none."""
-        raise Unavailable(f"the memory of process {location[0]!r} can be fetched only")
-
-    def release(self, nbytes: int) -> Thunk | None:
-        """Return the fence between `nbytes` and their flag.
-
-        None is needed where the processor keeps loads and stores in order, except for copies of
-        many bytes, which may stream past the cache, out of order.
-        """
-        return new_fence() if self.needs_fence or nbytes >= _STREAMED else None
-
-    acquire = release
 
 
 def tile_of(transport: str) -> int:
     """Return the bytes that are moved at a time."""
     return TILE if transport == SYMMETRIC else FETCHED_TILE
-
-
-def new_fence() -> Thunk:
-    """Return a call that orders a rank's loads and stores before it before those after it.
-
-    A release followed by an acquire is a full fence; POSIX (base definitions, 4.15) demands as
-    much of both. No two threads may call it at a time.
-    """
-    held = threading.Lock()
-    held.acquire()
-
-    def fence() -> None:
-        held.release()
-        held.acquire()
-
-    return fence
-
-
-def _needs_fence() -> bool:
-    """Whether every flag needs a fence: the processor does not keep stores in order by itself."""
-    forced = os.environ.get(FENCES, "").lower() in ("1", "always", "yes")
-    return forced or platform.machine().lower() not in _ORDERED
 
 
 _ALL: weakref.WeakSet[MappedMemory] = weakref.WeakSet()

@@ -23,13 +23,13 @@ import numpy as np
 
 from mpicoll.backend import (
     Array,
+    GpuStore,
     Location,
     Messages,
     SharedMemory,
     Store,
     Thunk,
 )
-from mpicoll.c_extension import _compiled
 from mpicoll.errors import ScheduleError, Unavailable
 from mpicoll.lowering.instructions import Post, Publication, SharedProgram
 from mpicoll.lowering.messages import Buffer, view
@@ -39,8 +39,6 @@ from mpicoll.tuning import FEW_SLOTS, RING_BYTES, RING_MESSAGE
 
 _SMALL_DATA = 16
 _SMALL = LINE - _SMALL_DATA
-_WITHDRAWN: int = _compiled.WITHDRAWN
-"""Which word of a flag's line says so, behind the flag and the address of a private array."""
 UNBOUND = 0
 """Instead of the address of a private array, which a run states beside the flag of the array."""
 _ROOM, _SHARE = 256 << 20, 8 << 20
@@ -75,11 +73,6 @@ class Published(NamedTuple):
     def is_zero_copy(self) -> bool:
         """Whether its readers read an array of the sender's, and no slot."""
         return self.private is not None or (self.data is not None and not self.data.stride)
-
-    @property
-    def withdrawn(self) -> int:
-        """The offset of the word by which the sender withdraws a zero-copy message."""
-        return self.start + _WITHDRAWN * 8
 
     @property
     def tiles(self) -> int:
@@ -172,6 +165,7 @@ class Layout:
     that same memory, and lie in an area of their own where it is another one, as on GPUs.
 
     Attributes:
+        gpu_store: memory on GPUs; None where the store is the memory of the flags.
         words: the store, where streams may wait for its flags; else None. Then each reader of a
             publication has a word, and a line of the area is for the progress of the runs.
         progress: the segment and the offset of that line.
@@ -180,14 +174,14 @@ class Layout:
     """
 
     def __init__(
-        self, memory: SharedMemory, store: Store, program: SharedProgram,
+        self, memory: SharedMemory, gpu_store: GpuStore | None, program: SharedProgram,
         buffers: dict[Buffer, Array], dtype: str, meets: bool, resources: SharedResources, *,
         circulates: bool,
     ) -> None:  # fmt: skip
-        self.memory, self.store, self.program = memory, store, program
+        self.memory, self.gpu_store, self.program = memory, gpu_store, program
+        self.store: Store = gpu_store or memory
         self.buffers, self.resources = buffers, resources
-        self.has_store = store is not memory
-        self.words: Any = store if store.orders else None
+        self.words: Any = gpu_store if gpu_store and gpu_store.orders else None
         self.progress, self.by_streams = (0, 0), False
         self.width = itemsize(dtype)
         self.replies = (
@@ -284,7 +278,7 @@ class Layout:
     def _store_bytes(self, message: Publication) -> int:
         """Return the bytes that a slot takes in the store, where that is another memory."""
         nbytes = self._nbytes(message)
-        return whole_lines(nbytes) if self.has_store and nbytes and not message.zero_copy else 0
+        return whole_lines(nbytes) if self.gpu_store and nbytes and not message.zero_copy else 0
 
     def _nbytes(self, message: Publication) -> int:
         return message.piece.length * self.width if message.piece else 0
@@ -292,14 +286,14 @@ class Layout:
     def _is_small(self, message: Publication) -> bool:
         """Whether the bytes fit into the line of the flag."""
         small = not message.zero_copy and message.tiles == 1 and self._nbytes(message) <= _SMALL
-        return small and not self.has_store
+        return small and not self.gpu_store
 
     def _stride(self, message: Publication) -> int:
         if message.is_whole or self._is_small(message):
             return LINE
         if message.window:
             return LINE + whole_lines(message.window.tile * self.width)
-        return message.tiles * LINE + (0 if self.has_store else whole_lines(self._nbytes(message)))
+        return message.tiles * LINE + (0 if self.gpu_store else whole_lines(self._nbytes(message)))
 
     def _acknowledging(self, message: Publication) -> list[int]:
         """Return the readers that must acknowledge."""
@@ -335,7 +329,7 @@ class Layout:
             array = view(self.buffers, message.piece)
             place = self.store.find(array)
             return (Slots(*place, 0), None) if place else (None, self.store.locate(array))
-        if self.has_store:
+        if self.gpu_store:
             within = self.store_area.segment if self.store_area else 0
             return Slots(within, store_start, self._store_bytes(message)), None
         flags = 1 if message.window else message.tiles

@@ -12,7 +12,7 @@ import pytest
 
 from mpicoll.c_extension import _compiled
 from mpicoll.engine import compiled
-from mpicoll.memory import mailbox, slots
+from mpicoll.memory import mailbox
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = "mpicoll", "torchcoll"
@@ -23,7 +23,7 @@ SAME_NAMES = (
 )
 OTHER_NAMES = (
     (compiled, "_COLUMNS", "COLUMNS"), (mailbox, "_LENGTH", "LINE_LENGTH"),
-    (mailbox, "_DIGEST", "LINE_DIGEST"), (slots, "_WITHDRAWN", "WITHDRAWN"),
+    (mailbox, "_DIGEST", "LINE_DIGEST"),
 )  # fmt: skip
 SHARED = [*OTHER_NAMES, *((module, name, name) for module, names in SAME_NAMES for name in names)]
 UNRELATED = {

@@ -53,7 +53,7 @@ def test_a_gpu_that_is_full_is_known_to_all() -> None:
     host: Any = SimpleNamespace(
         rank=0, intra_node=(0, 1), others=frozenset(), exchange=exchange, before_reuse=[]
     )
-    arrays: Any = SimpleNamespace(empty=lambda shape, *_given: np.empty(shape))
+    arrays: Any = SimpleNamespace(empty=lambda shape, *_given: np.empty(shape), synchronize=len)
     gpu: Any = SimpleNamespace(allocate=allocate, synchronize=lambda: None)
     memory = GpuMemory(host, arrays, gpu, like=np.empty(0))
     with pytest.raises(Unavailable, match="rank 0: out of memory"):
