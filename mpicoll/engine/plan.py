@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 from mpicoll.backend import Array, Request, RunOn, Thunk
 from mpicoll.engine.compiled import Table
-from mpicoll.engine.runs import Followed, OnStream, PlanStream, ProgramRun, Progress, Resources
+from mpicoll.engine.runs import Followed, PlanStream, ProgramRun
 from mpicoll.flight.rows import Log
 from mpicoll.memory.waiting import advance_others, started_here
 
@@ -216,7 +215,7 @@ class _Started(Followed):
         self.deadline = deadline
 
     def _wait(self) -> None:
-        if (started := started_here()) and not isinstance(self.request, Progress):
+        if (started := started_here()) and not isinstance(self.request, ProgramRun):
             # The library's own wait would advance nothing else.
             advance_others(started, self.request.test, self.deadline())
         super()._wait()
@@ -236,8 +235,7 @@ def compiled(
         is_bound: it runs on its own arrays alone; the same on all ranks.
     """
     program, resources, calls = table.compile_program(), table.resources, bool(table.callbacks)
-    started, new_run = started_here(), partial(ProgramRun, program, table.waits, calls=calls)
-    run = program.run
+    waits, started, run = table.waits, started_here(), program.run
 
     def run_on_gpu() -> None:
         assert stream is not None
@@ -249,26 +247,16 @@ def compiled(
     def start() -> Request:
         if stream is not None:
             stream.check()
-        _check(resources)
-        if stream is None:
-            progress = Progress(new_run(), resources, started)
-        else:
-            used = stream.begin()
-            end = partial(stream.end, used)
-            progress = Progress(OnStream(new_run(), used), resources, started, end)
+        if resources.under_way:
+            _busy()
+        if resources.failed:
+            _failed()
+        started_run = ProgramRun(program, waits, started, calls=calls, order=stream)
         if at_once:
-            progress.wait()
-        return progress
+            started_run.wait()
+        return started_run
 
     plan = Plan(algorithm, transport, out, run_on_gpu if stream else run, start, resources.free)
     plan._program, plan.fail = program, resources.fail
     plan.program = None if is_bound else program
     return plan
-
-
-def _check(resources: Resources) -> None:
-    """Raise RuntimeError where a plan cannot run."""
-    if resources.under_way:
-        _busy()
-    if resources.failed:
-        _failed()

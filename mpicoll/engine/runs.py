@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from mpicoll.backend import Request, Stream, Thunk
+from mpicoll.backend import Request, Stream
 from mpicoll.engine.row_waits import RowWaits
 from mpicoll.errors import RankLost
 from mpicoll.machine.waited import Looks
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 class PlanStream(Protocol):
-    """The stream of a plan's runs on a GPU: `mpicoll.gpu.streams`."""
+    """The stream of a plan's runs on a GPU: `mpicoll.gpu.streams`.
+
+    Attributes:
+        current: the stream of the run that is being put there.
+    """
+
+    current: Stream
 
     def check(self) -> None:
         """Raise the error that has ended an earlier run on the GPU."""
@@ -30,56 +36,6 @@ class PlanStream(Protocol):
 
     def end(self, stream: Stream) -> None:
         """Make the caller's stream follow a run that was started on another one."""
-
-
-class Resources(Protocol):
-    """The requests and memory of a plan, kept alive as long as the plan can run.
-
-    Attributes:
-        under_way: whether a started run is not complete.
-        failed: whether a run has failed in its middle.
-    """
-
-    under_way: bool
-    failed: bool
-
-    def fail(self, error: BaseException) -> None:
-        """Run no more, as a run has failed, and tell the other ranks."""
-
-    def free(self) -> None:
-        """Release the library's requests and the shared memory."""
-
-    def deadline(self) -> float:
-        """Return the seconds after which a rank that waits gives up."""
-
-
-class Run(Protocol):
-    """One run of a schedule, on its way."""
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether it advances by itself once it has begun."""
-
-    def begin(self) -> bool:
-        """Begin; whether it is complete."""
-
-    def advance(self) -> bool:
-        """Advance as far as is possible without waiting; whether it is complete."""
-
-    def wait(self) -> bool:
-        """Advance, waiting if need be; whether it is complete."""
-
-    def mark(self) -> object:
-        """Return something that differs once it has advanced."""
-
-    def look(self) -> None:
-        """Raise RankLost where a rank that it waits for will not come."""
-
-    def stop(self) -> None:
-        """Advance no more."""
-
-    def lost(self, reason: str) -> RankLost | None:
-        """Return the error of its wait, given the reason as the end of a sentence."""
 
 
 class Followed:
@@ -120,79 +76,37 @@ class Followed:
             then(error)
 
 
-class OnStream:
-    """A run whose work goes on one stream of a GPU, whoever advances it."""
-
-    goes_on = False
-
-    def __init__(self, run: Run, stream: Stream) -> None:
-        self.run, self.stream = run, stream
-        self.mark, self.look, self.stop, self.lost = run.mark, run.look, run.stop, run.lost
-
-    def begin(self) -> bool:
-        with self.stream.use():
-            return self.run.begin()
-
-    def advance(self) -> bool:
-        with self.stream.use():
-            return self.run.advance()
-
-    def wait(self) -> bool:
-        with self.stream.use():
-            return self.run.wait()
-
-
 class ProgramRun:
-    """A run of a program.
-
-    Args:
-        calls: the program has callbacks, which the extension's thread cannot run.
-    """
-
-    def __init__(self, program: Program, waits: RowWaits, *, calls: bool) -> None:
-        self.program, self.waits, self.calls = program, waits, calls
-        self.begin, self.advance, self.stop = program.start, program.test, program.stop
-
-    @property
-    def goes_on(self) -> bool:
-        return self.program.given and not self.calls
-
-    def mark(self) -> object:
-        return self.program.position
-
-    def look(self) -> None:
-        self.waits.look(self.program.position)
-
-    def wait(self) -> bool:
-        self.program.wait()
-        return True
-
-    def lost(self, reason: str) -> RankLost | None:
-        return self.waits.lost(self.program.position, reason)
-
-
-class Progress:
-    """A schedule under way: it begins at once, and goes on as it is tested or waited for.
+    """A run of a program: it begins at once, and goes on as it is tested or waited for.
 
     An error ends this run alone and is raised where this run is waited for, as a wait for another
     run may be what advances it.
 
     Args:
-        arrive: what whoever waits for it does when it is complete.
+        calls: the program has callbacks, which the extension's thread cannot run.
+        started: the runs that this thread advances.
+        order: of its work on a GPU, which goes on one stream, whoever advances it; None on the
+            host.
     """
 
+    is_complete = True
+    """Until it has begun."""
+
     def __init__(
-        self, run: Run, resources: Resources, started: list[StartedRun],
-        arrive: Thunk | None = None,
+        self, program: Program, waits: RowWaits, started: list[StartedRun], *, calls: bool,
+        order: PlanStream | None = None,
     ) -> None:  # fmt: skip
-        self.run, self.resources, self.started, self.arrive = run, resources, started, arrive
+        self.program, self.waits, self.resources = program, waits, waits.resources
+        self.started, self.order = started, order
+        self.stream = None if order is None else order.begin()
         self.error: BaseException | None = None
         self.is_complete = False
         self.marked: object = None
         self.tested: Looks | None = None
-        resources.under_way = True
-        self._attempt(run.begin)
-        if not (self.is_complete or run.goes_on):
+        self.resources.under_way = True
+        self._attempt(program.start)
+        goes_on_by_itself = program.given and not calls
+        if not (self.is_complete or goes_on_by_itself):
             self.started.append(self)
 
     def __del__(self) -> None:
@@ -212,16 +126,16 @@ class Progress:
         Raises:
             RankLost: nothing has advanced until then, or a rank will not come.
         """
-        mark = self.run.mark()
+        mark = self.mark()
         if self.tested is None or mark != self.marked:
             self.marked, self.tested = mark, Looks()
         seconds = self.tested.look()
         if self.tested.is_due():
-            self.run.look()
+            self._look_at_ranks()
             self.tested.look()  # to ask a rank may take a second, which is no suspension
         if seconds > self.resources.deadline():
             reason = f"which did not come in {seconds:.3g} s"
-            raise self.run.lost(reason) or Unadvanced(f"no test was of use in {seconds:.3g} s")
+            raise self._lost(reason) or Unadvanced(f"no test was of use in {seconds:.3g} s")
         return False
 
     def wait(self) -> None:
@@ -230,16 +144,16 @@ class Progress:
             while not self.is_complete:
                 if self.started and self.started != [self]:
                     all_here = list(dict.fromkeys((self, *self.started)))
+                    look = self._look_at_ranks
                     try:
-                        look = self.run.look
                         advance_others(all_here, lambda: self.is_complete, deadline, look)
                     except Unadvanced as error:
                         reason = f"which did not come in {deadline:.3g} s"
-                        raise self.run.lost(reason) or error from None
+                        raise self._lost(reason) or error from None
                 else:
                     if self in self.started:
                         self.started.remove(self)  # the program waits for the others alone
-                    self._attempt(self.run.wait)
+                    self._attempt(self._complete)
         except Exception as error:
             self._fail(error)
         except BaseException as interrupt:
@@ -247,24 +161,36 @@ class Progress:
             raise
         self._result()
 
+    def _complete(self) -> bool:
+        self.program.wait()
+        return True
+
     def mark(self) -> object:
-        return self.run.mark()
+        return self.program.position
 
     def advance(self) -> None:
-        self._attempt(self.run.advance)
+        self._attempt(self.program.test)
+
+    def _look_at_ranks(self) -> None:
+        """Raise RankLost where a rank that it waits for will not come."""
+        self.waits.look(self.program.position)
+
+    def _lost(self, reason: str) -> RankLost | None:
+        """Return the error of its wait, given the reason as the end of a sentence."""
+        return self.waits.lost(self.program.position, reason)
 
     def _result(self) -> bool:
         if self.error is not None:
             raise self.error
-        if self.is_complete and self.arrive is not None:
-            self.arrive()
+        if self.is_complete and self.order is not None and self.stream is not None:
+            self.order.end(self.stream)
         return self.is_complete
 
     def _attempt(self, step: Callable[[], bool]) -> None:
         try:
             if self.resources.failed and not self.is_complete:
                 raise RuntimeError("this plan runs no more: it has failed, or was forked")
-            if not self.is_complete and step():
+            if not self.is_complete and self._runs(step):
                 self._leave()
         except Exception as error:
             self._fail(error)
@@ -273,9 +199,16 @@ class Progress:
             self._fail(interrupt)
             raise
 
+    def _runs(self, step: Callable[[], bool]) -> bool:
+        """Run a step on its stream; whether it completes the run."""
+        if self.stream is None:
+            return step()
+        with self.stream.use():
+            return step()
+
     def _fail(self, error: BaseException) -> None:
         self.error = self.error or error
-        self.run.stop()
+        self.program.stop()
         self.resources.fail(error)
         self._leave()
 

@@ -35,10 +35,11 @@ What it relies on, in the words of the CUDA driver API (stream memory operations
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from mpicoll.backend import Batch, Stream, WordOperation
+from mpicoll.backend import Batch, WordOperation
 from mpicoll.engine.device_table import DeviceTable
+from mpicoll.engine.runs import PlanStream
 from mpicoll.engine.stream_watch import Awaited, StreamWatch
 from mpicoll.lowering.fusing import Fused
 from mpicoll.lowering.instructions import (
@@ -54,18 +55,10 @@ from mpicoll.memory.slots import Published
 _EMPTY = 0
 
 
-class Running(Protocol):
-    """The stream of a plan's runs: `mpicoll.gpu.streams.PlanStream`."""
-
-    @property
-    def current(self) -> Stream:
-        """The stream of the run that is being put there."""
-
-
 class StreamTable(DeviceTable):
     """The rows of a program that waits on the GPU alone: callbacks, none of which waits."""
 
-    def __init__(self, *args: Any, stream: Running, **options: Any) -> None:
+    def __init__(self, *args: Any, stream: PlanStream, **options: Any) -> None:
         super().__init__(*args, **options)
         assert self.laid_out is not None
         layout = self.laid_out.layout
