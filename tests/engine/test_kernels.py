@@ -6,18 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from program_rows import address, place, program, row
 
 from mpicoll.engine import _compiled as compiled
+from mpicoll.engine.compiled import CACHED, COPY, DIVIDE, FOLD, STREAMED
 from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
 from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of
 
 FOLDS = [(op.name, dtype) for op in OPS.values() for dtype in DTYPES if kind_of(dtype) in op.kinds]
 UNDEFINED = [(op, dtype) for op in OPS for dtype in DTYPES if (op, dtype) not in FOLDS]
 GUARD = 0xA5
-STREAMED = 1 << 18  # more than what is written past the caches
+LARGE = 1 << 18  # more than what is written past the caches
 LENGTHS = [*range(68), *range(124, 134), *range(252, 301, 3)]
 """Every remainder of a vector of 64 bytes, and some after one or several vectors."""
-RANDOM = np.frombuffer(np.random.default_rng(0).bytes(STREAMED + 4096), np.uint8)
+RANDOM = np.frombuffer(np.random.default_rng(0).bytes(LARGE + 4096), np.uint8)
 
 
 def runs(name):
@@ -155,7 +157,7 @@ def test_no_order_of_folds_changes_an_extreme(op, dtype, target):
         compiled.fold(op, dtype, out, x, y)
         NumpyArrays().folder(OPS[op], x, y, closed)()
         many = np.empty_like(x)
-        compiled.fold_many(op, dtype, many, (x, y, x))
+        fold_many(op, dtype, many, (x, y, x))
         number = ~np.isnan(expected)
         for found in (out, closed, many):
             np.testing.assert_array_equal(found, expected)
@@ -193,27 +195,30 @@ def test_undefined_folds_are_refused(op, dtype):
     x = np.zeros(16, np.uint8)
     with pytest.raises(ValueError, match=f"'{op}' is not defined on '{dtype}'"):
         compiled.fold(op, dtype, x, x, x)
-    with pytest.raises(ValueError, match=f"'{op}' is not defined on '{dtype}'"):
-        compiled.fold_many(op, dtype, x, (x, x))
+    with pytest.raises(ValueError, match="row 0 needs a kernel"):
+        fold_many(op, dtype, x, (x, x))
 
 
-@pytest.mark.parametrize(
-    ("out", "left", "right", "message"),
-    [
-        (8, 8, 4, "operand 1 has 4 bytes, out has 8"),
-        (8, 12, 8, "operand 0 has 12 bytes, out has 8"),
-        (6, 6, 6, "6 bytes are no whole elements of 'float32'"),
-    ],
-)
-def test_sizes_must_agree(out, left, right, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(("out", "left", "right"), [(8, 8, 4), (8, 12, 8), (6, 6, 6)])
+def test_sizes_must_agree(out, left, right):
+    text = f"operands have {left} and {right} bytes, and out {out}, not equal numbers of 'float32'"
+    with pytest.raises(ValueError, match=text):
         compiled.fold("sum", "float32", bytearray(out), bytes(left), bytes(right))
+
+
+def fold_many(op, dtype, out, operands):
+    """Fold operands in their order, as the rows of a program do that are joined."""
+    count, more = out.nbytes // itemsize(dtype), range(3, len(operands) + 1)
+    rows = [row(FOLD, place(0), place(1), place(2), count=count, extra=len(more))]
+    rows += [row(FOLD, place(0), place(0), place(operand), count=count) for operand in more]
+    registers = [address(x) for x in (out, *operands)]
+    program(rows, registers=registers, op=op, dtype=dtype).run()
 
 
 @pytest.mark.parametrize(("op", "dtype"), FOLDS)
 @settings(max_examples=settings().max_examples // 5)
 @given(
-    many=st.integers(1, 9),
+    many=st.integers(2, 9),
     count=st.integers(0, 300) | st.integers(4090, 4102) | st.integers(0, 9000),
     place=st.integers(-1, 8),
     seed=st.integers(0, 99),
@@ -223,7 +228,7 @@ def test_many_fold_in_their_order(op, dtype, many, count, place, seed):
     expected = reduce(lambda left, right: fold(op, dtype, left, right), operands).copy()
     # `out` is apart, or one of the operands.
     out = operands[place] if 0 <= place < many else np.empty_like(operands[0])
-    compiled.fold_many(op, dtype, out, tuple(operands))
+    fold_many(op, dtype, out, operands)
     np.testing.assert_array_equal(out, expected)
 
 
@@ -245,7 +250,7 @@ def test_divides_as_numpy_and_torch(dtype, divisor, target):
                 expected = (numbers.astype("float32") / np.float32(divisor)).astype("float16")
             else:
                 expected = numbers / numbers.dtype.type(divisor)
-        compiled.divide(dtype, x, divisor)
+        divide(dtype, x, divisor)
         if dtype == "bfloat16":
             torch = pytest.importorskip("torch", reason="only torch has bfloat16")
             expected = torch.from_numpy(expected).bfloat16().float().numpy()
@@ -254,15 +259,22 @@ def test_divides_as_numpy_and_torch(dtype, divisor, target):
 
 @pytest.mark.parametrize("dtype", [each for each in DTYPES if kind_of(each) not in "fc"])
 def test_means_of_integers_are_refused(dtype):
-    with pytest.raises(ValueError, match=f"'avg' is not defined on '{dtype}'"):
-        compiled.divide(dtype, bytearray(8), 2)
+    with pytest.raises(ValueError, match="row 0 needs a kernel"):
+        divide(dtype, np.zeros(8, np.uint8), 2)
+
+
+def divide(dtype, x, divisor):
+    rows = [row(DIVIDE, place(0), count=x.nbytes // itemsize(dtype), extra=divisor)]
+    program(rows, registers=[address(x)], dtype=dtype).run()
 
 
 def check_copy(nbytes, target_offset, source_offset, streams):
     source, _ = area(nbytes, "uint8", source_offset)
     target, around = area(nbytes, "uint8", target_offset)
     source[:] = RANDOM[:nbytes]
-    compiled.copy(target, source, streams)
+    how = STREAMED if streams else CACHED
+    rows = [row(COPY, place(0), place(1), count=nbytes, extra=how)]
+    program(rows, registers=[address(target), address(source)]).run()
     assert np.array_equal(target, source)
     start = offset_of(target, around)
     assert (around[:start] == GUARD).all()
@@ -276,7 +288,7 @@ def test_copies_of_every_small_length(streams, target):
 
 
 @pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("nbytes", [100, 511, 4099, STREAMED + 77])
+@pytest.mark.parametrize("nbytes", [100, 511, 4099, LARGE + 77])
 def test_copies_at_every_alignment(nbytes, streams, target):
     for offset in range(64):
         check_copy(nbytes, offset, 37 * offset, streams)
@@ -290,16 +302,6 @@ def test_copies_at_every_alignment(nbytes, streams, target):
 )
 def test_copies_of_any_length(nbytes, target_offset, source_offset, streams):
     check_copy(nbytes, target_offset, source_offset, streams)
-
-
-def test_copies_must_be_of_one_size():
-    with pytest.raises(ValueError, match="the target has 4 bytes, the source 5"):
-        compiled.copy(bytearray(4), bytes(5))
-
-
-def test_read_only_targets_are_refused():
-    with pytest.raises(TypeError, match="read-write"):
-        compiled.copy(bytes(4), bytes(4))
 
 
 def test_names_what_runs():

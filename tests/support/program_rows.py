@@ -23,14 +23,15 @@ def row(code: int, *places: list[int], count: int = 0, extra: int = 0) -> list[i
 
 def program(
     rows: list[list[int]], *callbacks: Callable[..., object],
-    registers: Any = (1000, 2000, 3000), **changes: Any,
+    registers: Any = (1000, 2000, 3000), op: str | None = None, dtype: str | None = None,
+    **changes: Any,
 ) -> Any:  # fmt: skip
     """Return a program of some rows, which looks at nothing else while it waits."""
     options = {"check": len(rows), "light": True, "heavy": False, "wait": None,
                "look": lambda program, position: None, "keep": None, **changes}  # fmt: skip
     table = array("q", chain.from_iterable(rows))
     return extension._compiled.Program(
-        table, registers, None, None, callbacks=callbacks, **options
+        table, registers, op, dtype, callbacks=callbacks, **options
     )  # fmt: skip
 
 
