@@ -415,14 +415,14 @@ class Collectives(PointToPoint):
 
     def _slow(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
-        differs: object = False,
+        differs: bool = False,
     ) -> Any:  # fmt: skip
         """Run a call that is not known yet, or on which the ranks differ.
 
         An error of the arguments names them. All ranks print it, so it shows no inner frames.
         """
         try:
-            return self._checked((name, x, out, op, root, counts, algorithm), bool(differs))
+            return self._checked((name, x, out, op, root, counts, algorithm), differs)
         except ArgumentError as error:
             raise error.with_traceback(None)  # noqa: B904  it keeps its cause
 

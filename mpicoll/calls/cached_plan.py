@@ -36,19 +36,6 @@ class CachedPlan:
     gpu_bytes: int = 0
     function: Any = None
 
-    @property
-    def target(self) -> object:
-        """What the plan table knows it by."""
-        return self.program or self
-
-    def fail(self, error: BaseException) -> None:
-        """Take the error by which this rank has left a run in its middle."""
-        self.plan.fail(error)
-
-    def free(self) -> None:
-        """Release the plan."""
-        self.plan.free()
-
 
 def gpu_bytes(arguments: Arguments) -> int:
     """Return about how many bytes of a GPU a plan on copies takes, the same on all ranks."""

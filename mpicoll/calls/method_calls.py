@@ -94,8 +94,7 @@ class MethodCalls(PlanCache):
             run = self._run_by_channel if is_alike else self._run_agreed
             return run(checked, raw_arguments)
         resolved = self.planner.resolved(checked)  # a rank without an array cannot do so yet
-        key = resolved.key
-        plan = self.get(key)
+        plan = self.get(resolved.key)
         digest = resolved.digest(plan and plan.number)
         try:
             if differs or not self.matches(digest, plan):
@@ -104,13 +103,14 @@ class MethodCalls(PlanCache):
         except ArgumentError:
             raise  # on all ranks, before any has run a plan
         except BaseException as error:
-            self.fail(key, error)
+            if plan is not None:
+                self.fail(plan, error)
             raise
 
     def matches(self, digest: int, plan: CachedPlan | None = None) -> bool:
         """Whether all ranks gave the same digest; a cached plan only runs then."""
         with nullcontext() if plan else self.poison_on_error():
-            return bool(self.table.agree(digest, None))
+            return bool(self.table.agree(digest))
 
     def _run_agreed(
         self, checked: Arguments | CollectiveError, raw_arguments: RawArguments
@@ -123,7 +123,7 @@ class MethodCalls(PlanCache):
         if any(number != numbers[0] for number in numbers):
             if is_channels:
                 self.by_channel.close()  # another rank's has failed
-            self.drop([arguments.key])
+            self.drop(arguments.key)
             return self._run_once(arguments)
         if is_channels:
             return self._run_by_channel(arguments, raw_arguments)
@@ -157,17 +157,12 @@ class MethodCalls(PlanCache):
             uncached.run()
             return uncached.out
 
-    def _give_up(self, target: object, error: BaseException | None) -> None:
-        """Remove a plan that has failed in the middle of a run.
-
-        Without an error the ranks have found that they call different things.
-        """
-        if self.by_channel.channel is not None and target is self.by_channel.channel.channel:
+    def _give_up(self, plan: Any, error: BaseException) -> None:
+        """Remove a plan, or close the channel, that has failed in the middle of a run."""
+        if self.by_channel.channel is not None and plan is self.by_channel.channel.channel:
             self.by_channel.close()
-        elif error is None:
-            self.drop_target(target)
         else:
-            self.fail_target(target, error)
+            self.fail(plan, error)
 
     def free(self) -> None:
         self.by_channel.close()
@@ -200,7 +195,7 @@ class MethodCalls(PlanCache):
         try:
             out = run(arguments.x, arguments.out)
         except BaseException as error:
-            self._give_up(plan.target, error)
+            self.fail(plan, error)
             raise
         if raw_arguments:
             self._enter(plan, run, arguments, raw_arguments)
@@ -221,7 +216,9 @@ class MethodCalls(PlanCache):
             make = partial(
                 self.transport.arrays.empty, arguments.shape("output"), arguments.dtype or ""
             )
-        self.table.add_program(raw_arguments, plan.program, digest, arguments.has_output, make)
+        self.table.add_program(
+            raw_arguments, plan.program, digest, arguments.has_output, make, plan
+        )
 
 
 def _is_constant(counts: Any) -> bool:

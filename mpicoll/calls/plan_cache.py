@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from mpicoll.calls.cached_plan import CachedPlan
@@ -41,53 +41,32 @@ class PlanCache:
 
     def drop_oldest(self) -> None:
         """Free the oldest plan."""
-        self.drop([next(iter(self._plans))])
+        self.drop(next(iter(self._plans)))
 
     @property
     def plans(self) -> Collection[CachedPlan]:
         """The plans, the oldest first."""
         return self._plans.values()
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether a plan has failed on this rank."""
-        return bool(self._failed)
-
     def _take(self, key: Any) -> CachedPlan:
         plan = self._plans.pop(key)
-        if plan.target is not None:
-            self.table.forget(plan.target)
+        self.table.forget(plan)
         return plan
 
-    def _keys_of(self, target: object) -> list[Any]:
-        plans = self._plans.items()
-        return [key for key, plan in plans if target is not None and plan.target is target]
-
-    def drop(self, keys: Iterable[Any]) -> None:
-        """Free those of the plans that are cached."""
-        for key in keys:
-            if key in self._plans:
-                self._take(key).free()
-
-    def drop_target(self, target: object) -> None:
-        """Free the plan that the table has begun on this rank alone."""
-        self.drop(self._keys_of(target))
-
-    def fail(self, key: Any, error: BaseException) -> None:
-        """Remove the plan of a key, which has failed on this rank."""
+    def drop(self, key: Any) -> None:
+        """Free the plan of a key, if it is cached."""
         if key in self._plans:
-            plan = self._take(key)
-            plan.fail(error)
-            self._failed.append(plan)
+            self._take(key).plan.free()
 
-    def fail_target(self, target: object, error: BaseException) -> None:
-        """Remove the plan that the table has run, which has failed on this rank."""
-        for key in self._keys_of(target):
-            self.fail(key, error)
+    def fail(self, plan: CachedPlan, error: BaseException) -> None:
+        """Remove a plan that has failed on this rank, if it is cached."""
+        for key in [key for key, cached in self._plans.items() if cached is plan]:
+            self._failed.append(self._take(key))
+            plan.plan.fail(error)
 
     def free(self) -> None:
         """Release all plans."""
         self._failed += [self._take(key) for key in list(self._plans)]
-        for plan in self._failed:
-            plan.free()
+        for cached in self._failed:
+            cached.plan.free()
         self._failed.clear()

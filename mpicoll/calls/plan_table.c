@@ -42,7 +42,6 @@ static void empty_entry(Entry *entry)
     Py_XDECREF(old.counts);
     Py_XDECREF(old.function);
     Py_XDECREF(old.plan);
-    Py_DECREF(old.anchors);
     Py_XDECREF(old.program);
 }
 
@@ -130,7 +129,7 @@ static enum call_state advance_compared(ActiveCall *call)
     return program_drive(call, program->program.length) < 0 ? FAILED_CALL : COMPLETE;
 }
 
-/* Hand over a plan that has failed, with the error that Python has raised, which stays as it is. */
+/* Hand over a plan, or the channel, that has failed, with the error that Python has raised, which stays. */
 static void plan_give_up(PlanTableObject *self, PyObject *plan)
 {
     PyObject *type, *value, *trace;
@@ -142,31 +141,30 @@ static void plan_give_up(PlanTableObject *self, PyObject *plan)
     if (!done)
         PyErr_WriteUnraisable(self->give_up);
     Py_XDECREF(done);
-    if (PyObject_TypeCheck(plan, &ProgramType))
-        program_leave((ProgramObject *)plan);
     PyErr_Restore(type, value, trace);
 }
 
 /* Compare a call with all ranks, and run its program, or its request of the channel, unless both are NULL: 1;
-   0 where the ranks differ, -1 where Python has raised. */
+   0 where the ranks differ, -1 where Python has raised. `plan`: that of the program, or the channel. */
 static int plan_run(
-    PlanTableObject *self, ProgramObject *program, Request *request, int64_t digest, PyObject *name)
+    PlanTableObject *self, ProgramObject *program, Request *request, int64_t digest, PyObject *name,
+    PyObject *plan)
 {
     ComparedCall compared = {
         .call = {.under_way = under_way(self), .program = program, .advance = advance_compared},
-        .channel = self->channel, .request = request, .table = self, .name = name};
+        .channel = request ? (ChannelObject *)plan : NULL, .request = request, .table = self, .name = name};
     if (self->digests.size)
         compared.comparison = digest_publish(&self->digests, digest);
     else
         compared.is_compared = 1; /* before */
     if (program)
         program_begin(&program->program);
-    PyObject *const target =
-        program ? (PyObject *)program : request ? (PyObject *)compared.channel : Py_None;
-    if (active_run(&compared.call) != COMPLETE && PyErr_Occurred()) {
+    if (active_run(&compared.call) != COMPLETE && PyErr_Occurred() && plan) {
         if (request)
             channel_end(compared.channel);
-        plan_give_up(self, target);
+        plan_give_up(self, plan);
+        if (program)
+            program_leave(program);
     }
     if (PyErr_Occurred())
         return -1;
@@ -184,7 +182,7 @@ static int plan_run(
 static int agree(PlanTableObject *self, int64_t digest, PyObject *name)
 {
     if (self->digests.size)
-        return plan_run(self, NULL, NULL, digest, name);
+        return plan_run(self, NULL, NULL, digest, name, NULL);
     postpone();
     PyObject *const same = PyObject_CallFunction(self->agree, "LO", (long long)digest, name);
     const int truth = same ? PyObject_IsTrue(same) : -1;
@@ -206,10 +204,10 @@ static PyObject *call_python(
     return result;
 }
 
-/* Let Python serve a call on which the ranks differ, though this one has begun its plan. */
-static PyObject *serve_difference(PlanTableObject *self, PyObject *const *args, PyObject *plan)
+/* Let Python serve a call on which the ranks differ. */
+static PyObject *serve_difference(PlanTableObject *self, PyObject *const *args)
 {
-    PyObject *all[] = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], plan};
+    PyObject *all[] = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], Py_True};
     return call_python(self, self->slow, all, 8);
 }
 
@@ -250,31 +248,33 @@ static PyObject *run_program(
 {
     /* Making an array may run Python code, which may empty the entry. */
     ProgramObject *const program = (ProgramObject *)Py_NewRef(entry->program);
+    PyObject *const plan = Py_NewRef(entry->plan);
     const int64_t digest = entry->digest;
     char *const input = key->x.address, *address = key->out.address;
     PyObject *out = take_output(self, entry, args[2], NULL, &address);
     if (!out) {
-        Py_DECREF(program);
+        Py_DECREF(program), Py_DECREF(plan);
         return serve_without_output(self, args);
     }
     const uint64_t row = log_begin_below(program->log, program->call, BELOW_LIBRARY);
-    const int begun = self->digests.size ? 1 : agree(self, digest, args[0]);
-    int same = begun;
-    if (begun < 0)
-        plan_give_up(self, (PyObject *)program);
-    if (begun > 0) {
+    int same = self->digests.size ? 1 : agree(self, digest, args[0]);
+    if (same < 0) {
+        plan_give_up(self, plan);
+    } else if (same > 0) {
         program->program.registers[INPUT] = input;
         program->program.registers[OUTPUT] = address;
-        same = program_hold(program, args[1], out) < 0 ? -1 : plan_run(self, program, NULL, digest, args[0]);
+        same = program_hold(program, args[1], out) < 0
+                   ? -1
+                   : plan_run(self, program, NULL, digest, args[0], plan);
     }
     if (same > 0)
         program_release(program);
     else if (same < 0)
         Py_CLEAR(out);
     else
-        Py_SETREF(out, serve_difference(self, args, begun ? (PyObject *)program : Py_True));
+        Py_SETREF(out, serve_difference(self, args));
     log_end(program->log, row, !out);
-    Py_DECREF(program);
+    Py_DECREF(program), Py_DECREF(plan);
     return out;
 }
 
@@ -286,7 +286,7 @@ static PyObject *run_function(PlanTableObject *self, const Entry *entry, PyObjec
     const int same = agree(self, entry->digest, args[0]);
     PyObject *result = same > 0 ? call_python(self, function, args + 1, 2) : NULL;
     if (!same)
-        result = serve_difference(self, args, Py_True);
+        result = serve_difference(self, args);
     else if (!result)
         plan_give_up(self, plan);
     log_end(self->log, row, !result);
@@ -370,9 +370,10 @@ static PyObject *run_request(
     }
     if (request_record(channel, &request) < 0)
         return NULL;
-    const int same = plan_run(self, NULL, &request, digest_with(entry->digest, row), args[0]);
+    const int same =
+        plan_run(self, NULL, &request, digest_with(entry->digest, row), args[0], (PyObject *)channel);
     log_end(channel->log, request.row, same < 0);
-    return same < 0 ? NULL : same ? Py_NewRef(out) : serve_difference(self, args, Py_True);
+    return same < 0 ? NULL : same ? Py_NewRef(out) : serve_difference(self, args);
 }
 
 static PyObject *run_channel(
@@ -432,21 +433,19 @@ static PyObject *table_call(PyObject *object, PyObject *const *args, size_t flag
     return find_and_run(self, args, count);
 }
 
-/* agree(digest, name): whether all ranks make the same call, which Python runs. */
-static PyObject *table_agree(PlanTableObject *self, PyObject *const *args, Py_ssize_t count)
+/* agree(digest): whether all ranks make the same call, which Python runs. */
+static PyObject *table_agree(PlanTableObject *self, PyObject *number)
 {
-    const int64_t digest = count == 2 ? PyLong_AsLongLong(args[0]) : 0;
-    if (count != 2)
-        PyErr_SetString(PyExc_TypeError, "a digest, and the name of the call");
+    const int64_t digest = PyLong_AsLongLong(number);
     if (PyErr_Occurred())
         return NULL;
     const int64_t *const numbers = self->numbers.buf;
     if (numbers[HAS_ENDED]) /* as this raises */
         return PyObject_CallFunction(self->wait, "LLO", (long long)self->digests.rank,
-                                     (long long)numbers[LAST_STATED], args[1]);
+                                     (long long)numbers[LAST_STATED], Py_None);
     if (numbers[UNDER_WAY] > PYTHON_CALL && active_complete(numbers + UNDER_WAY) < 0)
         return NULL;
-    const int same = agree(self, digest, args[1]);
+    const int same = agree(self, digest, Py_None);
     if (same >= 0)
         keep_raised();
     return same < 0 ? NULL : PyBool_FromLong(same);
@@ -462,23 +461,6 @@ static PyObject *table_complete(PlanTableObject *self, PyObject *Py_UNUSED(ignor
 
 /* -- the entries ------------------------------------------------------------------------------- */
 
-/* Return the objects beside the arrays of a call, which its key has by address. */
-static PyObject *anchors_of(PyObject *given)
-{
-    PyObject *anchors = PyTuple_New(2);
-    for (int side = 0; anchors && side < 2; side++) {
-        PyObject *array = PyTuple_GET_ITEM(given, 1 + side);
-        PyObject *rest = PyList_CheckExact(array) || PyTuple_CheckExact(array)
-                             ? PySequence_GetSlice(array, 1, PySequence_Fast_GET_SIZE(array))
-                             : Py_NewRef(Py_None);
-        if (!rest)
-            Py_CLEAR(anchors);
-        else
-            PyTuple_SET_ITEM(anchors, side, rest);
-    }
-    return anchors;
-}
-
 /* Return the entry for such calls, without a plan; NULL where only Python understands them, or it has
    raised. */
 static Entry *new_entry(PlanTableObject *self, PyObject *given, int of_any_length)
@@ -492,9 +474,6 @@ static Entry *new_entry(PlanTableObject *self, PyObject *given, int of_any_lengt
         return NULL;
     if (of_any_length)
         forget_lengths(&key);
-    PyObject *const anchors = anchors_of(given);
-    if (!anchors)
-        return NULL;
     Entry *entry = find_plan(self, &key);
     const size_t place = key_hash(&key);
     for (size_t probe = 0; !entry; probe++)
@@ -503,7 +482,7 @@ static Entry *new_entry(PlanTableObject *self, PyObject *given, int of_any_lengt
     empty_entry(entry);
     for (int index = 0; index < OBJECTS; index++)
         Py_INCREF(key.objects[index]);
-    entry->key = key, entry->anchors = anchors;
+    entry->key = key;
     return entry;
 }
 
@@ -521,20 +500,20 @@ static int read_shape(PyObject *shape, ArrayArgument *row)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* add_program(arguments, program, digest, has_output, make_output): serve such calls by a program. */
+/* add_program(arguments, program, digest, has_output, make_output, plan): serve such calls by a program. */
 static PyObject *table_add_program(PlanTableObject *self, PyObject *args)
 {
-    PyObject *given, *program, *make_output;
+    PyObject *given, *program, *make_output, *plan;
     long long digest;
     int has_output;
-    if (!PyArg_ParseTuple(args, "O!O!LpO", &PyTuple_Type, &given, &ProgramType, &program, &digest,
-                          &has_output, &make_output))
+    if (!PyArg_ParseTuple(args, "O!O!LpOO", &PyTuple_Type, &given, &ProgramType, &program, &digest,
+                          &has_output, &make_output, &plan))
         return NULL;
     Entry *entry = new_entry(self, given, 0);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     entry->kind = PROGRAM;
-    entry->program = (ProgramObject *)Py_NewRef(program);
+    entry->program = (ProgramObject *)Py_NewRef(program), entry->plan = Py_NewRef(plan);
     entry->digest = digest, entry->has_output = has_output;
     entry->make_output = make_output == Py_None ? NULL : Py_NewRef(make_output);
     Py_RETURN_NONE;
@@ -605,25 +584,16 @@ static PyObject *table_serve_by(PlanTableObject *self, PyObject *channel)
     Py_RETURN_NONE;
 }
 
-/* forget(plan): serve no call by a program any more, not even an issued one, or by a plan's functions. */
+/* forget(plan): serve no call by a plan any more. */
 static PyObject *table_forget(PlanTableObject *self, PyObject *plan)
 {
-    if (PyObject_TypeCheck(plan, &ProgramType))
-        ((ProgramObject *)plan)->program.retired = 1;
-    for (int place = 0; self->entries && place < ENTRIES; place++) {
-        Entry *const entry = self->entries + place;
-        if ((PyObject *)entry->program == plan || entry->plan == plan)
-            empty_entry(entry);
-    }
+    for (int place = 0; self->entries && place < ENTRIES; place++)
+        if (self->entries[place].plan == plan)
+            empty_entry(self->entries + place);
     Py_RETURN_NONE;
 }
 
 /* -- the type ---------------------------------------------------------------------------------- */
-
-typedef struct {
-    PlanTableObject table;
-    vectorcallfunc vectorcall;
-} CallablePlanTable;
 
 /* Read the addresses of the ranks' lines; -1 where Python has raised. */
 static int open_digests(Digests *digests, PyObject *lines, long long stride, long long rank)
@@ -686,7 +656,7 @@ static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
     self->wait = Py_NewRef(wait), self->keep = Py_NewRef(keep), self->agree = Py_NewRef(agree);
     self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
     self->reader.describe = describe == Py_None ? NULL : Py_NewRef(describe);
-    ((CallablePlanTable *)self)->vectorcall = table_call;
+    self->vectorcall = table_call;
     return 0;
 }
 
@@ -705,7 +675,6 @@ static int table_traverse(PlanTableObject *self, visitproc visit, void *arg)
         Py_VISIT(self->entries[place].function);
         Py_VISIT(self->entries[place].plan);
         Py_VISIT(self->entries[place].counts);
-        Py_VISIT(self->entries[place].anchors);
     }
     return 0;
 }
@@ -743,7 +712,7 @@ static PyMethodDef table_methods[] = {
     {"digest_with", (PyCFunction)table_digest_with, METH_VARARGS | METH_STATIC, NULL},
     {"serve_by", (PyCFunction)table_serve_by, METH_O, NULL},
     {"add_function", (PyCFunction)table_add_function, METH_VARARGS, NULL},
-    {"agree", (PyCFunction)(void (*)(void))table_agree, METH_FASTCALL, NULL},
+    {"agree", (PyCFunction)table_agree, METH_O, NULL},
     {"complete", (PyCFunction)table_complete, METH_NOARGS, NULL},
     {"forget", (PyCFunction)table_forget, METH_O, NULL},
     {NULL},
@@ -752,9 +721,9 @@ static PyMethodDef table_methods[] = {
 PyTypeObject PlanTableType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "mpicoll.engine._compiled.PlanTable",
-    .tp_basicsize = sizeof(CallablePlanTable),
+    .tp_basicsize = sizeof(PlanTableObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_vectorcall_offset = offsetof(CallablePlanTable, vectorcall),
+    .tp_vectorcall_offset = offsetof(PlanTableObject, vectorcall),
     .tp_call = PyVectorcall_Call,
     .tp_new = PyType_GenericNew,
     .tp_init = (initproc)table_init,

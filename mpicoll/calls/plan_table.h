@@ -17,10 +17,9 @@ enum { ONE_ROW = -1, NO_ARRAY = -2 };
 typedef struct {
     enum plan_kind kind;
     CallKey key;
-    PyObject *anchors;  /* objects whose addresses are in the key */
     ProgramObject *program;
     PyObject *function; /* of x and out */
-    PyObject *plan;     /* by which Python knows the function */
+    PyObject *plan;     /* by which Python knows the program or the function */
     int64_t digest;     /* that the ranks compare */
     uint32_t place;     /* of functions in the table of the flight recorder */
 
@@ -47,6 +46,7 @@ typedef struct {
     LogObject *log;
     Entry *entries;
     ChannelObject *channel; /* NULL where no call has one */
+    vectorcallfunc vectorcall;
 } PlanTableObject;
 
 /* Make the objects that calls are compared with; -1 where Python has raised. */

@@ -1,4 +1,4 @@
-"""What runs programs over host memory, compiled; absent where no compiler was at install.
+"""What runs programs over host memory, compiled.
 
 Buffers are C-contiguous; dtypes and operators are named as in `mpicoll.notation.elements`.
 """
@@ -70,7 +70,6 @@ class Program:
         keep: kept alive.
         numbers: of its group, as `Mailbox.number` has them: a run first completes the call of the
             group that is under way.
-        what: the collective and its algorithm, for errors.
         callbacks: of the rows `CALL`, which take the addresses of operands, and `POLL`, which
             return whether they are complete.
         fail: ``fail(program, row, error)`` takes the error of a callback, and may raise another.
@@ -99,7 +98,7 @@ class Program:
         self, table: Buffer, registers: Sequence[int], op: str | None, dtype: str | None, *,
         check: int, light: bool, heavy: bool,
         wait: Callable[[Program, int, int], object], look: Callable[[Program, int], object],
-        keep: object, numbers: Buffer | None = None, label: str | None = None,
+        keep: object, numbers: Buffer | None = None,
         callbacks: tuple[Callable[..., object], ...] = (),
         fail: Callable[[Program, int, BaseException], object] | None = None,
         arrays: list[Any] = ...,
@@ -391,7 +390,7 @@ def sleep_when_finalizing() -> None:
     """
 
 class Counted:
-    """A call that is counted: `mpicoll.engine.extension.PythonCounted`."""
+    """A call that is counted, so that another thread sees which is under way for how long."""
 
     oldest: int
 
@@ -409,11 +408,9 @@ class PlanTable:
         exchange: DLPack's exchange table; for NumPy its dtypes, each with its itemsize and
             DLPack's code. None where no array is read.
         numbers: of the group, as `Mailbox.number` has them.
-        slow: takes the seven arguments; where the ranks have found that they differ, also the
-            program that this rank has begun, or True.
-        give_up: takes a plan that has failed in the middle of a run, and the error. The
-            plan is a program, a function, or None where the ranks only compare a call.
-            The error is None where a `Queue` has found that the ranks differ.
+        slow: takes the seven arguments, and True where the ranks have found that they differ.
+        give_up: takes a plan, or the channel, that has failed in the middle of a run, and the
+            error.
         lines: for each rank the address of the line in which it publishes its digests; none where
             the ranks share no memory.
         stride: 64-bit words from that line to the one of the next call.
@@ -428,10 +425,10 @@ class PlanTable:
 
     def __init__(
         self, probe: Any, exchange: object, numbers: Buffer, slow: Callable[..., Any],
-        give_up: Callable[[Any, BaseException | None], object], *, lines: Sequence[int],
+        give_up: Callable[[Any, BaseException], object], *, lines: Sequence[int],
         stride: int = ..., rank: int = ...,
         wait: Callable[[int, int, str | None], object] | None = ..., keep: object = ...,
-        calls: Buffer | None = ..., agree: Callable[[int, str | None], bool] | None = ...,
+        agree: Callable[[int, str | None], bool] | None = ...,
         describe: Callable[[Any], tuple[int, int, int, tuple[int, ...]] | None] | None = ...,
         log: Log | None = ...,
     ) -> None: ...  # fmt: skip
@@ -446,7 +443,7 @@ class PlanTable:
             RuntimeError: the call that is under way cannot be completed first.
         """
 
-    def agree(self, digest: int, name: str | None, /) -> bool:
+    def agree(self, digest: int, /) -> bool:
         """Whether all ranks make the same call, which Python runs; collective."""
 
     def complete(self) -> None:
@@ -454,13 +451,14 @@ class PlanTable:
 
     def add_program(
         self, given: tuple[Any, ...], program: Program, digest: int, has_output: bool,
-        make_output: Callable[[], Any] | None, /,
+        make_output: Callable[[], Any] | None, plan: object, /,
     ) -> None:  # fmt: skip
         """Serve such calls by a program from now on.
 
         Args:
             digest: what the other ranks publish of the same call.
             has_output: this rank gets an array; `make_output` makes it where none was given.
+            plan: what `forget` and `give_up` know the program by.
         """
 
     def add_function(
@@ -476,7 +474,7 @@ class PlanTable:
         """
 
     def forget(self, plan: object, /) -> None:
-        """Serve no call by a program, or a function, any more."""
+        """Serve no call by a plan any more."""
 
 def fold(op: str, dtype: str, out: Buffer, left: Buffer, right: Buffer, /) -> None:
     """Write left op right to `out`, which may be one of them.

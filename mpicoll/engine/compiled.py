@@ -489,7 +489,7 @@ class Table:
             light=self.nbytes <= tuning.LIGHT_RUN,
             heavy=self.nbytes >= tuning.HEAVY_RUN and not calls,
             wait=waits.wait, look=waits.test, keep=self.keep,
-            numbers=None if mailbox is None else mailbox.number, label=self.label,
+            numbers=None if mailbox is None else mailbox.number,
             callbacks=tuple(self.callbacks), fail=waits.fail, arrays=self.resources.buffers,
         )  # fmt: skip
         return program

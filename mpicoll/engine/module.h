@@ -28,7 +28,6 @@ typedef struct {
     PyObject *fail; /* fail(program, position, error): takes the error of a callback; may raise another */
     PyObject *keep;
     PyObject *arrays; /* list: what owns the input and the output; a call adds its arrays while it runs */
-    PyObject *label; /* the collective and its algorithm, in words; None where there is none */
     LogObject *log; /* records its runs; NULL where nothing does */
     uint32_t call;  /* what they are, for the log */
     uint64_t row;   /* of the run that was started */

@@ -79,7 +79,6 @@ typedef struct Program {
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
     Copier copier;
-    char retired;             /* serves no call any more: its memory may be others' */
 } Program;
 
 /* CALLING: the loop stands at a CALL or POLL. The owner runs the callback, and increments `position`

@@ -95,15 +95,15 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"table", "registers", "op", "dtype", "check",
                             "light", "heavy", "wait", "look", "keep",
-                            "numbers", "label", "callbacks", "fail", "arrays", NULL};
-    PyObject *table, *registers, *wait, *look, *keep, *numbers = Py_None, *label = Py_None;
+                            "numbers", "callbacks", "fail", "arrays", NULL};
+    PyObject *table, *registers, *wait, *look, *keep, *numbers = Py_None;
     PyObject *callbacks = NULL, *fail = Py_None, *arrays = NULL;
     const char *op, *dtype;
     long long check;
     int light, heavy;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLppOOO|OOO!OO!", names, &table, &registers, &op,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLppOOO|OO!OO!", names, &table, &registers, &op,
                                      &dtype, &check, &light, &heavy, &wait, &look,
-                                     &keep, &numbers, &label, &PyTuple_Type, &callbacks, &fail,
+                                     &keep, &numbers, &PyTuple_Type, &callbacks, &fail,
                                      &PyList_Type, &arrays))
         return -1;
     if (self->rows) {
@@ -122,7 +122,7 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     self->program.position = self->program.length;
     self->program.job.run = program_turn;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
-    self->label = Py_NewRef(label), self->fail = Py_NewRef(fail);
+    self->fail = Py_NewRef(fail);
     self->arrays = Py_XNewRef(arrays);
     return 0;
 }
@@ -132,7 +132,6 @@ static int program_traverse(ProgramObject *self, visitproc visit, void *arg)
     Py_VISIT(self->wait);
     Py_VISIT(self->look);
     Py_VISIT(self->keep);
-    Py_VISIT(self->label);
     Py_VISIT(self->callbacks);
     Py_VISIT(self->fail);
     Py_VISIT(self->arrays);
@@ -145,7 +144,6 @@ static int program_clear(ProgramObject *self)
     Py_CLEAR(self->wait);
     Py_CLEAR(self->look);
     Py_CLEAR(self->keep);
-    Py_CLEAR(self->label);
     Py_CLEAR(self->callbacks);
     Py_CLEAR(self->fail);
     Py_CLEAR(self->arrays);
@@ -545,7 +543,6 @@ static PyObject *program_stop(ProgramObject *self, PyObject *Py_UNUSED(ignored))
    collection of garbage, as `wait` and `look` refer to the program. */
 static PyObject *program_free(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
-    self->program.retired = 1;
     if (!self->busy && !self->driven && !self->program.job.given &&
         self->program.position == self->program.length) {
         self->busy = 1;

@@ -120,6 +120,6 @@ def test_tensors_of_unusual_kinds_are_left_to_python() -> None:
         torch.ones(6, device="meta"), torch.nn.Parameter(torch.ones(6)), torch.ones(6).to_sparse(),
     ]  # fmt: skip
     for x in [*usual, *unusual]:
-        rank.table.add_program(call_of(x, torch.ones(6)), program([]), 7, True, None)
+        rank.table.add_program(call_of(x, torch.ones(6)), program([]), 7, True, None, None)
     assert all(rank.serves(x, torch.ones(6)) for x in usual)
     assert not any(rank.serves(x, torch.ones(6)) for x in unusual)

@@ -42,7 +42,7 @@ def test_python_tells_the_others_that_there_is_no_memory() -> None:
         raise MemoryError
 
     rank, x = SoleRank(), np.arange(5.0)
-    rank.table.add_program(call_of(x), program([]), 7, True, refuse)
+    rank.table.add_program(call_of(x), program([]), 7, True, refuse, None)
     assert not rank.serves(x) and rank.numbers[0] == 0
 
 
@@ -51,7 +51,7 @@ def test_an_interrupt_is_not_taken_for_want_of_memory() -> None:
         raise KeyboardInterrupt
 
     rank, x = SoleRank(), np.arange(5.0)
-    rank.table.add_program(call_of(x), program([]), 7, True, interrupted)
+    rank.table.add_program(call_of(x), program([]), 7, True, interrupted, None)
     with pytest.raises(KeyboardInterrupt):
         rank.table(*call_of(x))
     assert not rank.python_calls and rank.numbers[0] == 0
@@ -90,9 +90,9 @@ class FirstOfTwo:
 @pytest.mark.parametrize("other", [7, 8])
 def test_the_ranks_compare_their_calls_whatever_serves_them(kind: str, other: int) -> None:
     rank, x = FirstOfTwo(other), np.arange(5.0)
-    call, empty = call_of(x, x), program([])
+    call = call_of(x, x)
     if kind == "program":
-        rank.table.add_program(call, empty, 7, True, None)
+        rank.table.add_program(call, program([]), 7, True, None, None)
     else:
         rank.table.add_function(call, lambda x, out: out, 7, 0, None)
     for number in (1, 2):
@@ -101,8 +101,7 @@ def test_the_ranks_compare_their_calls_whatever_serves_them(kind: str, other: in
         if other == 7:
             assert result is x and not rank.python_calls
         else:
-            plan = empty if kind == "program" else True
-            assert result == "slow" and rank.python_calls[-1] == (*call, plan)
+            assert result == "slow" and rank.python_calls[-1] == (*call, True)
 
 
 def test_a_function_that_fails_is_given_up() -> None:
