@@ -130,11 +130,13 @@ static void mark_read(Channel *channel, int peer)
     word_raise(word, ++channel->taken[peer], sleepers_of(channel));
 }
 
-static Head *refuse(Channel *channel, int peer, const Head *head, Key key, int64_t total)
+/* Keep what differs: a message of rank `peer` with `odd_total`, and the key and total that it should have. */
+static enum outcome refuse(
+    Channel *channel, int peer, const Head *head, int64_t odd_total, Key key, int64_t total)
 {
-    channel->odd_peer = peer, channel->odd = *head;
+    channel->odd_peer = peer, channel->odd = *head, channel->odd.total = odd_total;
     channel->odd_key = key, channel->odd_total = total;
-    return NULL;
+    return DIFFERENT;
 }
 
 /* Return the next message of rank `peer` in this call; NULL with an outcome where it does not come or does
@@ -161,10 +163,10 @@ static Head *take(Channel *channel, int peer, Key key, int64_t total, enum outco
         if (is_now && is_same(copy.key, key) && (total < 0 || copy.total == total))
             return head;
         if (copy.call > channel->call || is_for(channel, &copy, peer)) {
-            *outcome = DIFFERENT;
             if (copy.call < channel->call)
                 key = channel->recent[copy.call % RECENT_KEYS], total = -1;
-            return refuse(channel, peer, &copy, key, total);
+            *outcome = refuse(channel, peer, &copy, copy.total, key, total);
+            return NULL;
         }
         mark_read(channel, peer);
     }
@@ -273,27 +275,33 @@ static int64_t parts_to_send(const Channel *channel, const Move *move)
     return parts_of(longest, row_bytes(channel));
 }
 
-static int is_of_rows(enum collective collective)
+/* Send the parts up to the one that is read now, and, where this rank reads some, those ahead of it that need no
+   wait; `sent`: how many have been. */
+static int send_ahead(
+    Channel *channel, const Move *move, int64_t *sent, int64_t part, int64_t parts, int reads)
 {
-    return collective == SCATTER || collective == ALLTOALL;
+    while (*sent < parts &&
+           (*sent <= part || (reads && *sent < part + AHEAD_PARTS && slow_reader(channel) < 0))) {
+        if (send_part(channel, move, *sent, parts) < 0)
+            return -1;
+        ++*sent;
+    }
+    return 0;
 }
 
 /* Take a part of the message of rank `peer`; `is_last` becomes true with its last part. */
 static enum outcome get_part(Channel *channel, const Move *move, int peer, int64_t part, int *is_last)
 {
-    const int has_rows = is_of_rows(move->key.collective), block = move->gets_one ? 0 : peer;
+    const int has_rows = move->key.collective == SCATTER || move->key.collective == ALLTOALL;
+    const int block = move->gets_one ? 0 : peer;
     const int64_t wanted = move->allocates ? -1 : length_of(&move->target, block);
     enum outcome outcome = FINE;
     Head *const head = take(channel, peer, move->key, has_rows ? -1 : wanted, &outcome);
     if (!head)
         return outcome;
     const int64_t total = has_rows ? lengths_in(head)[channel->rank] : head->total;
-    if (wanted >= 0 && total != wanted) {
-        Head odd = *head;
-        odd.total = total;
-        refuse(channel, peer, &odd, move->key, wanted);
-        return DIFFERENT;
-    }
+    if (wanted >= 0 && total != wanted)
+        return refuse(channel, peer, head, total, move->key, wanted);
     const int64_t most = has_rows ? row_bytes(channel) : SLOT_BYTES, start = part * most;
     const int64_t nbytes = rest_of(total, start, most);
     char *target = NULL;
@@ -355,12 +363,8 @@ enum outcome channel_move(Channel *channel, const Move *move)
     for (int peer = move->first_peer; peer < move->end_peer; peer++)
         open += peer != channel->rank;
     for (int64_t part = 0; sent < parts || open; part++) {
-        while (sent < parts &&
-               (sent <= part || (open && sent < part + AHEAD_PARTS && slow_reader(channel) < 0))) {
-            if (send_part(channel, move, sent, parts) < 0)
-                return BROKEN;
-            sent++;
-        }
+        if (send_ahead(channel, move, &sent, part, parts, open) < 0)
+            return BROKEN;
         for (int turn = 1; open && turn < channel->size; turn++) {
             const int peer = (channel->rank + turn) % channel->size;
             if (peer < move->first_peer || peer >= move->end_peer || done[peer])
@@ -400,16 +404,11 @@ static void fold_all(const FoldCall *call, char *out, const void **operands, int
         call->divide(out, call->divisor, count);
 }
 
-static int send_bytes(
-    Channel *channel, Key key, const char *source, int64_t nbytes, int64_t total, int first, int end)
+/* What this rank sends of its input. */
+static Move input_of(const FoldCall *call)
 {
-    Head *const head = begin_message(channel, first, end);
-    if (!head)
-        return -1;
-    if (nbytes)
-        copy_adaptively(&channel->copier, data_of(head, nbytes), source, (size_t)nbytes);
-    end_message(channel, head, key, total);
-    return 0;
+    return (Move){.key = call->key, .first_reader = call->first_reader, .end_reader = call->end_reader,
+                  .source = {.base = (char *)call->input, .nbytes = call->nbytes}};
 }
 
 /* Find the parts of the ranks from 0 to `end`, this one's at `local`; their data are `offset` behind. */
@@ -447,19 +446,13 @@ enum outcome channel_fold(Channel *channel, const FoldCall *call)
     const void *operands[MOST_MEMBERS];
     const int64_t parts = parts_of(call->nbytes, SLOT_BYTES);
     const int reads = call->result && call->end_peer;
+    const Move move = input_of(call);
     if (call->first_reader >= call->end_reader)
         sent = parts;
     for (int64_t part = 0; part < parts; part++) {
         const int64_t start = part * SLOT_BYTES, nbytes = rest_of(call->nbytes, start, SLOT_BYTES);
-        while (sent < parts && (sent <= part || (reads && sent < part + AHEAD_PARTS &&
-                                                 slow_reader(channel) < 0))) {
-            const int64_t at = sent * SLOT_BYTES;
-            if (send_bytes(channel, call->key, call->input + at,
-                           rest_of(call->nbytes, at, SLOT_BYTES), call->nbytes,
-                           call->first_reader, call->end_reader) < 0)
-                return BROKEN;
-            sent++;
-        }
+        if (send_ahead(channel, &move, &sent, part, parts, reads) < 0)
+            return BROKEN;
         if (!reads)
             continue;
         const enum outcome outcome = take_parts(channel, call, operands, nbytes, call->end_peer,
@@ -533,12 +526,12 @@ enum outcome channel_fold_shares(Channel *channel, const FoldCall *call, int roo
 {
     const int64_t sent = begin_call(channel, call->key), parts = parts_of(call->nbytes, SLOT_BYTES);
     const int gets = root < 0 || channel->rank == root;
+    const Move move = input_of(call);
     /* Each turn writes some parts, folds the shares of those before, and gets those of the ones before these: so
        the ranks wait for what was written a turn ago. A ring holds the parts and shares of two turns. */
     for (int64_t turn = 0; turn < parts + 2 * TURN_PARTS; turn += TURN_PARTS)
         for (int64_t step = 0; step < 3 * TURN_PARTS; step++) {
             const int64_t part = turn - step / TURN_PARTS * TURN_PARTS + step % TURN_PARTS;
-            const int64_t start = part * SLOT_BYTES;
             enum outcome outcome = FINE;
             if (part < 0 || part >= parts)
                 continue;
@@ -546,9 +539,7 @@ enum outcome channel_fold_shares(Channel *channel, const FoldCall *call, int roo
                 outcome = gets ? get_shares(channel, call, part) : FINE;
             else if (step >= TURN_PARTS)
                 outcome = send_share(channel, call, part, root);
-            else if (part >= sent &&
-                     send_bytes(channel, call->key, call->input + start, rest_of(call->nbytes, start, SLOT_BYTES),
-                                call->nbytes, 0, channel->size) < 0)
+            else if (part >= sent && send_part(channel, &move, part, parts) < 0)
                 outcome = BROKEN;
             if (outcome != FINE)
                 return outcome;
@@ -566,24 +557,17 @@ enum outcome channel_fold_rows(Channel *channel, const FoldCall *call, const Blo
     const int64_t total = length_of(rows, channel->rank);
     enum outcome outcome = FINE;
     for (int64_t part = 0; part < parts; part++) {
-        while (sent < parts &&
-               (sent <= part || (sent < part + AHEAD_PARTS && slow_reader(channel) < 0))) {
-            if (send_part(channel, &move, sent, parts) < 0)
-                return BROKEN;
-            sent++;
-        }
+        if (send_ahead(channel, &move, &sent, part, parts, 1) < 0)
+            return BROKEN;
         const int64_t start = part * most, nbytes = rest_of(total, start, most);
         for (int turn = 1; turn < channel->size; turn++) {
             const int peer = (channel->rank + turn) % channel->size;
             Head *const head = take(channel, peer, call->key, -1, &outcome);
             if (!head)
                 return outcome;
-            if (lengths_in(head)[channel->rank] != total) {
-                Head odd = *head;
-                odd.total = lengths_in(head)[channel->rank];
-                refuse(channel, peer, &odd, call->key, total);
-                return DIFFERENT;
-            }
+            const int64_t length = lengths_in(head)[channel->rank];
+            if (length != total)
+                return refuse(channel, peer, head, length, call->key, total);
             operands[peer] = row_of(channel, head, channel->rank);
         }
         operands[channel->rank] = start_of(rows, channel->rank) + start;
