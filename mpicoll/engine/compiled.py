@@ -42,6 +42,7 @@ from mpicoll.lowering.instructions import (
     WaitForSlot,
 )
 from mpicoll.lowering.messages import Buffer, Combine, Kind, Move, Piece, Transfer, view
+from mpicoll.lowering.reuse import goes_on
 from mpicoll.memory.addresses import array_at
 from mpicoll.memory.layout import LaidOut
 from mpicoll.memory.notes import withdrawn
@@ -111,6 +112,7 @@ class Table:
         # Not of `self`, which would live until a collection of garbage.
         unreadable = partial(_unreadable, self.memory, resources, label, self.sources)
         self.waits = RowWaits(resources, policy, unreadable)
+        self.folds: tuple[int, int, Combine | None] = 0, 0, None
         self.unverified: set[int] = set()
         self.check = -1
         self.nbytes = self.moves = 0
@@ -192,31 +194,6 @@ class Table:
             self._add(instruction, number, total)
         if self.check < 0:
             self.check = self.length
-        self._join_folds()
-
-    def _join_folds(self) -> None:
-        """Let the first of the folds that stand together onto one target do all of them."""
-        rows, width, length = self.rows, _COLUMNS, self.length
-        position = 0
-        while position < length:
-            following = position + 1
-            while following < length and self._continues(position, following):
-                following += 1
-            rows[position * width + _EXTRA] += following - position - 1
-            position = following
-
-    def _continues(self, first: int, following: int) -> bool:
-        """Whether a row folds one operand more onto the target of a row before."""
-        rows = (self.rows[row * _COLUMNS : (row + 1) * _COLUMNS] for row in (first, following))
-        (code, count, _, *first_operands), (code_too, count_too, _, *next_operands) = rows
-        target = first_operands[: len(NOWHERE)]
-        return (
-            code == code_too == FOLD
-            and count == count_too
-            and following - first < _MOST_JOINED
-            and next_operands[: 2 * len(NOWHERE)] == target * 2
-            and next_operands[2 * len(NOWHERE) :] != target
-        )
 
     def _add(self, instruction: Instruction, number: int, total: int) -> None:
         if isinstance(instruction, Move | Combine):
@@ -339,6 +316,19 @@ class Table:
         if self.op.function is not None:
             self.call(self._folder(combine, length), target, *operands)
             return
+        # The first of the folds that stand together onto one target does all of them.
+        first, last, previous = self.folds
+        if (
+            previous is not None
+            and last == self.length - 1
+            and self.length - first < _MOST_JOINED
+            and goes_on(previous, combine)
+            and combine.right != combine.target
+        ):
+            self.rows[first * _COLUMNS + _EXTRA] += 1
+        else:
+            first = self.length
+        self.folds = first, self.length, combine
         self._row(FOLD, target, *operands, count=length)
         self.nbytes += 2 * length * self.width
 

@@ -100,7 +100,7 @@ FAULTS = {
         "many = (size_t)row->extra + 1;", f"{SHARED} -k random",
     ),
     "compiled: folds are joined whatever they write": Fault(
-        COMPILED, "and next_operands[: 2 * len(NOWHERE)] == target * 2", "",
+        COMPILED, "and goes_on(previous, combine)", "",
         f"{SHARED} -k 'random or large'",
     ),
     "compiled: a flag is raised for later runs, too": Fault(
