@@ -131,7 +131,7 @@ def advance_others(
     started: list[StartedRun], is_done: Callable[[], bool], deadline: float,
     look: Callable[[], object] | None = None,
 ) -> None:  # fmt: skip
-    """Advance all started runs until something holds, backing off while none advances.
+    """Advance all started runs until something holds: yield, then sleep while none advances.
 
     Args:
         look: looks now and then at the ranks that are missing, and raises where the wait is to end.
@@ -139,7 +139,7 @@ def advance_others(
     Raises:
         RankLost: nothing has advanced until the deadline, in seconds.
     """
-    idle = Idle(deadline, look)
+    waited: Looks | None = None
     marks: list[object] = []
     while not is_done():
         previous = marks
@@ -147,10 +147,17 @@ def advance_others(
             run.advance()
         # Some advance during a pause, too.
         marks = [run.mark() for run in started]
-        if previous == marks:
-            idle.pause()
-        else:
-            idle.waited = None
+        if previous != marks:
+            waited = None
+            continue
+        waited = waited or Looks()
+        waited.look()
+        if look is not None and waited.is_due():
+            look()
+            waited.look()  # a rank may be asked for as long as a second
+        if waited.seconds > deadline:
+            raise Unadvanced(f"no started plan has advanced in {deadline:g} s")
+        waited.rest()
 
 
 def wait_advancing(
@@ -179,36 +186,6 @@ def wait_advancing(
 
 class Unadvanced(RankLost):
     """No plan that was started has advanced until the deadline."""
-
-
-class Idle:
-    """Back off while several plans are polled: yield, then sleep, then give up.
-
-    Args:
-        look: as `advance_others` takes it.
-
-    Attributes:
-        waited: since the plans last stopped advancing; None while they advance.
-    """
-
-    def __init__(self, deadline: float, look: Callable[[], object] | None = None) -> None:
-        self.deadline, self.look = deadline, look
-        self.waited: Looks | None = None
-
-    def pause(self) -> None:
-        """Yield the core, or sleep for a moment.
-
-        Raises:
-            RankLost: nothing has happened until the deadline.
-        """
-        self.waited = self.waited or Looks()
-        self.waited.look()
-        if self.look is not None and self.waited.is_due():
-            self.look()
-            self.waited.look()  # a rank may be asked for as long as a second
-        if self.waited.seconds > self.deadline:
-            raise Unadvanced(f"no started plan has advanced in {self.deadline:g} s")
-        self.waited.rest()
 
 
 class HasDeadline:
