@@ -103,6 +103,11 @@ class Arguments:
         return digest_of(repr((plan, *self.signature.values())))
 
     @property
+    def is_mean(self) -> bool:
+        """Whether a sum is to be divided in the end, as the operator is ``avg``."""
+        return self.collective.reduces and self.op.name == "avg" and self.op.function is None
+
+    @property
     def has_output(self) -> bool:
         """Whether this rank gets an array."""
         return self.collective.has_output(self.rank, self.root)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from mpicoll.backend import CMA, DIRECT, STAGED, Array, Transport
 from mpicoll.calls.allocation import empty_like_input, with_memory
 from mpicoll.calls.arguments import Arguments
-from mpicoll.calls.mean import is_mean
 from mpicoll.calls.routes import Routes
 from mpicoll.calls.tags import Tags
 from mpicoll.engine.compiled import Table
@@ -128,7 +127,7 @@ class Binder:
         if call.copies_input:
             table.copy_input(arguments.x)
         table.fill()
-        if arguments.out is not None and is_mean(arguments):
+        if arguments.out is not None and arguments.is_mean:
             table.divide(arguments.out, self.transport.size)
         return table
 

@@ -20,7 +20,6 @@ from mpicoll.backend import (
 )
 from mpicoll.calls.allocation import empty
 from mpicoll.calls.arguments import Arguments, check_arguments
-from mpicoll.calls.mean import divide_mean, is_mean
 from mpicoll.engine.plan import Plan
 from mpicoll.engine.runs import Followed
 from mpicoll.errors import Unsupported
@@ -65,8 +64,8 @@ def plan_bound(
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
     plan.executor, plan.method, run_on = "native", bound.method, bound.run_on
     plan.deadline = lambda: transport.deadline
-    if is_mean(arguments) and not bound.averages:
-        plan = _chained(name, bound.transport, out, [plan], divide_mean(transport, arguments))
+    if arguments.is_mean and not bound.averages:
+        plan = _chained(name, bound.transport, out, [plan], _divisions(transport, arguments, out))
         like = replace(arguments, x=None, out=None)
         run_on = run_on and partial(_run_and_divide, run_on, transport, like)
     plan.run_on = run_on
@@ -78,8 +77,14 @@ def _run_and_divide(
 ) -> None:
     """Run a sum on other arrays, and make it a mean."""
     run_on(x, out)
-    for divide in divide_mean(transport, replace(arguments, out=out)):
-        divide()
+    _run_in_turn(_divisions(transport, arguments, out))
+
+
+def _divisions(transport: Transport, arguments: Arguments, out: Array | None) -> list[Thunk]:
+    """Return the division that makes a sum a mean, where this rank gets one."""
+    if out is None or not arguments.is_mean:
+        return []
+    return [transport.arrays.divider(transport.arrays.flat(out), transport.size)]
 
 
 def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
@@ -156,7 +161,7 @@ def _parts_by_folds(
             row = arrays.flat(rows[rank : rank + 1])
             fold = arrays.folder(kind.op, flat, row, flat)
             folds.append(fold if folds else arrays.copier(flat, row))
-        folds += divide_mean(transport, replace(kind, out=out))
+        folds += _divisions(transport, kind, out)
         return _Parts([("allgather", x, rows)], epilogue=folds)
 
     return parts

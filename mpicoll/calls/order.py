@@ -7,6 +7,7 @@ The simulator derives which schedules have it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mpicoll.errors import Unsupported
@@ -62,16 +63,16 @@ class FoldOrder:
         """Whether an algorithm folds in rank order, as operators that do not commute need."""
         from mpicoll.simulator import is_ordered  # importing mpicoll is quicker without
 
-        try:
-            return is_ordered(chosen, self.transport.size, root, self.transport.nodes)
-        except Unsupported:
-            return False
+        return self._holds(is_ordered, chosen, root)
 
     def is_one_by_one(self, chosen: Algorithm, root: int) -> bool:
         """Whether an algorithm adds one rank after the other to the first."""
         from mpicoll.simulator import folds_one_by_one  # importing mpicoll is quicker without
 
+        return self._holds(folds_one_by_one, chosen, root)
+
+    def _holds(self, test: Callable[..., bool], chosen: Algorithm, root: int) -> bool:
         try:
-            return folds_one_by_one(chosen, self.transport.size, root, self.transport.nodes)
+            return test(chosen, self.transport.size, root, self.transport.nodes)
         except Unsupported:
             return False
