@@ -290,15 +290,11 @@ class WaitContext(NamedTuple):
 
     Attributes:
         abort_reason: returns why that rank has left the operation, or an empty text.
-        operation: the number of the operation, the same on all ranks; 0 if it has no number.
     """
 
-    label: str
-    round: int
-    rounds: int
+    stage: Stage
     peer: int
     abort_reason: Callable[[], str] = lambda: ""
-    operation: int = 0
 
 
 class WaitPolicy(Protocol):

@@ -226,7 +226,7 @@ class Table:
                 place = _numbered(place, publication, tile)
                 self._wait(self.shared.rank, publication, place, behind, context)
         elif isinstance(instruction, Post):
-            self._post(instruction, Stage(self.label, number, total, self.resources.number))
+            self._post(instruction, self._stage(number, total))
         else:
             self._complete()
 
@@ -234,9 +234,12 @@ class Table:
         """Return the sender of a message, and where it publishes that message."""
         return self.program.receipts[receipt].peer, self.incoming[receipt]
 
+    def _stage(self, number: int, total: int) -> Stage:
+        return Stage(self.label, number, total, self.resources.number)
+
     def _context(self, number: int, total: int, peer: int) -> WaitContext:
         reason = partial(self.shared.notes.why, peer, self.resources.number)
-        return WaitContext(self.label, number, total, peer, reason, self.resources.number)
+        return WaitContext(self._stage(number, total), peer, reason)
 
     # -- callbacks --------------------------------------------------------------------------
 

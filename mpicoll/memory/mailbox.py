@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from mpicoll.backend import SharedMemory, WaitContext
+from mpicoll.backend import SharedMemory, Stage, WaitContext
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import FREED, CollectiveError, Disagreement, RankLost
 from mpicoll.memory.allocator import LINE
@@ -142,7 +142,7 @@ class Mailbox(Rounds):
         """
         self._check()
         reason = partial(self.memory.notes.why, rank, GROUP)
-        context = WaitContext(f"{agreeing(name)} (round {number})", 0, 0, rank, reason)
+        context = WaitContext(Stage(f"{agreeing(name)} (round {number})"), rank, reason)
         first = self._first(number)
         policy, words = self.memory.wait_policy, self.memory.words[rank][0]
         wait_advancing(policy, started_here(), words, first, number, context)

@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic
 from typing import Protocol
 
-from mpicoll.backend import SharedMemory, Stage, WaitContext, WaitPolicy, Words
+from mpicoll.backend import SharedMemory, WaitContext, WaitPolicy, Words
 from mpicoll.errors import RankLost
 from mpicoll.machine.living import has_ended
 from mpicoll.machine.settings import default_deadline
@@ -73,9 +73,8 @@ class ProcessWaits:
             raise self.lost(context, why)
 
     def _lost(self, context: WaitContext, reason: str) -> RankLost:
-        stage = Stage(context.label, context.round, context.rounds)
         return RankLost(
-            f"{stage}: rank {self.rank} waits for rank {context.peer} (process "
+            f"{context.stage}: rank {self.rank} waits for rank {context.peer} (process "
             f"{self.processes[context.peer]}), {reason}",
             rank=context.peer,
         )

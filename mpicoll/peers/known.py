@@ -331,8 +331,7 @@ class Peers(HasDeadline):
         )
 
     def _lost_in_memory(self, context: WaitContext, reason: str) -> RankLost:
-        stage = Stage(context.label, context.round, context.rounds, context.operation)
-        return self.lost(stage, [context.peer], reason)
+        return self.lost(context.stage, [context.peer], reason)
 
 
 def _asked_twice(contact: Contact, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:

@@ -246,10 +246,9 @@ class ThreadWaits:
         return is_there
 
     def _lost(self, context: WaitContext, why: str) -> RankLost:
-        stage = f"{context.label}, round {context.round} of {context.rounds}"
-        return rank_lost(stage, self.rank, context.peer, why)
+        return rank_lost(context.stage, self.rank, context.peer, why)
 
 
-def rank_lost(stage: Stage | str, rank: int, peer: int, reason: str) -> RankLost:
+def rank_lost(stage: Stage, rank: int, peer: int, reason: str) -> RankLost:
     """Return the error of a rank that waits for another, given the reason why that one is lost."""
     return RankLost(f"{stage}: rank {rank} waits for rank {peer}, {reason}", rank=peer)

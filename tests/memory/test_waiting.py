@@ -13,10 +13,11 @@ from contextlib import nullcontext
 import pytest
 
 from mpicoll import ArgumentError, RankLost
+from mpicoll.backend import Stage, WaitContext
 from mpicoll.machine.settings import check_deadline
-from mpicoll.memory.waiting import ProcessWaits, WaitContext, advance_others, wait_advancing
+from mpicoll.memory.waiting import ProcessWaits, advance_others, wait_advancing
 
-CONTEXT = WaitContext("allreduce ring", 2, 3, 1)
+CONTEXT = WaitContext(Stage("allreduce ring", 2, 3), 1)
 
 
 @pytest.fixture
