@@ -451,7 +451,7 @@ class Collectives(PointToPoint):
                 self.transport, "splits the group",
                 lambda: (check_number("color", color, _COLORS), check_number("key", key, _KEYS)),
             )  # fmt: skip
-            with self.plans.poison_on_error():
+            with self.transport.poison_on_error():
                 part = self.transport.split(color, self.rank if key is None else key)
         self.parts += 1
         return None if part is None else Collectives(part, f"{self.name}/{self.parts}:{color}")

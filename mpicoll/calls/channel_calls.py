@@ -36,7 +36,6 @@ _SCHEDULES = {
 """The algorithm that a channel runs; ``one_shot`` for the other collectives."""
 _ONE_ROW: int = _compiled.ONE_ROW
 _NO_ARRAY: int = _compiled.NO_ARRAY
-_UNOPENED, _OPEN, _CLOSED = range(3)
 
 
 class ChannelCalls:
@@ -53,20 +52,20 @@ class ChannelCalls:
         shared = transport.shared
         may = shared is not None and shared.mailbox is not None and transport.backend != "threads"
         may = may and 1 < transport.size <= _compiled.MOST_MEMBERS
-        self._state = _UNOPENED if may else _CLOSED
+        self._is_closed = not may
         self.channel: GroupChannel | None = None
 
     def serves(self, arguments: Arguments) -> bool:
         """Whether the channel is to run a call, as far as this rank knows."""
         is_host = arguments.device == "host" or arguments.collective.unit == "none"
         return (
-            self._state != _CLOSED and arguments.algorithm == "auto" and is_host
+            not self._is_closed and arguments.algorithm == "auto" and is_host
             and arguments.op.function is None and not self._is_decided(arguments)
         )  # fmt: skip
 
     def _is_decided(self, arguments: Arguments) -> bool:
         """Whether `mpicoll.tune` has measured another choice."""
-        return self._state == _OPEN and bool(self.planner.chooser.decided(arguments))
+        return self.channel is not None and bool(self.planner.chooser.decided(arguments))
 
     def ran(self, checked: Arguments | CollectiveError) -> tuple[str, str] | None:
         """Return the algorithm that the channel runs for a call, and its transport.
@@ -93,7 +92,7 @@ class ChannelCalls:
         transport, shared = self.transport, self.transport.shared
         assert shared is not None
         forms = forms_of(transport.arrays)
-        self._state = _CLOSED
+        self._is_closed = True
         if not all(transport.exchange(forms is not None, bool)):
             return
         try:
@@ -108,7 +107,7 @@ class ChannelCalls:
             keep=segment, progress=self._look,
         )  # fmt: skip
         self.table.serve_by(self.channel.channel)
-        self._state = _OPEN
+        self._is_closed = False
 
     def _look(self) -> None:
         """Let handlers of signals run in a long wait, which lasts as long as a user says."""
@@ -181,7 +180,7 @@ class ChannelCalls:
 
     def close(self) -> None:
         """Serve no more calls."""
-        self._state = _CLOSED
+        self._is_closed = True
         if self.channel is not None:
             self.table.serve_by(None)
             self.channel.close()

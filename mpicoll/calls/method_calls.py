@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -63,13 +63,9 @@ class MethodCalls(PlanCache):
         compare([rank_action for rank_action, _ in everyone])
         return arguments
 
-    def poison_on_error(self) -> AbstractContextManager[None]:
-        """Use the group no more where this rank alone leaves what all do within this context."""
-        return self.transport.poison_on_error()
-
     def build(self, arguments: Arguments) -> Plan:
         """Make a plan; collective."""
-        with self.poison_on_error():
+        with self.transport.poison_on_error():
             return self.planner.build(arguments)
 
     def run(
@@ -94,7 +90,7 @@ class MethodCalls(PlanCache):
             run = self._run_by_channel if is_alike else self._run_agreed
             return run(checked, raw_arguments)
         resolved = self.planner.resolved(checked)  # a rank without an array cannot do so yet
-        plan = self.get(resolved.key)
+        plan = self.plans.get(resolved.key)
         digest = resolved.digest(plan and plan.number)
         try:
             if differs or not self.matches(digest, plan):
@@ -109,7 +105,7 @@ class MethodCalls(PlanCache):
 
     def matches(self, digest: int, plan: CachedPlan | None = None) -> bool:
         """Whether all ranks gave the same digest; a cached plan only runs then."""
-        with nullcontext() if plan else self.poison_on_error():
+        with nullcontext() if plan else self.transport.poison_on_error():
             return bool(self.table.agree(digest))
 
     def _run_agreed(
@@ -117,7 +113,7 @@ class MethodCalls(PlanCache):
     ) -> Array | None:
         """Run a call after all ranks have checked it; collective."""
         arguments = self.planner.resolved(self.agree(checked))
-        plan, is_channels = self.get(arguments.key), self.by_channel.serves(arguments)
+        plan, is_channels = self.plans.get(arguments.key), self.by_channel.serves(arguments)
         number = NUMBER if is_channels else plan and plan.number
         numbers = self.transport.exchange(number, int | None)
         if any(number != numbers[0] for number in numbers):
@@ -132,10 +128,10 @@ class MethodCalls(PlanCache):
     def _run_by_channel(self, arguments: Arguments, raw_arguments: RawArguments) -> Array | None:
         """Run a call that all ranks would run by the channel; collective."""
         if self.by_channel.channel is None:
-            with self.poison_on_error():
+            with self.transport.poison_on_error():
                 self.by_channel.open()
             if not self.by_channel.serves(arguments):
-                return self._run_alike(self.get(arguments.key), arguments, raw_arguments)
+                return self._run_alike(self.plans.get(arguments.key), arguments, raw_arguments)
         with self.by_channel.left_on_error():
             return self.by_channel.run(arguments, raw_arguments)
 
@@ -179,7 +175,7 @@ class MethodCalls(PlanCache):
 
     def _has_little_room(self, arguments: Arguments) -> bool:
         """Whether a plan on copies of GPU arrays must take the place of others."""
-        new, used = gpu_bytes(arguments), sum(plan.gpu_bytes for plan in self.plans)
+        new, used = gpu_bytes(arguments), sum(plan.gpu_bytes for plan in self.plans.values())
         return min(new, used) > 0 and new + used > _MOST_GPU_BYTES
 
     def run_cached(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from mpicoll.calls.cached_plan import CachedPlan
@@ -17,56 +17,48 @@ class PlanCache:
     group is freed, as other ranks may still read its memory, or write there.
 
     Attributes:
+        plans: by signature, the oldest first.
         table: finds the plan of a call by its arguments: `mpicoll.engine._compiled.PlanTable`.
     """
 
     table: Any
 
     def __init__(self) -> None:
-        self._plans: dict[Any, CachedPlan] = {}
+        self.plans: dict[Any, CachedPlan] = {}
         self._plan_count = 0
         self._failed: list[CachedPlan] = []
 
-    def get(self, key: Any) -> CachedPlan | None:
-        """Return the plan of a key, None where there is none."""
-        return self._plans.get(key)
-
     def add(self, key: Any, make: Callable[[int], CachedPlan]) -> CachedPlan:
         """Return the plan that `make` returns for a number, and cache it in place of the oldest."""
-        if len(self._plans) >= MOST_PLANS:
+        if len(self.plans) >= MOST_PLANS:
             self.drop_oldest()
         self._plan_count += 1
-        plan = self._plans[key] = make(self._plan_count)
+        plan = self.plans[key] = make(self._plan_count)
         return plan
 
     def drop_oldest(self) -> None:
         """Free the oldest plan."""
-        self.drop(next(iter(self._plans)))
-
-    @property
-    def plans(self) -> Collection[CachedPlan]:
-        """The plans, the oldest first."""
-        return self._plans.values()
+        self.drop(next(iter(self.plans)))
 
     def _take(self, key: Any) -> CachedPlan:
-        plan = self._plans.pop(key)
+        plan = self.plans.pop(key)
         self.table.forget(plan)
         return plan
 
     def drop(self, key: Any) -> None:
         """Free the plan of a key, if it is cached."""
-        if key in self._plans:
+        if key in self.plans:
             self._take(key).plan.free()
 
     def fail(self, plan: CachedPlan, error: BaseException) -> None:
         """Remove a plan that has failed on this rank, if it is cached."""
-        for key in [key for key, cached in self._plans.items() if cached is plan]:
+        for key in [key for key, cached in self.plans.items() if cached is plan]:
             self._failed.append(self._take(key))
             plan.plan.fail(error)
 
     def free(self) -> None:
         """Release all plans."""
-        self._failed += [self._take(key) for key in list(self._plans)]
+        self._failed += [self._take(key) for key in list(self.plans)]
         for cached in self._failed:
             cached.plan.free()
         self._failed.clear()

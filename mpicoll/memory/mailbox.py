@@ -42,14 +42,15 @@ class Rounds:
     Attributes:
         number: the numbers of the group.
         complete: completes the call that is under way, so that a round may begin in code that runs
-            while it waits; raises RuntimeError where that is impossible.
+            while it waits; raises RuntimeError where that is impossible. A plan table sets it.
     """
+
+    complete: Callable[[], object]
 
     def __init__(self) -> None:
         # The compiled executor counts on in the same place, and leaves a group that has ended.
         self.number = array("q", [0] * _compiled.GROUP_NUMBERS)
         self.number[UNDER_WAY] = NO_CALL
-        self.complete: Callable[[], object] = _refuse
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -193,10 +194,3 @@ class Mailbox(Rounds):
             parts = self._round(data[start : start + CAPACITY])
             whole = [start_of_item + part for start_of_item, part in zip(whole, parts, strict=True)]
         return whole
-
-
-def _refuse() -> None:
-    raise RuntimeError(
-        "a call of this group is under way: code that runs while it waits (a handler of a signal, "
-        "a finalizer, a callback, another thread) cannot make another one here"
-    )

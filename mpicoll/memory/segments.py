@@ -171,17 +171,11 @@ class MappedMemory:
     def find(self, array: Array) -> tuple[int, int] | None:
         """Return the segment and offset of an array that lies in this rank's memory."""
         start, stop = self.arrays.span(array)
-        for index, (low, high) in enumerate(self._spans()):
-            if low <= start and stop <= high:
+        for index, segment in enumerate(self.memory[self.rank]):
+            low, _ = self.address(self.rank, index)
+            if low <= start and stop <= low + len(segment):
                 return index, start - low
         return None
-
-    def _spans(self) -> list[tuple[int, int]]:
-        segments = self.memory[self.rank]
-        return [
-            self.arrays.span(self.arrays.over(segment, "uint8", (len(segment),)))
-            for segment in segments
-        ]
 
     def address(self, rank: int, segment: int) -> tuple[int, object]:
         memory = self.memory[rank][segment]

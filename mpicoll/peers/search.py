@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mpicoll.memory.notes import GROUP
 from mpicoll.peers.known import state_from_answer
@@ -53,23 +53,7 @@ class AllRanks:
         return not self.is_late(answer)
 
 
-class Search(Protocol):
-    """What a rank finds out during one wait."""
-
-    def have_told(self, operation: int) -> Sequence[int]:
-        """Return the ranks that have told this one that they left the operation."""
-
-    def next_ranks(self) -> Sequence[int]:
-        """Return the ranks to ask now."""
-
-    def ask(self, ranks: Sequence[int], operation: int) -> bool:
-        """Ask ranks, and return whether one will not come."""
-
-    def missing(self) -> Sequence[int]:
-        """Return the missing ranks, for an error."""
-
-
-def search(peers: Peers, missing: Missing) -> Search:
+def search(peers: Peers, missing: Missing) -> _AmongAll | _AmongSenders:
     """Return the search of a new wait."""
     return _AmongAll(missing) if isinstance(missing, AllRanks) else _AmongSenders(peers, missing)
 
@@ -81,15 +65,18 @@ class _AmongSenders:
         self.peers, self._missing = peers, missing
 
     def have_told(self, operation: int) -> Sequence[int]:
+        """Return the ranks that have told this one that they left the operation."""
         # Messages without a number are the user's own.
         return self.peers.have_told((operation,)) if operation else ()
 
     def next_ranks(self) -> Sequence[int]:
+        """Return the ranks to ask now; `missing`: those for an error."""
         return self._missing()
 
     missing = next_ranks
 
     def ask(self, ranks: Sequence[int], operation: int) -> bool:
+        """Ask ranks, and return whether one will not come."""
         self.peers.wait_for(ranks[0] if ranks else None)
         return self.peers.have_gone(ranks, operation)
 

@@ -152,7 +152,7 @@ def test_all_ranks_hold_the_same_plans_after_a_rank_alone_has_dropped_one(c: Col
 
 
 def check_plans_are_alike(part: Collectives) -> None:
-    numbers = part.exchange([plan.number for plan in part.plans.plans])
+    numbers = part.exchange([plan.number for plan in part.plans.plans.values()])
     assert numbers == numbers[:1] * part.size
 
 

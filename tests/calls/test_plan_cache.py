@@ -95,5 +95,5 @@ def test_a_rank_without_an_array_costs_other_calls_nothing(c: Collectives) -> No
     for _ in range(2):
         c.allreduce(x)
         compare(c, c.broadcast(x if c.rank == 0 else None), np.ones(3), "int64")
-    kept = [each.plan for each in c.plans.plans]
+    kept = [each.plan for each in c.plans.plans.values()]
     assert len(kept) == 2

@@ -55,7 +55,7 @@ def test_a_communicator_without_shared_memory_is_mpis(
 def test_a_variable_forces_an_algorithm(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
     monkeypatch.setenv(FORCED, "allreduce=ring")
     check(comm, allreduce)
-    plans = state_of(comm).server.collectives.plans.plans
+    plans = state_of(comm).server.collectives.plans.plans.values()
     assert [plan.plan.algorithm for plan in plans] == ["ring"]
 
 
