@@ -66,7 +66,7 @@ class PlanMaker:
         """Return a plan, and a function that runs it on the arrays of a call."""
         if arguments.device == "gpu":
             copies = with_arrays(self.transport, arguments, copies=True)
-            plan = self.planner.build_allocated(copies)
+            plan = self.planner.build(copies)
             like = replace(arguments, x=None, out=None)
             return plan, partial(self._run_on_copies, like, copies, plan)
         plan = self.planner.build(replace(arguments, unbound=True))

@@ -689,7 +689,7 @@ static int table_clear(PlanTableObject *self)
     Py_CLEAR(self->give_up);
     Py_CLEAR(self->agree);
     Py_CLEAR(self->keep);
-    Py_CLEAR(self->reader.describe);
+    reader_close(&self->reader);
     return 0;
 }
 
@@ -700,7 +700,6 @@ static void table_dealloc(PlanTableObject *self)
     if (self->numbers.buf)
         PyBuffer_Release(&self->numbers);
     Py_XDECREF(self->log);
-    reader_close(&self->reader);
     PyMem_Free(self->entries);
     PyMem_Free(self->digests.lines);
     Py_TYPE(self)->tp_free((PyObject *)self);

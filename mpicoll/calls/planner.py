@@ -194,10 +194,7 @@ class Planner:
 
     def build(self, arguments: Arguments) -> Plan:
         """Bind a call that all ranks have agreed on; collective."""
-        return self.build_allocated(with_arrays(self.transport, arguments))
-
-    def build_allocated(self, arguments: Arguments) -> Plan:
-        """Bind a call that has all its arrays on all ranks; collective."""
+        arguments = with_arrays(self.transport, arguments)
         if arguments.device == "gpu":
             self.transport.prepare_gpu(arguments.array)
         return self._build(arguments)

@@ -46,12 +46,8 @@ typedef struct {
     const char *op, *dtype;
     Fold fold;
     FoldMany many;
+    Divide divide; /* of a mean */
 } FoldRow;
-
-typedef struct {
-    const char *dtype;
-    Divide divide;
-} DivideRow;
 
 typedef void (*Copy)(uint8_t *target, const uint8_t *source, size_t nbytes, int streams);
 
@@ -209,17 +205,16 @@ typedef struct {
     const char *name;
     int (*runs)(void); /* NULL: everywhere */
     const FoldRow *folds;
-    const DivideRow *divides;
     Copy copy;
 } Target;
 
 /* The best first. */
 static const Target targets[] = {
 #if defined(__x86_64__)
-    {"avx512", has_avx512, fold_rows_avx512, divide_rows_avx512, copy_avx512},
-    {"avx2", has_avx2, fold_rows_avx2, divide_rows_avx2, copy_avx2},
+    {"avx512", has_avx512, fold_rows_avx512, copy_avx512},
+    {"avx2", has_avx2, fold_rows_avx2, copy_avx2},
 #endif
-    {BASELINE, NULL, fold_rows_baseline, divide_rows_baseline, copy_baseline},
+    {BASELINE, NULL, fold_rows_baseline, copy_baseline},
 };
 
 enum { TARGETS = sizeof targets / sizeof *targets };
@@ -269,10 +264,7 @@ FoldMany find_fold_many(const char *op, const char *dtype)
 
 Divide find_divide(const char *dtype)
 {
-    const DivideRow *row = chosen->divides;
-    while (row->dtype && strcmp(row->dtype, dtype))
-        row++;
-    return row->divide;
+    return find_row("avg", dtype)->divide;
 }
 
 void copy_bytes(void *target, const void *source, size_t nbytes, int streams)

@@ -1,11 +1,9 @@
 /* A fold as a function of Python, and the choice of the kernels, for tests and measurements. */
 
-#include "kernels_module.h"
+#include "module.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "kernels.h"
 
 /* The bytes of one element: a name ends in its bits, but for bool. */
 static Py_ssize_t itemsize(const char *dtype)

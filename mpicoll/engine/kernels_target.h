@@ -280,13 +280,13 @@ FLOAT_FOLDS(float64, Float64, double, SAME, SAME)
 COMPLEX_FOLDS(complex64, float32, Float32, float)
 COMPLEX_FOLDS(complex128, float64, Float64, double)
 
-#define ROW(op, dtype, as) {#op, #dtype, IN(op##_##as), IN(op##_many_##as)},
+#define ROW(op, dtype, as) {#op, #dtype, IN(op##_##as), IN(op##_many_##as), NULL},
 #define INTEGER_ROWS(dtype, bits)                                                                  \
     ROW(sum, dtype, uint##bits) ROW(prod, dtype, uint##bits) ROW(min, dtype, dtype)                \
     ROW(max, dtype, dtype) ROW(band, dtype, uint##bits) ROW(bor, dtype, uint##bits)                \
     ROW(bxor, dtype, uint##bits) ROW(land, dtype, uint##bits) ROW(lor, dtype, uint##bits)
 #define SUM_ROWS(dtype)                                                                            \
-    ROW(sum, dtype, dtype) {"avg", #dtype, IN(sum_##dtype), IN(sum_many_##dtype)},
+    ROW(sum, dtype, dtype) {"avg", #dtype, IN(sum_##dtype), IN(sum_many_##dtype), IN(divide_##dtype)},
 #define FLOAT_ROWS(dtype)                                                                          \
     SUM_ROWS(dtype) ROW(prod, dtype, dtype) ROW(min, dtype, dtype) ROW(max, dtype, dtype)
 #define COMPLEX_ROWS(dtype) SUM_ROWS(dtype) ROW(prod, dtype, dtype)
@@ -299,14 +299,6 @@ static const FoldRow IN(fold_rows)[] = {
     INTEGER_ROWS(uint64, 64)
     FLOAT_ROWS(float16) FLOAT_ROWS(bfloat16) FLOAT_ROWS(float32) FLOAT_ROWS(float64)
     COMPLEX_ROWS(complex64) COMPLEX_ROWS(complex128)
-    {0}
-};
-
-#define DIVIDE_ROW(dtype) {#dtype, IN(divide_##dtype)},
-
-static const DivideRow IN(divide_rows)[] = {
-    DIVIDE_ROW(float16) DIVIDE_ROW(bfloat16) DIVIDE_ROW(float32) DIVIDE_ROW(float64)
-    DIVIDE_ROW(complex64) DIVIDE_ROW(complex128)
     {0}
 };
 

@@ -4,8 +4,6 @@
 #include "channel_type.h"
 #include "counters.h"
 #include "events.h"
-#include "kernels_module.h"
-#include "module.h"
 #include "plan_table.h"
 #include "postponing.h"
 #include "signals.h"
@@ -76,22 +74,20 @@ static int add_numbers(PyObject *module)
 static int execute(PyObject *module)
 {
     count_forks();
-    if (call_key_import() < 0 || channel_import() < 0 || table_import() < 0 || flight_import() < 0 || postponing_import() < 0 ||
-        stop_at_exit() < 0 ||
-        PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &PlanTableType) < 0 ||
-        PyModule_AddType(module, &RingType) < 0 ||
-        PyModule_AddType(module, &LogType) < 0 || PyModule_AddType(module, &CountedType) < 0 ||
-        PyModule_AddType(module, &ChannelType) < 0 ||
-        add_numbers(module) < 0)
+    if (call_key_import() < 0 || channel_import() < 0 || table_import() < 0 || flight_import() < 0 ||
+        postponing_import() < 0 || stop_at_exit() < 0 || add_numbers(module) < 0)
         return -1;
-    if (PyModule_AddFunctions(module, channel_functions) < 0 ||
-        PyModule_AddFunctions(module, signal_methods) < 0 ||
-        PyModule_AddFunctions(module, postponing_methods) < 0 ||
-        PyModule_AddFunctions(module, counter_methods) < 0 ||
-        PyModule_AddFunctions(module, finalizing_methods) < 0 ||
-        PyModule_AddFunctions(module, event_methods) < 0)
-        return -1;
-    return PyModule_AddFunctions(module, kernel_methods);
+    PyTypeObject *const types[] = {&ProgramType, &PlanTableType, &RingType, &LogType, &CountedType, &ChannelType};
+    PyMethodDef *const functions[] = {
+        channel_functions, signal_methods, postponing_methods, counter_methods, finalizing_methods, event_methods,
+        kernel_methods, module_methods};
+    for (size_t place = 0; place < sizeof types / sizeof *types; place++)
+        if (PyModule_AddType(module, types[place]) < 0)
+            return -1;
+    for (size_t place = 0; place < sizeof functions / sizeof *functions; place++)
+        if (PyModule_AddFunctions(module, functions[place]) < 0)
+            return -1;
+    return 0;
 }
 
 static PyModuleDef_Slot slots[] = {
@@ -111,7 +107,6 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "mpicoll.engine._compiled",
     .m_doc = "Run programs over host memory.",
-    .m_methods = module_methods,
     .m_slots = slots,
 };
 

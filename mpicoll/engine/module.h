@@ -64,8 +64,8 @@ extern PyMethodDef finalizing_methods[];
 /* Say that the interpreter exits, before it ends other threads. */
 void finalizing_begin(void);
 
-/* Channels: channel_type.c. */
-extern PyMethodDef channel_functions[];
+/* Channels: channel_type.c. Kernels: kernels_module.c. */
+extern PyMethodDef channel_functions[], kernel_methods[];
 
 /* Make the names that are looked up; -1 where Python has raised. */
 int channel_import(void);

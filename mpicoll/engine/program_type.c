@@ -9,21 +9,17 @@
 #include <structmember.h>
 
 int forks;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void count_fork(void)
 {
     forks++;
 }
 
-static void register_count(void)
-{
-    pthread_atfork(NULL, NULL, count_fork);
-}
-
 void count_forks(void)
 {
-    pthread_once(&once, register_count);
+    static int is_counting;
+    if (!is_counting)
+        is_counting = !pthread_atfork(NULL, NULL, count_fork);
 }
 
 static int program_new_rows(ProgramObject *self, PyObject *table)
@@ -138,15 +134,20 @@ static int program_traverse(ProgramObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-static int program_clear(ProgramObject *self)
+static void drop_objects(ProgramObject *self)
 {
-    progress_take(&self->program.job);
     Py_CLEAR(self->wait);
     Py_CLEAR(self->look);
     Py_CLEAR(self->keep);
     Py_CLEAR(self->callbacks);
     Py_CLEAR(self->fail);
     Py_CLEAR(self->arrays);
+}
+
+static int program_clear(ProgramObject *self)
+{
+    progress_take(&self->program.job);
+    drop_objects(self);
     Py_CLEAR(self->log);
     return 0;
 }
@@ -546,12 +547,7 @@ static PyObject *program_free(ProgramObject *self, PyObject *Py_UNUSED(ignored))
     if (!self->busy && !self->driven && !self->program.job.given &&
         self->program.position == self->program.length) {
         self->busy = 1;
-        Py_CLEAR(self->wait);
-        Py_CLEAR(self->look);
-        Py_CLEAR(self->keep);
-        Py_CLEAR(self->callbacks);
-        Py_CLEAR(self->fail);
-        Py_CLEAR(self->arrays);
+        drop_objects(self); /* not the log: a call that is recorded may end meanwhile */
     }
     Py_RETURN_NONE;
 }

@@ -27,7 +27,7 @@ class Row(ctypes.Structure):
 
     _fields_ = (
         ("op", ctypes.c_char_p), ("dtype", ctypes.c_char_p),
-        ("fold", ctypes.c_void_p), ("many", ctypes.c_void_p),
+        ("fold", ctypes.c_void_p), ("many", ctypes.c_void_p), ("divide", ctypes.c_void_p),
     )  # fmt: skip
 
 
