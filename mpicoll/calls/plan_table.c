@@ -132,16 +132,12 @@ static enum call_state advance_compared(ActiveCall *call)
 /* Hand over a plan, or the channel, that has failed, with the error that Python has raised, which stays. */
 static void plan_give_up(PlanTableObject *self, PyObject *plan)
 {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    if (trace)
-        PyException_SetTraceback(value, trace);
-    PyObject *done = PyObject_CallFunctionObjArgs(self->give_up, plan, value, NULL);
+    PyObject *const error = take_raised();
+    PyObject *done = PyObject_CallFunctionObjArgs(self->give_up, plan, error, NULL);
     if (!done)
         PyErr_WriteUnraisable(self->give_up);
     Py_XDECREF(done);
-    PyErr_Restore(type, value, trace);
+    raise_again(error);
 }
 
 /* Compare a call with all ranks, and run its program, or its request of the channel, unless both are NULL: 1;

@@ -65,14 +65,14 @@ class Program:
         check: the row before which the ranks of a call compare what they call.
         light: it moves so little that it need not give Python's interpreter to other threads.
         heavy: it moves so much that a start leaves all of it to the progress thread.
-        wait: ``wait(program, row, errno)`` returns when what the row waits for has come, or raises.
-        look: ``look(program, row)`` raises where it will never come.
+        waits: a `RowWaits`: ``wait(program, row, errno)`` returns when what the row waits for has
+            come, or raises; ``test(program, row)`` raises where it will never come;
+            ``fail(program, row, error)`` takes the error of a callback, and may raise another.
         keep: kept alive.
         numbers: of its group, as `Mailbox.number` has them: a run first completes the call of the
             group that is under way.
         callbacks: of the rows `CALL`, which take the addresses of operands, and `POLL`, which
             return whether they are complete.
-        fail: ``fail(program, row, error)`` takes the error of a callback, and may raise another.
         arrays: what owns the memory of the input and the output. A call adds its arrays while it
             runs callbacks; after an error they stay.
 
@@ -96,11 +96,8 @@ class Program:
 
     def __init__(
         self, table: Buffer, registers: Sequence[int], op: str | None, dtype: str | None, *,
-        check: int, light: bool, heavy: bool,
-        wait: Callable[[Program, int, int], object], look: Callable[[Program, int], object],
-        keep: object, numbers: Buffer | None = None,
-        callbacks: tuple[Callable[..., object], ...] = (),
-        fail: Callable[[Program, int, BaseException], object] | None = None,
+        check: int, light: bool, heavy: bool, waits: Any, keep: object,
+        numbers: Buffer | None = None, callbacks: tuple[Callable[..., object], ...] = (),
         arrays: list[Any] = ...,
     ) -> None: ...  # fmt: skip
     def run(self) -> None:

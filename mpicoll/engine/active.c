@@ -24,16 +24,9 @@ static int is_outermost(const ActiveCall *call)
 /* Keep the error that Python has raised for the function that runs this call. */
 static void keep_error(ActiveCall *call)
 {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    Py_XSETREF(call->error, Py_XNewRef(value));
-    PyErr_Restore(type, value, trace);
-}
-
-static void raise_error(const ActiveCall *call)
-{
-    PyErr_SetObject((PyObject *)Py_TYPE(call->error), call->error);
+    PyObject *const error = take_raised();
+    Py_XSETREF(call->error, Py_NewRef(error));
+    raise_again(error);
 }
 
 int active_is_elsewhere(int64_t under_way)
@@ -55,7 +48,7 @@ int active_complete(const int64_t *under_way)
         if (call->state == FAILED_CALL)
             keep_error(call);
     } else if (call->state == FAILED_CALL) {
-        raise_error(call);
+        raise_again(Py_NewRef(call->error));
     }
     if (call->state == UNSERVED)
         return refuse();
@@ -76,7 +69,7 @@ enum call_state active_run(ActiveCall *call)
     if (call->under_way)
         *call->under_way = call->outer;
     if (call->error && !PyErr_Occurred())
-        raise_error(call);
+        raise_again(Py_NewRef(call->error));
     Py_XDECREF(call->error);
     return call->state;
 }

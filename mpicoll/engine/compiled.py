@@ -476,14 +476,13 @@ class Table:
     def compile_program(self) -> Program:
         """Return the program, compiled."""
         mailbox = None if self.memory is None else self.memory.mailbox
-        waits, calls = self.waits, bool(self.callbacks)
         program: Program = extension._compiled.Program(
             self.rows, self.addresses, self.op.name, self.dtype, check=self.check,
             light=self.nbytes <= tuning.LIGHT_RUN,
-            heavy=self.nbytes >= tuning.HEAVY_RUN and not calls,
-            wait=waits.wait, look=waits.test, keep=self.keep,
+            heavy=self.nbytes >= tuning.HEAVY_RUN and not self.callbacks,
+            waits=self.waits, keep=self.keep,
             numbers=None if mailbox is None else mailbox.number,
-            callbacks=tuple(self.callbacks), fail=waits.fail, arrays=self.resources.buffers,
+            callbacks=tuple(self.callbacks), arrays=self.resources.buffers,
         )  # fmt: skip
         return program
 

@@ -22,10 +22,11 @@ typedef struct {
     char calling;   /* it is inside of a callback, in which nobody can complete it */
     int light;      /* moves so little that it need not leave the interpreter to others */
     int heavy;      /* moves so much that a start leaves all of it to the progress thread */
-    PyObject *wait; /* wait(program, position, error): completes what a row waits for, or raises */
-    PyObject *look; /* look(program, position): raises where that will never come */
+    /* Its methods: wait(program, position, error) completes what a row waits for, or raises;
+       test(program, position) raises where that will never come; fail(program, position, error) takes the
+       error of a callback, and may raise another. */
+    PyObject *waits;
     PyObject *callbacks; /* of the rows CALL and POLL */
-    PyObject *fail; /* fail(program, position, error): takes the error of a callback; may raise another */
     PyObject *keep;
     PyObject *arrays; /* list: what owns the input and the output; a call adds its arrays while it runs */
     LogObject *log; /* records its runs; NULL where nothing does */
@@ -50,6 +51,23 @@ void program_release(ProgramObject *self);
 /* Call `wait` or `look` for the next row; NULL where Python has raised. */
 PyObject *program_wait_in_python(ProgramObject *self, int error);
 PyObject *program_look(ProgramObject *self);
+
+/* Take the error that Python has raised, as PyErr_GetRaisedException of Python 3.12 does, and raise it again. */
+static inline PyObject *take_raised(void)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace)
+        PyException_SetTraceback(value, trace);
+    Py_XDECREF(type), Py_XDECREF(trace);
+    return value;
+}
+
+static inline void raise_again(PyObject *error)
+{
+    PyErr_Restore(Py_NewRef(Py_TYPE(error)), error, PyException_GetTraceback(error));
+}
 
 /* How often this process is a fork of the one that has loaded this: program_type.c. */
 extern int forks;

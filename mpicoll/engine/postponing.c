@@ -36,16 +36,11 @@ static int is_main_thread(void)
 /* Keep the error that Python has raised, if it is the first of the call. */
 static void keep_error(void)
 {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    if (trace)
-        PyException_SetTraceback(value, trace);
+    PyObject *const error = take_raised();
     if (calls.error)
-        Py_DECREF(value);
+        Py_DECREF(error);
     else
-        calls.error = value;
-    Py_XDECREF(type), Py_XDECREF(trace);
+        calls.error = error;
 }
 
 /* Run a handler as Python would: 0; -1 where it has raised. */

@@ -90,17 +90,15 @@ static int program_new_registers(ProgramObject *self, PyObject *addresses)
 static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"table", "registers", "op", "dtype", "check",
-                            "light", "heavy", "wait", "look", "keep",
-                            "numbers", "callbacks", "fail", "arrays", NULL};
-    PyObject *table, *registers, *wait, *look, *keep, *numbers = Py_None;
-    PyObject *callbacks = NULL, *fail = Py_None, *arrays = NULL;
+                            "light", "heavy", "waits", "keep",
+                            "numbers", "callbacks", "arrays", NULL};
+    PyObject *table, *registers, *waits, *keep, *numbers = Py_None, *callbacks = NULL, *arrays = NULL;
     const char *op, *dtype;
     long long check;
     int light, heavy;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLppOOO|OO!OO!", names, &table, &registers, &op,
-                                     &dtype, &check, &light, &heavy, &wait, &look,
-                                     &keep, &numbers, &PyTuple_Type, &callbacks, &fail,
-                                     &PyList_Type, &arrays))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLppOO|OO!O!", names, &table, &registers, &op,
+                                     &dtype, &check, &light, &heavy, &waits, &keep, &numbers,
+                                     &PyTuple_Type, &callbacks, &PyList_Type, &arrays))
         return -1;
     if (self->rows) {
         PyErr_SetString(PyExc_TypeError, "a program is made once");
@@ -117,30 +115,24 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     self->light = light, self->heavy = heavy;
     self->program.position = self->program.length;
     self->program.job.run = program_turn;
-    self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
-    self->fail = Py_NewRef(fail);
-    self->arrays = Py_XNewRef(arrays);
+    self->waits = Py_NewRef(waits), self->keep = Py_NewRef(keep), self->arrays = Py_XNewRef(arrays);
     return 0;
 }
 
 static int program_traverse(ProgramObject *self, visitproc visit, void *arg)
 {
-    Py_VISIT(self->wait);
-    Py_VISIT(self->look);
+    Py_VISIT(self->waits);
     Py_VISIT(self->keep);
     Py_VISIT(self->callbacks);
-    Py_VISIT(self->fail);
     Py_VISIT(self->arrays);
     return 0;
 }
 
 static void drop_objects(ProgramObject *self)
 {
-    Py_CLEAR(self->wait);
-    Py_CLEAR(self->look);
+    Py_CLEAR(self->waits);
     Py_CLEAR(self->keep);
     Py_CLEAR(self->callbacks);
-    Py_CLEAR(self->fail);
     Py_CLEAR(self->arrays);
 }
 
@@ -172,32 +164,25 @@ void program_leave(ProgramObject *self)
 PyObject *program_wait_in_python(ProgramObject *self, int error)
 {
     postpone();
-    return PyObject_CallFunction(self->wait, "OLi", self, (long long)self->program.position, error);
+    return PyObject_CallMethod(self->waits, "wait", "OLi", self, (long long)self->program.position, error);
 }
 
 PyObject *program_look(ProgramObject *self)
 {
-    return PyObject_CallFunction(self->look, "OL", self, (long long)self->program.position);
+    return PyObject_CallMethod(self->waits, "test", "OL", self, (long long)self->program.position);
 }
 
 /* Tell the owner that a callback has raised; it may raise another error instead. */
 static void fail(ProgramObject *self)
 {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    if (trace)
-        PyException_SetTraceback(value, trace);
+    PyObject *const error = take_raised();
     PyObject *const result =
-        self->fail && self->fail != Py_None
-            ? PyObject_CallFunction(self->fail, "OLO", self, (long long)self->program.position, value)
-            : Py_NewRef(Py_None);
-    if (!result) {
-        Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
-        return;
-    }
-    Py_DECREF(result);
-    PyErr_Restore(type, value, trace);
+        PyObject_CallMethod(self->waits, "fail", "OLO", self, (long long)self->program.position, error);
+    if (result)
+        raise_again(error);
+    else
+        Py_DECREF(error);
+    Py_XDECREF(result);
 }
 
 static PyObject *call_with_addresses(ProgramObject *self, const Instruction *row)
@@ -369,9 +354,9 @@ static int run(ProgramObject *self)
         return -1;
     if (self->busy || self->program.job.given) {
         PyErr_SetString(PyExc_RuntimeError,
-                        self->wait ? "this plan is under way: wait for it before it runs again, or "
-                                     "is freed"
-                                   : "this plan has been freed: make a new one");
+                        self->waits ? "this plan is under way: wait for it before it runs again, or "
+                                      "is freed"
+                                    : "this plan has been freed: make a new one");
         return -1;
     }
     if (self->forks != forks) {
@@ -541,7 +526,7 @@ static PyObject *program_stop(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 /* free(): run no more, and drop the arrays that the program holds. Without this they would live until a
-   collection of garbage, as `wait` and `look` refer to the program. */
+   collection of garbage. */
 static PyObject *program_free(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
     if (!self->busy && !self->driven && !self->program.job.given &&

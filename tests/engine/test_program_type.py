@@ -38,7 +38,7 @@ def test_a_program_is_made_once() -> None:
     empty = program([])
     with pytest.raises(TypeError, match="once"):
         empty.__init__(b"", [0, 0], None, None, check=0, light=True, heavy=False,
-                       wait=None, look=None, keep=None)  # fmt: skip
+                       waits=None, keep=None)  # fmt: skip
 
 
 def test_a_program_runs_on_any_arrays() -> None:

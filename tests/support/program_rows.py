@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 from mpicoll.engine import extension
@@ -21,14 +22,18 @@ def row(code: int, *places: list[int], count: int = 0, extra: int = 0) -> list[i
     return [code, count, extra, *chain.from_iterable(operands)]
 
 
+def ignore(*_: object) -> None: ...
+
+
 def program(
     rows: list[list[int]], *callbacks: Callable[..., object],
     registers: Any = (1000, 2000, 3000), op: str | None = None, dtype: str | None = None,
-    **changes: Any,
+    wait: Any = None, fail: Any = ignore, **changes: Any,
 ) -> Any:  # fmt: skip
     """Return a program of some rows, which looks at nothing else while it waits."""
-    options = {"check": len(rows), "light": True, "heavy": False, "wait": None,
-               "look": lambda program, position: None, "keep": None, **changes}  # fmt: skip
+    waits = SimpleNamespace(wait=wait, test=ignore, fail=fail)
+    options = {"check": len(rows), "light": True, "heavy": False, "waits": waits, "keep": None,
+               **changes}  # fmt: skip
     table = array("q", chain.from_iterable(rows))
     return extension._compiled.Program(
         table, registers, op, dtype, callbacks=callbacks, **options
