@@ -142,14 +142,6 @@ int read_array(const ArgumentReader *reader, PyObject *array, ArrayArgument *arg
 
 /* -- keys -------------------------------------------------------------------------------------- */
 
-void key_set_overlap(CallKey *key)
-{
-    key->overlap = 0;
-    if (key->x.address < key->out.address + key->out.nbytes &&
-        key->out.address < key->x.address + key->x.nbytes)
-        key->overlap = 1 + (key->out.address - key->x.address);
-}
-
 int read_key(const ArgumentReader *reader, PyObject *const *args, CallKey *key)
 {
     key->objects[NAME] = args[0], key->objects[OP] = args[3];
@@ -162,7 +154,10 @@ int read_key(const ArgumentReader *reader, PyObject *const *args, CallKey *key)
         PyErr_Clear();
         return 0;
     }
-    key_set_overlap(key);
+    key->overlap = 0;
+    if (key->x.address < key->out.address + key->out.nbytes &&
+        key->out.address < key->x.address + key->x.nbytes)
+        key->overlap = 1 + (key->out.address - key->x.address);
     return 1;
 }
 

@@ -45,9 +45,6 @@ void reader_close(ArgumentReader *reader);
 /* Read an array; 0 where only Python understands it, which may have raised. */
 int read_array(const ArgumentReader *reader, PyObject *array, ArrayArgument *argument, int written);
 
-/* Set the overlap of the arrays of a key. */
-void key_set_overlap(CallKey *key);
-
 /* Read name, x, out, op, root, counts, algorithm; 0 where only Python understands them. */
 int read_key(const ArgumentReader *reader, PyObject *const *args, CallKey *key);
 

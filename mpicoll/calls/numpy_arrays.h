@@ -23,7 +23,6 @@ typedef struct {
 } NumpyDtype;
 
 enum { NUMPY_C_CONTIGUOUS = 0x1, NUMPY_ALIGNED = 0x100, NUMPY_WRITEABLE = 0x400 };
-enum { NUMPY_DIMENSIONS = 64 }; /* the most that an array has */
 
 /* Whether two dtypes of numbers are one: pickle, and so a message of MPI's, restores another object
    than all other arrays have. */

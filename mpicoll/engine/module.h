@@ -48,10 +48,6 @@ int program_drive(const struct ActiveCall *call, int64_t until);
 int program_hold(ProgramObject *self, PyObject *x, PyObject *out);
 void program_release(ProgramObject *self);
 
-/* Call `wait` or `look` for the next row; NULL where Python has raised. */
-PyObject *program_wait_in_python(ProgramObject *self, int error);
-PyObject *program_look(ProgramObject *self);
-
 /* Take the error that Python has raised, as PyErr_GetRaisedException of Python 3.12 does, and raise it again. */
 static inline PyObject *take_raised(void)
 {

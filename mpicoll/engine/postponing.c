@@ -166,7 +166,8 @@ static void run_noted(const char *is_noted)
     }
 }
 
-int call_close(void)
+/* 0; -1 where a handler has raised. */
+static int call_close(void)
 {
     if (!is_main_thread() || !calls.open)
         return 0;

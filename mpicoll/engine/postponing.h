@@ -14,10 +14,6 @@
 /* Open a call. It costs nothing until the call has to run code of Python. */
 void call_open(void);
 
-/* Close a call, and run the handlers of the signals that came meanwhile, unless it lies within another
-   one: 0; -1 where a handler has raised. */
-int call_close(void);
-
 /* Postpone handlers until the call that is open ends, if there is one. Before code of Python runs. */
 void postpone(void);
 
@@ -27,7 +23,8 @@ void keep_raised(void);
 /* Run the handlers of the signals that have come: 0; -1 where one has raised, and no call is open. */
 int check_signals(void);
 
-/* Close a call, and return its result; NULL where Python has raised. */
+/* Close a call, run the handlers of the signals that came meanwhile, unless it lies within another one, and
+   return its result; NULL where Python has raised. */
 PyObject *call_end(PyObject *result);
 
 int postponing_import(void);

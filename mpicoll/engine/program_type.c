@@ -161,15 +161,10 @@ void program_leave(ProgramObject *self)
         program_withdraw(&self->program);
 }
 
-PyObject *program_wait_in_python(ProgramObject *self, int error)
+static PyObject *call_wait(ProgramObject *self, int error)
 {
     postpone();
     return PyObject_CallMethod(self->waits, "wait", "OLi", self, (long long)self->program.position, error);
-}
-
-PyObject *program_look(ProgramObject *self)
-{
-    return PyObject_CallMethod(self->waits, "test", "OL", self, (long long)self->program.position);
 }
 
 /* Tell the owner that a callback has raised; it may raise another error instead. */
@@ -262,7 +257,7 @@ static int wait_in_python(const ActiveCall *call, int error)
     const int polls = program_calls(&self->program);
     const char calling = self->calling;
     self->calling |= polls && !self->program.rows[self->program.position].extra;
-    PyObject *const result = program_wait_in_python(self, error);
+    PyObject *const result = call_wait(self, error);
     self->calling = calling;
     if (!result)
         return -1;
@@ -497,7 +492,9 @@ static PyObject *program_test(ProgramObject *self, PyObject *Py_UNUSED(ignored))
     }
     PyObject *result = NULL;
     if (!PyErr_Occurred())
-        result = state == WAITING ? program_look(self) : program_wait_in_python(self, errno);
+        result = state == WAITING ? PyObject_CallMethod(self->waits, "test", "OL", self,
+                                                        (long long)self->program.position)
+                                  : call_wait(self, errno);
     if (!result) {
         program_leave(self);
         return NULL;
