@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from mpicoll.backend import Array, Message, Request, Transport
@@ -30,7 +30,7 @@ class PointToPoint:
         self.transport, self.recording = transport, recording
         self.rank, self.size = transport.rank, transport.size
         self._generation = forks.generation()
-        self._messages: dict[tuple[str, str, int, int], Callable[..., None]] = {}
+        self._recorded = lru_cache(_MOST_MESSAGES)(self._record)
 
     def send(self, x: Array, peer: int, tag: int = 0) -> None:
         """Send `x`, of any shape, to `peer`; return when `x` can be changed.
@@ -45,7 +45,7 @@ class PointToPoint:
         array([0, 1, 2])
         """
         message = self._message("x", x, peer, tag)
-        self._recorded("send", "to", peer, tag, self._send)(*message)
+        self._recorded("send", "to", peer, tag)(*message)
 
     def recv(self, out: Array, peer: int, tag: int = 0) -> Array:
         """Receive into `out` from `peer` and return it; `out` has the bytes of the message.
@@ -60,7 +60,7 @@ class PointToPoint:
         array([1., 1.])
         """
         message = self._message("out", out, peer, tag)
-        self._recorded("recv", "from", peer, tag, self._receive)(*message)
+        self._recorded("recv", "from", peer, tag)(*message)
         return out
 
     def isend(self, x: Array, peer: int, tag: int = 0) -> Request:
@@ -77,7 +77,7 @@ class PointToPoint:
         """
         message = self._message("x", x, peer, tag)
         start = partial(self.transport.isend, *message)
-        return self.recording.started("isend", f"to rank {peer}", tag, start)
+        return self.recording.started("isend", "to", peer, tag, start)
 
     def irecv(self, out: Array, peer: int, tag: int = 0) -> Request:
         """Start receiving into `out`, which holds the message once the request is complete.
@@ -94,7 +94,7 @@ class PointToPoint:
         """
         message = self._message("out", out, peer, tag)
         start = partial(self.transport.irecv, *message)
-        return self.recording.started("irecv", f"from rank {peer}", tag, start)
+        return self.recording.started("irecv", "from", peer, tag, start)
 
     def sendrecv(
         self, x: Array, to: int, out: Array, source: int | None = None, tag: int = 0
@@ -111,23 +111,13 @@ class PointToPoint:
         received, source, _ = self._message("out", out, to if source is None else source, tag)
         sent, to, _ = self._message("x", x, to, tag)
         messages = Message(to, sent), Message(source, received)
-        self._recorded("sendrecv", f"from rank {source}, to", to, tag, self._exchange)(
-            *messages, tag
-        )
+        self._recorded("sendrecv", f"from rank {source}, to", to, tag)(*messages, tag)
         return out
 
-    def _recorded(
-        self, kind: str, way: str, peer: int, tag: int, run: Callable[..., None]
-    ) -> Callable[..., None]:  # fmt: skip
+    def _record(self, kind: str, way: str, peer: int, tag: int) -> Callable[..., None]:
         """Return a recorded function for messages of one kind, the same for all of them."""
-        key = kind, way, peer, tag
-        function = self._messages.get(key)
-        if function is None:
-            if len(self._messages) >= _MOST_MESSAGES:
-                self._messages.clear()
-            function = self.recording.message(kind, f"{way} rank {peer}", tag, run)
-            self._messages[key] = function
-        return function
+        runs = {"send": self._send, "recv": self._receive, "sendrecv": self._exchange}
+        return self.recording.message(kind, way, peer, tag, runs[kind])
 
     def _send(self, *message: Any) -> None:
         self.transport.isend(*message).wait()

@@ -57,24 +57,26 @@ class Recording:
         return place
 
     def message(
-        self, kind: str, way: str, tag: int, run: Callable[..., None]
+        self, kind: str, way: str, peer: int, tag: int, run: Callable[..., None]
     ) -> Callable[..., None]:
         """Return a recorded function that sends or receives a message.
 
         Args:
-            way: ``to rank 3``.
+            way: ``to`` or ``from``.
         """
         if self.flight is None:
             return run
-        place = self.flight.call(kind, f"{way}, tag {tag}", "", "")
+        place = self.flight.call(kind, f"{way} rank {peer}, tag {tag}", "", "")
         return self.flight.messages.recorded(place, run)
 
-    def started(self, kind: str, way: str, tag: int, start: Callable[[], Request]) -> Request:
+    def started(
+        self, kind: str, way: str, peer: int, tag: int, start: Callable[[], Request]
+    ) -> Request:
         """Return a message that is started, which is recorded until its request is complete."""
         if self.flight is None:
             return start()
         log = self.flight.messages
-        number = log.start(self.flight.call(kind, f"{way}, tag {tag}", "", ""))
+        number = log.start(self.flight.call(kind, f"{way} rank {peer}, tag {tag}", "", ""))
         try:
             return Followed(start(), partial(log.end, number))
         except BaseException as error:
