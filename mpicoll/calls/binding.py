@@ -167,11 +167,6 @@ class Binder:
             self._filled, call, tag, layout.program, layout.buffers, resources, laid_out, stream
         )
         table = self._with_room(route, fill, resources)
-        if stream is not None:
-            from mpicoll.engine.stream_order import StreamTable
-
-            assert isinstance(table, StreamTable)
-            stream.watch = table.watch()
         if len(layout.memory.intra_node) < transport.size or (store and store.partial):
             route = f"{route}+{transport.gpu_transport if store else transport.name}"
         return self._plan(call, route, table, stream)

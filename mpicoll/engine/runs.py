@@ -17,6 +17,7 @@ from mpicoll.memory.waiting import StartedRun, Unadvanced, advance_others
 
 if TYPE_CHECKING:
     from mpicoll.engine._compiled import Program
+    from mpicoll.engine.stream_watch import StreamWatch
 
 
 class PlanStream(Protocol):
@@ -24,9 +25,11 @@ class PlanStream(Protocol):
 
     Attributes:
         current: the stream of the run that is being put there.
+        watch: over runs that wait for other ranks on the GPU; None where hosts wait.
     """
 
     current: Stream
+    watch: StreamWatch | None
 
     def check(self) -> None:
         """Raise the error that has ended an earlier run on the GPU."""

@@ -75,13 +75,14 @@ class StreamTable(DeviceTable):
         super().fill()
         self.operations.append(WordOperation(self.place, 0, waits=False))
         self._put()
+        self.stream.watch = self._watch()
 
     def call(self, callback: Callable[..., object], *operands: Any) -> None:
         self._put()
         super().call(callback, *operands)
 
-    def watch(self) -> StreamWatch:
-        """Return the watch over the runs; after `fill`."""
+    def _watch(self) -> StreamWatch:
+        """Return the watch over the runs."""
         assert self.laid_out is not None
         segment, start = self.laid_out.layout.progress
         words = self.shared.words[self.shared.rank][segment]
