@@ -457,9 +457,8 @@ static PyObject *table_complete(PlanTableObject *self, PyObject *Py_UNUSED(ignor
 
 /* -- the entries ------------------------------------------------------------------------------- */
 
-/* Return the entry for such calls, without a plan; NULL where only Python understands them, or it has
-   raised. */
-static Entry *new_entry(PlanTableObject *self, PyObject *given, int of_any_length)
+/* Return the entry for such calls; NULL where only Python understands them, or it has raised. */
+static Entry *new_entry(PlanTableObject *self, PyObject *given, enum plan_kind kind, int64_t digest, PyObject *plan)
 {
     CallKey key;
     if (PyTuple_GET_SIZE(given) != 7) {
@@ -468,7 +467,7 @@ static Entry *new_entry(PlanTableObject *self, PyObject *given, int of_any_lengt
     }
     if (!read_key(&self->reader, ((PyTupleObject *)given)->ob_item, &key))
         return NULL;
-    if (of_any_length)
+    if (kind == CHANNEL)
         forget_lengths(&key);
     Entry *entry = find_plan(self, &key);
     const size_t place = key_hash(&key);
@@ -478,7 +477,7 @@ static Entry *new_entry(PlanTableObject *self, PyObject *given, int of_any_lengt
     empty_entry(entry);
     for (int index = 0; index < OBJECTS; index++)
         Py_INCREF(key.objects[index]);
-    entry->key = key;
+    entry->key = key, entry->kind = kind, entry->digest = digest, entry->plan = Py_XNewRef(plan);
     return entry;
 }
 
@@ -505,12 +504,10 @@ static PyObject *table_add_program(PlanTableObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!LpOO", &PyTuple_Type, &given, &ProgramType, &program, &digest,
                           &has_output, &make_output, &plan))
         return NULL;
-    Entry *entry = new_entry(self, given, 0);
+    Entry *entry = new_entry(self, given, PROGRAM, digest, plan);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    entry->kind = PROGRAM;
-    entry->program = (ProgramObject *)Py_NewRef(program), entry->plan = Py_NewRef(plan);
-    entry->digest = digest, entry->has_output = has_output;
+    entry->program = (ProgramObject *)Py_NewRef(program), entry->has_output = has_output;
     entry->make_output = make_output == Py_None ? NULL : Py_NewRef(make_output);
     Py_RETURN_NONE;
 }
@@ -523,12 +520,10 @@ static PyObject *table_add_function(PlanTableObject *self, PyObject *args)
     unsigned int place;
     if (!PyArg_ParseTuple(args, "O!OLIO", &PyTuple_Type, &given, &function, &digest, &place, &plan))
         return NULL;
-    Entry *entry = new_entry(self, given, 0);
+    Entry *entry = new_entry(self, given, FUNCTION, digest, plan);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    entry->kind = FUNCTION;
-    entry->function = Py_NewRef(function), entry->plan = Py_NewRef(plan);
-    entry->digest = digest, entry->place = place;
+    entry->function = Py_NewRef(function), entry->place = place;
     Py_RETURN_NONE;
 }
 
@@ -543,11 +538,10 @@ static PyObject *table_add_channel(PlanTableObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!LOOpOnnO", &PyTuple_Type, &given, &digest, &op, &counts, &has_output,
                           &make_output, &x_rows, &out_rows, &row))
         return NULL;
-    Entry *const entry = new_entry(self, given, 1);
+    Entry *const entry = new_entry(self, given, CHANNEL, digest, NULL);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    entry->kind = CHANNEL;
-    entry->digest = digest, entry->has_output = has_output, entry->make_output = Py_NewRef(make_output);
+    entry->has_output = has_output, entry->make_output = Py_NewRef(make_output);
     entry->op = Py_NewRef(op), entry->counts = Py_NewRef(counts);
     entry->x_rows = x_rows, entry->out_rows = out_rows;
     if (read_shape(row, &entry->row) < 0)

@@ -184,24 +184,20 @@ def _disown_all() -> None:
 os.register_at_fork(after_in_child=_disown_all)
 
 
-def _forked() -> Any:
-    raise RuntimeError("this process is a fork of the one that has made this plan")
+def _refusal(text: str) -> Callable[[], Any]:
+    """Return what stands in the place of a run that is impossible."""
+
+    def refuse() -> Any:
+        raise RuntimeError(text)
+
+    return refuse
 
 
-def _unbound() -> Any:
-    raise RuntimeError("this plan has no arrays of its own: it runs on those of each call")
-
-
-def _freed() -> Any:
-    raise RuntimeError("this plan has been freed: make a new one")
-
-
-def _busy() -> Any:
-    raise RuntimeError("this plan is under way: wait for it before it runs again, or is freed")
-
-
-def _failed() -> Any:
-    raise RuntimeError("this plan failed in the middle of its last run: make a new one")
+_forked = _refusal("this process is a fork of the one that has made this plan")
+_unbound = _refusal("this plan has no arrays of its own: it runs on those of each call")
+_freed = _refusal("this plan has been freed: make a new one")
+_busy = _refusal("this plan is under way: wait for it before it runs again, or is freed")
+_failed = _refusal("this plan failed in the middle of its last run: make a new one")
 
 
 class _Started(Followed):
