@@ -57,7 +57,8 @@ class PlanMaker:
             plan, run_on = self._on_any_arrays(arguments)
         program, is_barrier = plan.program, arguments.collective.unit == "none"
         if is_barrier and arguments.algorithm == "auto" and self.transport.compares:
-            program, run_on = None, _do_nothing  # all have come, as they have compared the call
+            # All have come, as they have compared the call.
+            program, run_on = None, lambda x, out: None
         return CachedPlan(
             number, plan, run_on, program, gpu_bytes(arguments), arguments.op.function
         )
@@ -109,6 +110,3 @@ class PlanMaker:
         plan.run()
         if arguments.collective.output_contents(arguments.place()):
             arrays.copy(out, plan.out)
-
-
-def _do_nothing(_x: Array | None, _out: Array | None) -> None: ...

@@ -19,9 +19,6 @@ class Area(NamedTuple):
     length: int
 
 
-def _ignore(_area: Area) -> None: ...
-
-
 class FirstFit:
     """First-fit allocation in segments, in whole cache lines.
 
@@ -31,10 +28,9 @@ class FirstFit:
     """
 
     def __init__(
-        self,
-        reserve: Callable[[Area], object] = _ignore,
-        release: Callable[[Area], object] = _ignore,
-    ) -> None:
+        self, reserve: Callable[[Area], object] = lambda area: None,
+        release: Callable[[Area], object] = lambda area: None,
+    ) -> None:  # fmt: skip
         self.reserve, self.release = reserve, release
         self.free: list[Area] = []
         self.segments = self.nbytes = 0

@@ -47,8 +47,8 @@ class ProcessWaits:
         self.deadline = default_deadline()
         self.looked = 0.0
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
-        self.tell: Callable[[int | None], None] = _to_nobody
-        self.has_exited: Callable[[int], bool] = _has_not
+        self.tell: Callable[[int | None], None] = lambda rank: None
+        self.has_exited: Callable[[int], bool] = lambda rank: False
 
     def test(self, words: Words, index: int, minimum: int, context: WaitContext) -> bool:
         if words[index] >= minimum:
@@ -78,13 +78,6 @@ class ProcessWaits:
             f"{self.processes[context.peer]}), {reason}",
             rank=context.peer,
         )
-
-
-def _to_nobody(_rank: object) -> None: ...
-
-
-def _has_not(_rank: int) -> bool:
-    return False
 
 
 class StartedRun(Protocol):
