@@ -10,7 +10,7 @@ from typing import Any, Self
 from mpicoll.backend import Array, Nodes, Transport
 from mpicoll.c_extension import _compiled
 from mpicoll.calls.agreement import check_on_all
-from mpicoll.calls.allocation import own_gpu, readable
+from mpicoll.calls.allocation import readable
 from mpicoll.calls.arguments import check_number
 from mpicoll.calls.method_calls import MethodCalls
 from mpicoll.calls.planner import Planner
@@ -150,7 +150,7 @@ class Collectives(PointToPoint):
         Raises:
             Unavailable: CuPy or torch finds none.
         """
-        return own_gpu(self.transport)
+        return self.transport.arrays.on_gpu(self.transport.gpu_turn)
 
     def gpu_transports(self) -> dict[str, str]:
         """Return the transports of GPU arrays, each with why it is unavailable; collective.

@@ -16,18 +16,6 @@ from mpicoll.notation.elements import itemsize
 Result = TypeVar("Result")
 
 
-def own_gpu(transport: Transport) -> Array:
-    """Return an empty array on this rank's GPU, which it makes the current one.
-
-    A thread that uses a GPU already keeps it. Otherwise the ranks of a node take its GPUs in turn,
-    as ``CUDA_VISIBLE_DEVICES`` shows them.
-
-    Raises:
-        Unavailable: CuPy or torch finds none.
-    """
-    return transport.arrays.on_gpu(transport.gpu_turn)
-
-
 def readable(
     transport: Transport, shape: int | Sequence[int], dtype: Any, on_gpu: Array | None
 ) -> Callable[[], Array]:
@@ -62,7 +50,7 @@ def empty(transport: Transport, arguments: Arguments, shape: tuple[int, ...]) ->
     assert arguments.dtype is not None
     like = arguments.array
     if like is None and arguments.device == "gpu":
-        like = own_gpu(transport)
+        like = transport.arrays.on_gpu(transport.gpu_turn)
     return transport.arrays.empty(shape, arguments.dtype, like)
 
 

@@ -15,7 +15,6 @@ from mpicoll.backend import (
     Array,
     Transport,
 )
-from mpicoll.calls.allocation import own_gpu
 from mpicoll.calls.arguments import Arguments
 from mpicoll.errors import Unavailable, first_error
 from mpicoll.tuning import FETCHED_ROW
@@ -127,11 +126,11 @@ class Routes:
     def on_gpu(self) -> dict[str, str]:
         """Return the transports of GPU arrays, each with why it is unavailable; collective.
 
-        Every rank takes the GPU that `own_gpu` gives it. An available one has an empty reason.
+        Every rank takes the GPU that is its turn. An available one has an empty reason.
         """
         like, why = None, ""
         try:
-            like = own_gpu(self.transport)
+            like = self.transport.arrays.on_gpu(self.transport.gpu_turn)
         except Unavailable as error:
             why = f"rank {self.transport.rank}: {error}"
         if reason := first_error(self.transport.exchange(why)):
