@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpicoll.backend import Request
 from mpicoll.calls.arguments import Arguments
 from mpicoll.engine.plan import Plan
-from mpicoll.engine.runs import Followed
+from mpicoll.engine.runs import recorded_start
 from mpicoll.errors import CollectiveError, brief
 from mpicoll.memory.waiting import set_call
 from mpicoll.notation.contract import spelled
@@ -75,13 +74,8 @@ class Recording:
         """Return a message that is started, which is recorded until its request is complete."""
         if self.flight is None:
             return start()
-        log = self.flight.messages
-        number = log.start(self.flight.call(kind, f"{way} rank {peer}, tag {tag}", "", ""))
-        try:
-            return Followed(start(), partial(log.end, number))
-        except BaseException as error:
-            log.end(number, error)
-            raise
+        place = self.flight.call(kind, f"{way} rank {peer}, tag {tag}", "", "")
+        return recorded_start(self.flight.messages, place, start)
 
     def record(self, plan: Plan, arguments: Arguments) -> None:
         """Record the runs of a plan."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 from mpicoll.backend import Array, Request, RunOn, Thunk
 from mpicoll.engine.compiled import Table
-from mpicoll.engine.runs import Followed, PlanStream, ProgramRun
+from mpicoll.engine.runs import Followed, PlanStream, ProgramRun, recorded_start
 from mpicoll.flight.rows import Log
 from mpicoll.memory.waiting import advance_others, started_here
 
@@ -51,8 +52,6 @@ class Plan:
         run: run the collective once. RuntimeError if it is under way, freed or has failed: a
             function that raises replaces this attribute, so that a run need not check.
         fail: takes the error by which this rank has left a run.
-        log, call, row: of the flight recorder: its file, the description of a run, and the row of
-            the started run.
         run_on: of a native plan, runs it on arrays that are like its own; None if it must be
             bound to them.
         deadline: of a native plan, returns the seconds after which a started run is given up.
@@ -64,8 +63,6 @@ class Plan:
     _program: Program | None = None
     method: Thunk | None = None
     run_on: RunOn | None = None
-    log: Log | None = None
-    call = row = 0
     fail: Callable[[BaseException], None] = staticmethod(lambda error: None)
     deadline: Callable[[], float] = staticmethod(lambda: inf)
 
@@ -107,7 +104,7 @@ class Plan:
         """
         if self.run is not self._run:
             self.run()
-        request = self._start() if self.log is None else self._recorded_start(self.log)
+        request = self._start()
         self.run = _busy
         if self._program is not None:
             self._program.busy = True
@@ -118,20 +115,10 @@ class Plan:
         if self._program is not None:
             self._program.record(log, call)
             return
-        self.log, self.call = log, call
         self.run = self._run = log.recorded(call, self.run)
+        self._start = partial(recorded_start, log, call, self._start)
 
-    def _recorded_start(self, log: Log) -> Request:
-        self.row = log.start(self.call)
-        try:
-            return self._start()
-        except BaseException as error:
-            log.end(self.row, error)
-            raise
-
-    def _end(self, error: BaseException | None) -> None:
-        if self.log is not None:
-            self.log.end(self.row, error)
+    def _end(self, _error: BaseException | None) -> None:
         self.run = self._run
         if self._program is not None:
             self._program.busy = False

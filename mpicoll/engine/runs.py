@@ -7,11 +7,13 @@ or waited for, and a wait for one run advances all, so that ranks may wait in an
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from mpicoll.backend import Request, Stream
 from mpicoll.engine.row_waits import RowWaits
 from mpicoll.errors import RankLost
+from mpicoll.flight.rows import Log
 from mpicoll.machine.waited import Looks
 from mpicoll.memory.waiting import StartedRun, Unadvanced, advance_others
 
@@ -77,6 +79,16 @@ class Followed:
         then, self.then = self.then, None
         if then is not None:
             then(error)
+
+
+def recorded_start(log: Log, call: int, start: Callable[[], Request]) -> Request:
+    """Return a request that is started, whose row in the flight recorder ends with it."""
+    number = log.start(call)
+    try:
+        return Followed(start(), partial(log.end, number))
+    except BaseException as error:
+        log.end(number, error)
+        raise
 
 
 class ProgramRun:

@@ -54,23 +54,15 @@ class ProcessWaits:
         if words[index] >= minimum:
             return True
         self.progress()
-        self._hear(words, index, minimum, context)
-        if (now := monotonic()) - self.looked > _LOOK:  # it takes a call of the system
-            self.looked = now
-            self._look(words, index, minimum, context)
-        return False
-
-    def _look(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
-        """Raise RankLost where the other rank has ended; it may have written the word before."""
-        peer = context.peer
-        is_gone = has_ended(self.processes[peer]) or self.has_exited(peer)
-        if is_gone and words[index] < minimum:
-            raise self.lost(context, "which has ended")
-
-    def _hear(self, words: Words, index: int, minimum: int, context: WaitContext) -> None:
-        """Raise RankLost where the other rank has left; it may have written the word before."""
+        # A rank that has left or ended may have written the word before.
         if (why := context.abort_reason()) and words[index] < minimum:
             raise self.lost(context, why)
+        if (now := monotonic()) - self.looked > _LOOK:  # it takes a call of the system
+            self.looked, peer = now, context.peer
+            is_gone = has_ended(self.processes[peer]) or self.has_exited(peer)
+            if is_gone and words[index] < minimum:
+                raise self.lost(context, "which has ended")
+        return False
 
     def _lost(self, context: WaitContext, reason: str) -> RankLost:
         return RankLost(
