@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 from mpicoll.flight.words import named
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import duration, number
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.matching import Place
@@ -22,18 +22,6 @@ def sentences(verdict: Verdict) -> Iterator[str]:
     yield from _no_cause(verdict)
     yield from _busy_cores(verdict)
     yield from verdict.alignment.faults
-
-
-def duration(nanoseconds: float) -> str:
-    """Return a time in the unit that suits it.
-
-    >>> duration(4_100_000), duration(52_000), duration(2.5e9)
-    ('4.1 ms', '52 us', '2.5 s')
-    """
-    for unit, length in (("s", 1e9), ("ms", 1e6)):
-        if nanoseconds >= length:
-            return f"{number(nanoseconds / length, 2)} {unit}"
-    return f"{number(nanoseconds / 1e3, 2)} us"
 
 
 def percent(share: float) -> str:
