@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from math import hypot, sqrt
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -49,6 +50,11 @@ class Lines(NamedTuple):
         """Return the share of the stacks that are at a line with these callers."""
         count = sum(_is_below(whole, path) for whole in (*self.paths, *self.in_calls))
         return count / max(1, len(self.paths) + len(self.in_calls))
+
+    def error(self, path: Path) -> float:
+        """Return the standard error of this share."""
+        share = self.share(path)
+        return sqrt(share * (1 - share) / max(1, len(self.paths) + len(self.in_calls)))
 
 
 class Line(NamedTuple):
@@ -139,7 +145,7 @@ def _line(dump: Dump, finding: Finding, verdict: Verdict) -> Iterator[str]:
 
 
 def chosen(local: Lines, remote: Lines) -> Line | None:
-    """Return the line at which a rank is far more often than another one; None for no line.
+    """Return the line at which a rank is more often than another one; None where none may be.
 
     Of lines that call each other the innermost one is chosen that has most of the stacks. A caller
     of the calls is none: all ranks are below it.
@@ -151,10 +157,10 @@ def chosen(local: Lines, remote: Lines) -> Line | None:
     paths = {path[place:] for path in local.paths for place in range(len(path))} - in_calls
     excess = {path: local.share(path) - remote.share(path) for path in paths}
     largest = max(excess.values(), default=0.0)
-    if largest <= 0:
-        return None
     frequent = [path for path in paths if excess[path] >= _DEEPER * largest]
-    innermost = max(frequent, key=lambda path: (len(path), excess[path]))
+    innermost = max(frequent, key=lambda path: (len(path), excess[path]), default=())
+    if largest <= hypot(local.error(innermost), remote.error(innermost)):
+        return None
     callers = [path for path in frequent if _is_below(innermost, path) and path != innermost]
     outermost = min(callers, key=len, default=innermost[1:])
     return Line(innermost, outermost[0] if outermost else None, largest)

@@ -112,8 +112,7 @@ def data_movement(observation: Observation) -> Iterator[Finding]:
     }
     if sum(shares.values()) >= MOVING:
         place = max(shares, key=lambda place: shares[place])
-        rows = observation.meetings[place][-1].call.rows.values()
-        is_pickled = any(entry.call.signature.startswith("objects") for entry in rows)
+        is_pickled = observation.meetings[place][-1].call.is_of_objects
         yield Finding(
             Kind.OBJECTS if is_pickled else Kind.DATA_MOVEMENT, sum(shares.values()), place=place,
             calls=len(observation.meetings[place]), detail=f"{100 * shares[place]:.0f}",

@@ -112,8 +112,9 @@ def _slow_node(finding: Finding) -> str:
 
 
 def _stopped(finding: Finding) -> str:
+    times = "once" if finding.late_calls == 1 else f"{finding.late_calls:,} times"
     return (
-        f"{subject(finding)} was stopped {finding.late_calls:,} times (by SIGSTOP or a debugger) "
+        f"{subject(finding)} was stopped {times} (by SIGSTOP or a debugger) "
         f"for {duration(finding.lateness)} on average, {finding.detail} % of its time; the other "
         f"ranks wait for it, most at {place_text(finding.place)}."
     )
@@ -203,6 +204,12 @@ def _doubt(finding: Finding, verdict: Verdict) -> str:
         return (
             "A file, a lock, another thread and another process look alike; its stacks, which "
             "`python -m mpicoll.doctor --job` takes while the job runs, tell them apart."
+        )
+    meetings = verdict.observation.meetings.get(finding.place) if finding.place else None
+    if finding.kind is Kind.MORE_WORK and meetings and meetings[-1].call.is_of_objects:
+        return (
+            "The objects of these calls are pickled before them, which counts as work: arrays, in "
+            "a method such as Bcast, need no pickling."
         )
     hosts = {dump.process.host for dump in verdict.alignment.dumps}
     if finding.kind is Kind.MORE_WORK and finding.host and len(hosts) > 1:
