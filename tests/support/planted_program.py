@@ -776,8 +776,8 @@ def locking(planted: Planted) -> None:
 def raising(planted: Planted) -> None:
     for step in range(100):
         if rank == planted.victim and step == 60:
-            raise ValueError(f"no cell {step}")
-        world.Allreduce(x, y)  # CAUSE
+            raise ValueError(f"no cell {step}")  # CAUSE
+        world.Allreduce(x, y)
 
 
 def missing_row(planted: Planted) -> None:
