@@ -10,9 +10,10 @@ from mpicoll.verdict.arrivals import Meeting, Observation, observe
 from mpicoll.verdict.calls import uneven_data, unneeded_calls
 from mpicoll.verdict.clocks import Alignment, align
 from mpicoll.verdict.findings import Finding, Kind
-from mpicoll.verdict.lateness import Nodes, Profiles, cost_of, late_ranks
+from mpicoll.verdict.lateness import Nodes, cost_of, late_ranks
 from mpicoll.verdict.links import slow_links, with_full_link
-from mpicoll.verdict.profiles import profiles
+from mpicoll.verdict.matching import Place
+from mpicoll.verdict.profiles import Profile, profiles
 from mpicoll.verdict.thresholds import MOVING, RELEVANT_STOP
 
 _ASLEEP = frozenset((Kind.ASLEEP, Kind.CHILD_PROCESS, Kind.OWN_THREAD))
@@ -29,7 +30,7 @@ class Verdict(NamedTuple):
 
     findings: list[Finding]
     observation: Observation
-    places: Profiles
+    places: dict[Place, dict[int, Profile]]
     alignment: Alignment
 
     @property
@@ -45,7 +46,9 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     nodes = Nodes.of(dumps)
     places = {place: profiles(meetings) for place, meetings in observation.meetings.items()}
     lateness = [
-        finding for place in places for finding in late_ranks(place, places, observation, nodes)
+        finding
+        for place, ranks in places.items()
+        for finding in late_ranks(place, ranks, observation, nodes)
     ]
     findings = [*_merged([*stopped_ranks(observation, nodes), *lateness])]
     findings += [*slow_links(dumps, observation), *unneeded_calls(observation)]
