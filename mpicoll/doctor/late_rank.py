@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from linecache import getline
 from math import hypot, sqrt
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -26,6 +28,8 @@ _CLEAR = 0.3
 """The excess from which on so few stacks are enough."""
 _DEEPER = 0.8
 """A line deeper in the program is named if it has this share of the stacks of its caller."""
+_MESSAGE = re.compile(r"\.(send)?(recv|m?probe|wait)(_replace|all|any|some)?\(", re.IGNORECASE)
+"""A method of mpi4py that waits for another rank, and that no row records."""
 _IN_PROGRAM = frozenset((
     Kind.MORE_WORK, Kind.UNEVEN_DATA, Kind.ASLEEP, Kind.UNCLEAR, Kind.SLOW_NODE, Kind.OWN_THREAD,
     Kind.CHILD_PROCESS,
@@ -142,6 +146,11 @@ def _line(dump: Dump, finding: Finding, verdict: Verdict) -> Iterator[str]:
         f"Between its calls {thread} {dump.rank} is most often at {line.path[0]}{called}: in "
         f"{count} of {len(paths)} stacks."
     )
+    if finding.kind is Kind.MORE_WORK and _MESSAGE.search(getline(*line.path[0][:2])):
+        yield (
+            "That line waits for a message, and MPI keeps a core busy meanwhile: the rank that "
+            "sends it may be the late one."
+        )
 
 
 def chosen(local: Lines, remote: Lines) -> Line | None:

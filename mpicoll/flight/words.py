@@ -87,7 +87,10 @@ def _last_calls(diagnosis: Diagnosis, killed: list[Rank]) -> str:
     starts = [rank.dump.entries[-1].start for rank in killed if rank.dump and rank.dump.entries]
     if not starts:
         return ""
-    return f"; the last call began {duration(diagnosis.now - max(starts))} before"
+    length = diagnosis.now - max(starts)
+    is_long = length >= max(1.0, diagnosis.threshold) * _NANO
+    unknown = ", and messages since, such as Recv, are not recorded" if is_long else ""
+    return f"; the last call began {duration(length)} before{unknown}"
 
 
 def _has_ended_well(rank: Rank) -> bool:
