@@ -82,20 +82,26 @@ def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def stopped_ranks(observation: Observation, nodes: Nodes) -> Iterator[Finding]:
-    """Yield the ranks whose process was stopped and continued."""
-    for rank, activity in observation.activity.items():
-        share = activity.stopped / max(1, observation.observed[rank])
-        if not observation.stops[rank] or share < RELEVANT_STOP:
-            continue
-        costs = {
-            place: cost_of([row for row in meetings if _was_stopped(row, rank)], observation)
-            for place, meetings in observation.meetings.items()
-        }
-        place = max(costs, key=lambda place: costs[place], default=None)
+    """Yield the ranks whose process was stopped and continued; all of them as one finding."""
+    shares = {
+        rank: activity.stopped / max(1, observation.observed[rank])
+        for rank, activity in observation.activity.items() if observation.stops[rank]
+    }  # fmt: skip
+    shares = {rank: share for rank, share in shares.items() if share >= RELEVANT_STOP}
+    is_of_all = len(shares) == len(observation.activity)
+    for ranks in [[*shares]] if shares and is_of_all else [[rank] for rank in shares]:
+        rank, costs = ranks[0], dict[Place | None, float]({None: shares[ranks[0]]})
+        if not is_of_all:
+            costs = {
+                place: cost_of([row for row in meetings if _was_stopped(row, rank)], observation)
+                for place, meetings in observation.meetings.items()
+            }
         yield Finding(
-            Kind.STOPPED, sum(costs.values()), (rank,), nodes.whole([rank]), place,
+            Kind.STOPPED, sum(costs.values()), tuple(ranks), nodes.whole(ranks),
+            max(costs, key=lambda place: costs[place], default=None),
             sum(map(len, observation.meetings.values())), observation.stops[rank],
-            activity.stopped / observation.stops[rank], detail=f"{100 * share:.2g}",
+            observation.activity[rank].stopped / observation.stops[rank],
+            detail=f"{100 * shares[rank]:.2g}",
         )  # fmt: skip
 
 

@@ -113,10 +113,12 @@ def _slow_node(finding: Finding) -> str:
 
 def _stopped(finding: Finding) -> str:
     times = "once" if finding.late_calls == 1 else f"{finding.late_calls:,} times"
+    was, its = ("was", "its") if len(finding.ranks) == 1 else ("were", "their")
+    waits = f"; the other ranks wait for it, most at {place_text(finding.place)}"
     return (
-        f"{subject(finding)} was stopped {times} (by SIGSTOP or a debugger) "
-        f"for {duration(finding.lateness)} on average, {finding.detail} % of its time; the other "
-        f"ranks wait for it, most at {place_text(finding.place)}."
+        f"{subject(finding)} {was} stopped {times} (by SIGSTOP or a debugger) for "
+        f"{duration(finding.lateness)}{' on average' if finding.late_calls > 1 else ''}, "
+        f"{finding.detail} % of {its} time{waits if finding.place else ''}."
     )
 
 
