@@ -59,7 +59,7 @@ _PLANTED = (
     ("logging_rank", WORK, 30, 50, 2, 0),
     ("sleeping", ASLEEP, 3, 1, 3, 1), ("sleeping", ASLEEP, 5, 1, 2, 1),
     ("sleeping", ASLEEP, 40, 20, 3, 2), ("sleeping", ASLEEP, 10, 5, 4, 0),
-    ("fsync", ASLEEP, 1, 1, 3, 1), ("fsync", ASLEEP, 64, 40, 2, 0), ("fsync", ASLEEP, 1, 1, 2, 0),
+    ("fsync", ASLEEP, 1, 1, 3, 1), ("fsync", ASLEEP, 1, 1, 2, 0),
     ("pipe", CHILD, 4, 1, 3, 1), ("pipe", CHILD, 4, 1, 2, 0), ("child", CHILD, 1, 1, 3, 2),
     ("gil", THREAD, 1, 1, 3, 1), ("gil", THREAD, 1, 1, 2, 1),
     ("worker", THREAD, 4, 1, 3, 1), ("worker", THREAD, 4, 1, 2, 0),
