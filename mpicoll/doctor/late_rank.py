@@ -57,18 +57,12 @@ class Lines(NamedTuple):
 
     def error(self, path: Path) -> float:
         """Return the standard error of this share."""
-        share = self.share(path)
-        return sqrt(share * (1 - share) / max(1, len(self.paths) + len(self.in_calls)))
+        count, share = len(self.paths) + len(self.in_calls), self.share(path)
+        return sqrt(share * (1 - share) / max(1, count))
 
 
 class Line(NamedTuple):
-    """A line at which a rank loses time.
-
-    Attributes:
-        path: the line and its callers.
-        caller: the one that only this rank is at; None for the outermost line.
-        excess: the share of the rank's stacks that are there, beyond that of another rank.
-    """
+    """A line, the caller that only the late rank is at, and the excess of the line's share."""
 
     path: Path
     caller: Frame | None

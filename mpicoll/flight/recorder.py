@@ -174,17 +174,13 @@ class Recorder:
         )
         return self.intern(Location(file, line or code.co_firstlineno, code.co_qualname))
 
-    def describe(self, error: BaseException, where: str = "") -> int:
-        """Return the place of an error's text.
-
-        Args:
-            where: follows the text, unless a row has it.
-        """
+    def describe(self, error: BaseException, location: str = "") -> int:
+        """Return the place of an error's text, with a location unless a row has the text."""
         self.has_failed = self.has_failed or isinstance(error, RankLost)
         reason = error.reason if isinstance(error, RankLost) else error
         text = Text(f"{type(error).__name__}: {reason}"[:_MOST_TEXT])
         return self.intern(
-            text if (Text.__name__, *text) in self.places else Text(text.text + where)
+            text if (Text.__name__, *text) in self.places else Text(text.text + location)
         )
 
     # -- the end ----------------------------------------------------------------------------
@@ -213,12 +209,12 @@ class Recorder:
 
 def _raised_at(error: BaseException) -> str:
     """Return the line of the program that has raised an error, to follow its text."""
-    where, step = "", error.__traceback__
+    location, step = "", error.__traceback__
     while step is not None:
         code, step_line, step = step.tb_frame.f_code, step.tb_lineno, step.tb_next
         if not code.co_filename.startswith(_LIBRARIES):
-            where = f", at {code.co_filename}:{step_line} in {code.co_qualname}"
-    return where
+            location = f", at {code.co_filename}:{step_line} in {code.co_qualname}"
+    return location
 
 
 def _created(job: str, name: str, tries: int = 8) -> tuple[Path, int]:
