@@ -24,8 +24,8 @@ _ENOUGH, _REQUESTS, _SECONDS, _PAUSE = 12, 48, 6.0, 0.037
 """The stacks between calls that are enough, the most that are requested of a rank, the seconds for
 them, and those between two: a prime number of thousandths, so that they do not follow the rhythm of
 a program."""
-_CLEAR = 0.3
-"""The excess from which on so few stacks are enough."""
+_CLEAR, _ERRORS = 0.3, 1.5
+"""The excess from which on so few stacks are enough; how many standard errors it must exceed."""
 _DEEPER = 0.8
 """A line deeper in the program is named if it has this share of the stacks of its caller."""
 _MESSAGE = re.compile(r"\.(send)?(recv|m?probe|wait)(_replace|all|any|some)?\(", re.IGNORECASE)
@@ -162,7 +162,7 @@ def chosen(local: Lines, remote: Lines) -> Line | None:
     largest = max(excess.values(), default=0.0)
     frequent = [path for path in paths if excess[path] >= _DEEPER * largest]
     innermost = max(frequent, key=lambda path: (len(path), excess[path]), default=())
-    if largest <= hypot(local.error(innermost), remote.error(innermost)):
+    if largest <= _ERRORS * hypot(local.error(innermost), remote.error(innermost)):
         return None
     callers = [path for path in frequent if _is_below(innermost, path) and path != innermost]
     outermost = min(callers, key=len, default=innermost[1:])
