@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from linecache import getline
+from math import hypot, sqrt
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -21,8 +24,12 @@ _ENOUGH, _REQUESTS, _SECONDS, _PAUSE = 12, 48, 6.0, 0.037
 """The stacks between calls that are enough, the most that are requested of a rank, the seconds for
 them, and those between two: a prime number of thousandths, so that they do not follow the rhythm of
 a program."""
+_CLEAR, _ERRORS = 0.3, 1.5
+"""The excess from which on so few stacks are enough; how many standard errors it must exceed."""
 _DEEPER = 0.8
 """A line deeper in the program is named if it has this share of the stacks of its caller."""
+_MESSAGE = re.compile(r"\.(send)?(recv|m?probe|wait)(_replace|all|any|some)?\(", re.IGNORECASE)
+"""A method of mpi4py that waits for another rank, and that no row records."""
 _IN_PROGRAM = frozenset((
     Kind.MORE_WORK, Kind.UNEVEN_DATA, Kind.ASLEEP, Kind.UNCLEAR, Kind.SLOW_NODE, Kind.OWN_THREAD,
     Kind.CHILD_PROCESS,
@@ -47,6 +54,19 @@ class Lines(NamedTuple):
         """Return the share of the stacks that are at a line with these callers."""
         count = sum(_is_below(whole, path) for whole in (*self.paths, *self.in_calls))
         return count / max(1, len(self.paths) + len(self.in_calls))
+
+    def error(self, path: Path) -> float:
+        """Return the standard error of this share."""
+        count, share = len(self.paths) + len(self.in_calls), self.share(path)
+        return sqrt(share * (1 - share) / max(1, count))
+
+
+class Line(NamedTuple):
+    """A line, the caller that only the late rank is at, and the excess of the line's share."""
+
+    path: Path
+    caller: Frame | None
+    excess: float
 
 
 def with_children(verdict: Verdict) -> Verdict:
@@ -109,33 +129,44 @@ def _line(dump: Dump, finding: Finding, verdict: Verdict) -> Iterator[str]:
          if candidate.rank not in finding.ranks and is_here(candidate)), None,
     )  # fmt: skip
     is_of_others = finding.kind is Kind.OWN_THREAD
-    local, remote = _sampled(dump, peer, calls, is_of_others)
-    if not local.paths:
+    stacks = _sampled(dump, peer, calls, is_of_others)
+    if (line := chosen(*stacks)) is None:
         return
-    path, caller = chosen(local, remote)
-    count = sum(_is_below(whole, path) for whole in local.paths)
-    called = f", called from {caller}" if caller else ""
+    paths = stacks[0].paths
+    count = sum(_is_below(whole, line.path) for whole in paths)
+    called = f", called from {line.caller}" if line.caller else ""
     thread = "another thread of rank" if is_of_others else "rank"
     yield (
-        f"Between its calls {thread} {dump.rank} is most often at {path[0]}{called}: in {count} of "
-        f"{len(local.paths)} stacks."
+        f"Between its calls {thread} {dump.rank} is most often at {line.path[0]}{called}: in "
+        f"{count} of {len(paths)} stacks."
     )
+    if finding.kind is Kind.MORE_WORK and _MESSAGE.search(getline(*line.path[0][:2])):
+        yield (
+            "That line waits for a message, and MPI keeps a core busy meanwhile: the rank that "
+            "sends it may be the late one."
+        )
 
 
-def chosen(local: Lines, remote: Lines) -> tuple[Path, Frame | None]:
-    """Return the line, with its callers, at which a rank is far more often than another one.
+def chosen(local: Lines, remote: Lines) -> Line | None:
+    """Return the line at which a rank is more often than another one; None where none may be.
 
-    Also the caller that only this rank is at; None for the outermost line. Of lines that call each
-    other the innermost one is chosen that has most of the stacks.
+    Of lines that call each other the innermost one is chosen that has most of the stacks. A caller
+    of the calls is none: all ranks are below it.
     """
-    paths = {path[place:] for path in local.paths for place in range(len(path))}
+    in_calls = {
+        path[place:] for path in (*local.in_calls, *remote.in_calls)
+        for place in range(1, len(path))
+    }  # fmt: skip
+    paths = {path[place:] for path in local.paths for place in range(len(path))} - in_calls
     excess = {path: local.share(path) - remote.share(path) for path in paths}
-    largest = max(excess.values())
+    largest = max(excess.values(), default=0.0)
     frequent = [path for path in paths if excess[path] >= _DEEPER * largest]
-    innermost = max(frequent, key=lambda path: (len(path), excess[path]))
+    innermost = max(frequent, key=lambda path: (len(path), excess[path]), default=())
+    if largest <= _ERRORS * hypot(local.error(innermost), remote.error(innermost)):
+        return None
     callers = [path for path in frequent if _is_below(innermost, path) and path != innermost]
     outermost = min(callers, key=len, default=innermost[1:])
-    return innermost, outermost[0] if outermost else None
+    return Line(innermost, outermost[0] if outermost else None, largest)
 
 
 def _is_below(path: Path, callers: Path) -> bool:
@@ -160,15 +191,17 @@ def _sampled(
     """
     until = monotonic() + _SECONDS
     lines = {dump.rank: Lines([], [])} | ({peer.rank: Lines([], [])} if peer else {})
-    local, requests = lines[dump.rank], 0
-    while requests < _REQUESTS and monotonic() < until and len(local.paths) < _ENOUGH:
-        requests += 1
+    local, remote = lines[dump.rank], lines[peer.rank] if peer else Lines([], [])
+    for _ in range(_REQUESTS):
+        line = chosen(local, remote) if len(local.paths) >= _ENOUGH else None
+        if (line and line.excess >= _CLEAR) or monotonic() >= until:
+            break
         for rank in (dump, *((peer,) if peer else ())):
             sleep(_PAUSE)
             for path in _paths(rank, is_of_others):
                 is_call = (path[0].file, path[0].line) in calls
                 (lines[rank.rank].in_calls if is_call else lines[rank.rank].paths).append(path)
-    return local, lines[peer.rank] if peer else Lines([], [])
+    return local, remote
 
 
 def _host(dump: Dump, finding: Finding, job: set[int]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from mpicoll.flight.reader import Dump
 from mpicoll.flight.stack_text import last_stacks, place
 from mpicoll.flight.summary import show, show_faults
 from mpicoll.flight.words import from_where, named
+from mpicoll.text.numbers import duration
 from mpicoll.verdict import summary
 from mpicoll.verdict.judging import judge
 from mpicoll.verdict.watching import watch
@@ -76,7 +77,7 @@ def idle(dumps: list[Dump], begin: int) -> Iterator[str]:
     else:
         last = max(entries, key=lambda entry: entry.end)
         yield (
-            f"No rank has made a call for {(now - last.end) / 1e9:.3g} s: all are outside of calls "
+            f"No rank has made a call for {duration(now - last.end)}: all are outside of calls "
             f"since {last.call.collective} {last.sequence}, {from_where(last)}."
         )
     lines: dict[str, list[int]] = {}

@@ -174,11 +174,14 @@ class Recorder:
         )
         return self.intern(Location(file, line or code.co_firstlineno, code.co_qualname))
 
-    def describe(self, error: BaseException) -> int:
-        """Return the place of an error's text."""
+    def describe(self, error: BaseException, location: str = "") -> int:
+        """Return the place of an error's text, with a location unless a row has the text."""
         self.has_failed = self.has_failed or isinstance(error, RankLost)
         reason = error.reason if isinstance(error, RankLost) else error
-        return self.intern(Text(f"{type(error).__name__}: {reason}"[:_MOST_TEXT]))
+        text = Text(f"{type(error).__name__}: {reason}"[:_MOST_TEXT])
+        return self.intern(
+            text if (Text.__name__, *text) in self.places else Text(text.text + location)
+        )
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -187,7 +190,7 @@ class Recorder:
         if self.process != os.getpid():
             return
         if error is not None:
-            self.describe(error)
+            self.describe(error, _raised_at(error))
         state = State.FAILED if self.has_failed or error else State.ENDED
         with self.lock:  # a thread may end the process while it comes to its end
             if self.memory is None:
@@ -202,6 +205,16 @@ class Recorder:
         if self.memory is not None:
             self.memory = None
             os.close(self.file)
+
+
+def _raised_at(error: BaseException) -> str:
+    """Return the line of the program that has raised an error, to follow its text."""
+    location, step = "", error.__traceback__
+    while step is not None:
+        code, step_line, step = step.tb_frame.f_code, step.tb_lineno, step.tb_next
+        if not code.co_filename.startswith(_LIBRARIES):
+            location = f", at {code.co_filename}:{step_line} in {code.co_qualname}"
+    return location
 
 
 def _created(job: str, name: str, tries: int = 8) -> tuple[Path, int]:

@@ -13,8 +13,8 @@ from mpicoll.flight import words
 from mpicoll.flight.diagnosis import Diagnosis, Rank
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import OTHER_JOBS, Dump, Entry
+from mpicoll.text.numbers import duration
 
-_NANO = 1e9
 _MOST_RANKS = 32
 _HOW = {Outcome.COMPLETED: "done", Outcome.RAISED: "raised", Outcome.ISSUED: "issued"}
 
@@ -82,5 +82,5 @@ def last_call(last: Entry) -> str:
 def lasting(diagnosis: Diagnosis, last: Entry) -> str:
     """Return how long a call is under way, or how it has ended, and when."""
     if last.outcome is Outcome.UNDER_WAY:
-        return f"{max(0.0, (diagnosis.now - last.start) / _NANO):.3g} s"
-    return f"{_HOW[last.outcome]} {max(0.0, (diagnosis.now - last.end) / _NANO):.3g} s ago"
+        return duration(diagnosis.now - last.start)
+    return f"{_HOW[last.outcome]} {duration(diagnosis.now - last.end)} ago"

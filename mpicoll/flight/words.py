@@ -10,7 +10,7 @@ from mpicoll.flight.layout import Outcome, State
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.records import Call, Location
 from mpicoll.flight.stack_text import Frame
-from mpicoll.text.numbers import ranges
+from mpicoll.text.numbers import duration, ranges
 
 _NANO = 1e9
 _MOST_SENTENCES = 32
@@ -87,7 +87,10 @@ def _last_calls(diagnosis: Diagnosis, killed: list[Rank]) -> str:
     starts = [rank.dump.entries[-1].start for rank in killed if rank.dump and rank.dump.entries]
     if not starts:
         return ""
-    return f"; the last call began {max(0.0, (diagnosis.now - max(starts)) / _NANO):.3g} s before"
+    length = diagnosis.now - max(starts)
+    is_long = length >= max(1.0, diagnosis.threshold) * _NANO
+    unknown = ", and messages since, such as Recv, are not recorded" if is_long else ""
+    return f"; the last call began {duration(length)} before{unknown}"
 
 
 def _has_ended_well(rank: Rank) -> bool:
@@ -100,12 +103,13 @@ def _messages(diagnosis: Diagnosis) -> Iterator[str]:
         entry = last_waiting(rank.dump.entries) if rank.dump else None
         if entry is None or entry.group is None or not entry.group.messages:
             continue
-        until = entry.end or diagnosis.now
-        seconds = max(0.0, (until - entry.start) / _NANO)
-        if seconds >= diagnosis.threshold:
+        length = (entry.end or diagnosis.now) - entry.start
+        if length >= diagnosis.threshold * _NANO:
             call = described(entry.call.collective, entry.call.signature)
             how = "has left" if entry.end else "is in"
-            yield f"Rank {rank.number} {how} {call}, {from_where(entry)}, after {seconds:.3g} s."
+            yield (
+                f"Rank {rank.number} {how} {call}, {from_where(entry)}, after {duration(length)}."
+            )
 
 
 def _is_killed(rank: Rank) -> bool:
@@ -167,12 +171,12 @@ def _call(diagnosis: Diagnosis, stuck: Stuck) -> Iterator[str]:
 
 def _since(diagnosis: Diagnosis, stuck: Stuck) -> str:
     ends = [entry.end for entry in stuck.came.values() if entry.outcome is Outcome.RAISED]
-    seconds = max(0.0, (diagnosis.now - stuck.since) / _NANO)
+    length = duration(diagnosis.now - stuck.since)
     if diagnosis.is_alive:
-        return f"waits for {seconds:.3g} s"
+        return f"waits for {length}"
     if ends:
-        return f"was given up after {(max(ends) - stuck.since) / _NANO:.3g} s"
-    waited = f", for {seconds:.3g} s" if diagnosis.threshold else ""
+        return f"was given up after {duration(max(ends) - stuck.since)}"
+    waited = f", for {length}" if diagnosis.threshold else ""
     return f"was under way when its ranks ended{waited}"
 
 
@@ -215,9 +219,8 @@ def _in_which_call(diagnosis: Diagnosis, dump: Dump) -> str:
     text = f"call {entry.sequence} of group {group}, {call}, {from_where(entry)}"
     if waiting is not None:
         return f"in {text}"
-    ago = max(0.0, (diagnosis.now - entry.end) / _NANO)
     had = "was issued" if entry.outcome is Outcome.ISSUED else "had ended"
-    return f"in no call: its last, {text}, {had} {ago:.3g} s before"
+    return f"in no call: its last, {text}, {had} {duration(diagnosis.now - entry.end)} before"
 
 
 def from_where(entry: Entry) -> str:

@@ -176,6 +176,8 @@ class Check:
             len(rounds), lambda: self.probe.links(rounds, seconds), judge_links
         )
         self._describe(links, ranks, rounds)
+        if len(links[0]) == 1:
+            self.report.remarks.append("the link is not judged: there is no other one")
         if self.ranks.oversubscribed:
             self.report.remarks.append("latencies are not judged: ranks wait for a core")
         self.report.findings = [*sick_ranks, *sick_links]

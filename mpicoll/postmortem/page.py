@@ -12,7 +12,7 @@ from mpicoll.flight.diagnosis import Diagnosis, Rank
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.summary import last_call, lasting
-from mpicoll.text.numbers import ranges
+from mpicoll.text.numbers import duration, ranges
 from mpicoll.text.pages import templates
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.sentences import sentences
@@ -116,12 +116,12 @@ def _span(diagnosis: Diagnosis, dumps: Sequence[Dump]) -> tuple[int, int]:
 
 def _described_span(diagnosis: Diagnosis, begin: int, end: int) -> str:
     """Return which time the timeline shows, and how much of a long wait it leaves out."""
-    shown, remaining = (end - begin) / 1e9, (diagnosis.now - end) / 1e9
-    text = f"{shown:.3g} s, a line for each rank"
+    remaining = diagnosis.now - end
+    text = f"{duration(end - begin)}, a line for each rank"
     return (
         text
         if remaining <= 0
-        else f"{text}, and not the {remaining:.3g} s of waiting that followed"
+        else f"{text}, and not the {duration(remaining)} of waiting that followed"
     )
 
 
@@ -154,9 +154,9 @@ def _bars(
 
 def _title(dump: Dump, entry: Entry, now: int) -> str:
     call = entry.call
-    took = f"{(entry.end - entry.start) / 1e3:.1f} us"
+    took = duration(entry.end - entry.start)
     if entry.outcome is Outcome.UNDER_WAY:
-        took = f"under way for {(now - entry.start) / 1e9:.3g} s"
+        took = f"under way for {duration(now - entry.start)}"
     elif entry.outcome is Outcome.ISSUED:
         took = "issued"
     location = words.line(entry.location) if entry.location else ""

@@ -50,6 +50,18 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
+def duration(nanoseconds: float) -> str:
+    """Return a time in the unit that suits it; a negative one, by clocks that differ, as none.
+
+    >>> duration(4_100_000), duration(52_000), duration(2.5e9), duration(-3)
+    ('4.1 ms', '52 us', '2.5 s', '0.0 us')
+    """
+    for unit, length in (("s", 1e9), ("ms", 1e6)):
+        if nanoseconds >= length:
+            return f"{number(nanoseconds / length, 2)} {unit}"
+    return f"{number(max(0.0, nanoseconds / 1e3), 2)} us"
+
+
 def interval(low: float, high: float, joint: str = " to ") -> str:
     """Return the bounds of numbers; one number where both bounds look alike.
 

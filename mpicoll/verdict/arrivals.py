@@ -7,7 +7,6 @@ from statistics import median
 from typing import NamedTuple
 
 from mpicoll.flight.reader import Dump, Entry
-from mpicoll.flight.records import MESSAGES, WAIT
 from mpicoll.verdict.activity import Activity, Curve, blocking_rows, curves
 from mpicoll.verdict.matching import SYNCHRONISING, MatchedCall, Place, match
 from mpicoll.verdict.waits import needed_ranks, waits
@@ -205,9 +204,8 @@ class History:
                 self.observed += max(0, entry.start - previous.start)
             if entry.group is None:
                 continue
-            if entry.group.messages:
-                if entry.call.collective == WAIT and entry.end:
-                    since[entry.group.id.removesuffix(MESSAGES)] = Window(entry.end, total)
+            if entry.group.messages:  # as the wait of a nonblocking call
+                total += entry.end - entry.start if entry.number in self.waited else 0
                 continue
             key = entry.group.id
             begin = since.get(key)

@@ -10,9 +10,10 @@ from mpicoll.verdict.arrivals import Meeting, Observation, observe
 from mpicoll.verdict.calls import uneven_data, unneeded_calls
 from mpicoll.verdict.clocks import Alignment, align
 from mpicoll.verdict.findings import Finding, Kind
-from mpicoll.verdict.lateness import Nodes, Profiles, cost_of, late_ranks
+from mpicoll.verdict.lateness import Nodes, cost_of, late_ranks
 from mpicoll.verdict.links import slow_links, with_full_link
-from mpicoll.verdict.profiles import profiles
+from mpicoll.verdict.matching import Place
+from mpicoll.verdict.profiles import Profile, profiles
 from mpicoll.verdict.thresholds import MOVING, RELEVANT_STOP
 
 _ASLEEP = frozenset((Kind.ASLEEP, Kind.CHILD_PROCESS, Kind.OWN_THREAD))
@@ -29,7 +30,7 @@ class Verdict(NamedTuple):
 
     findings: list[Finding]
     observation: Observation
-    places: Profiles
+    places: dict[Place, dict[int, Profile]]
     alignment: Alignment
 
     @property
@@ -45,7 +46,9 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     nodes = Nodes.of(dumps)
     places = {place: profiles(meetings) for place, meetings in observation.meetings.items()}
     lateness = [
-        finding for place in places for finding in late_ranks(place, places, observation, nodes)
+        finding
+        for place, ranks in places.items()
+        for finding in late_ranks(place, ranks, observation, nodes)
     ]
     findings = [*_merged([*stopped_ranks(observation, nodes), *lateness])]
     findings += [*slow_links(dumps, observation), *unneeded_calls(observation)]
@@ -79,20 +82,26 @@ def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def stopped_ranks(observation: Observation, nodes: Nodes) -> Iterator[Finding]:
-    """Yield the ranks whose process was stopped and continued."""
-    for rank, activity in observation.activity.items():
-        share = activity.stopped / max(1, observation.observed[rank])
-        if not observation.stops[rank] or share < RELEVANT_STOP:
-            continue
-        costs = {
-            place: cost_of([row for row in meetings if _was_stopped(row, rank)], observation)
-            for place, meetings in observation.meetings.items()
-        }
-        place = max(costs, key=lambda place: costs[place], default=None)
+    """Yield the ranks whose process was stopped and continued; all of them as one finding."""
+    shares = {
+        rank: activity.stopped / max(1, observation.observed[rank])
+        for rank, activity in observation.activity.items() if observation.stops[rank]
+    }  # fmt: skip
+    shares = {rank: share for rank, share in shares.items() if share >= RELEVANT_STOP}
+    is_of_all = len(shares) == len(observation.activity)
+    for ranks in [[*shares]] if shares and is_of_all else [[rank] for rank in shares]:
+        rank, costs = ranks[0], dict[Place | None, float]({None: shares[ranks[0]]})
+        if not is_of_all:
+            costs = {
+                place: cost_of([row for row in meetings if _was_stopped(row, rank)], observation)
+                for place, meetings in observation.meetings.items()
+            }
         yield Finding(
-            Kind.STOPPED, sum(costs.values()), (rank,), nodes.whole([rank]), place,
+            Kind.STOPPED, sum(costs.values()), tuple(ranks), nodes.whole(ranks),
+            max(costs, key=lambda place: costs[place], default=None),
             sum(map(len, observation.meetings.values())), observation.stops[rank],
-            activity.stopped / observation.stops[rank], detail=f"{100 * share:.2g}",
+            observation.activity[rank].stopped / observation.stops[rank],
+            detail=f"{100 * shares[rank]:.2g}",
         )  # fmt: skip
 
 
@@ -112,8 +121,7 @@ def data_movement(observation: Observation) -> Iterator[Finding]:
     }
     if sum(shares.values()) >= MOVING:
         place = max(shares, key=lambda place: shares[place])
-        rows = observation.meetings[place][-1].call.rows.values()
-        is_pickled = any(entry.call.signature.startswith("objects") for entry in rows)
+        is_pickled = observation.meetings[place][-1].call.is_of_objects
         yield Finding(
             Kind.OBJECTS if is_pickled else Kind.DATA_MOVEMENT, sum(shares.values()), place=place,
             calls=len(observation.meetings[place]), detail=f"{100 * shares[place]:.0f}",

@@ -14,7 +14,7 @@ from mpicoll.measurement.peers import compare, medians_of_peers
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.matching import SYNCHRONISING, Place, amounts_of, counts_of
-from mpicoll.verdict.profiles import Profile
+from mpicoll.verdict.profiles import Profile, profiles
 from mpicoll.verdict.thresholds import (
     EXPLAINS,
     FEWEST_CALLS,
@@ -27,7 +27,6 @@ from mpicoll.verdict.thresholds import (
     UNEVEN,
 )
 
-Profiles = Mapping[Place, Mapping[int, Profile]]
 _BY_ITSELF = ("running", "asleep")
 """Activities that neither the scheduler nor other ranks make longer."""
 
@@ -71,14 +70,10 @@ class Nodes(NamedTuple):
 
 
 def late_ranks(
-    place: Place, places: Profiles, observation: Observation, nodes: Nodes
+    place: Place, ranks: Mapping[int, Profile], observation: Observation, nodes: Nodes
 ) -> Iterator[Finding]:
-    """Yield the causes for which ranks come late at a place.
-
-    Args:
-        places: the profiles of all ranks at all places.
-    """
-    meetings, ranks = observation.meetings[place], places[place]
+    """Yield the causes for which ranks come late at a place, by their profiles there."""
+    meetings = observation.meetings[place]
     if len(meetings) < FEWEST_CALLS:
         return
     span, busy = observation.span / len(meetings), observation.busy_span / len(meetings)
@@ -92,8 +87,10 @@ def late_ranks(
     for kind, activity, length, relevant in causes:
         for rank in _outliers(ranks, activity, length, relevant):
             profile, cause = ranks[rank], (_weight(ranks[rank], activity), kind)
-            is_blamed = activity in _BY_ITSELF or _is_late_in_sum(rank, place, places)
-            if is_blamed and profile.arrival.mean >= profile.excesses[activity].mean / 3:
+            is_blamed = profile.arrival.mean >= profile.excesses[activity].mean / 3 and (
+                activity in _BY_ITSELF or _is_late_in_group(profile, activity, place, observation)
+            )
+            if is_blamed:
                 largest[rank] = max(largest.get(rank, cause), cause, key=itemgetter(0))
     for kind, activity, _, _ in causes:
         if stragglers := [rank for rank, (_, cause) in largest.items() if cause is kind]:
@@ -145,28 +142,24 @@ def turns(meetings: Sequence[Meeting], span: float) -> float:
     return fmean(delays.values()) if len(delays) == size else 0.0
 
 
-def _is_late_in_sum(rank: int, place: Place, places: Profiles) -> bool:
-    """Whether a rank is late at all places of a group together, half as much as at this one.
+def _is_late_in_group(
+    profile: Profile, activity: str, place: Place, observation: Observation
+) -> bool:  # fmt: skip
+    """Whether a rank is late in all calls of a group together, half as much as at one place.
 
     Ranks that share cores take turns: the last one of a call keeps its core, and comes first to the
     next call. So each is late at a place of its own, and none is late in sum. The time before a
     call that does not synchronise counts for the next one that does.
     """
-    sums = {
-        number: profile.arrival.mean * profile.calls for number, profile in places[place].items()
-    }
-    local, calls = sums[rank], places[place][rank].calls
-    group = [peer_place for peer_place in places if peer_place.group == place.group]
-    synchronising = [
-        peer_place for peer_place in group
-        if peer_place.collective in SYNCHRONISING and 2 * places[peer_place][rank].calls >= calls
+    frequent = [
+        peer_place for peer_place, meetings in observation.meetings.items()
+        if peer_place.group == place.group and 2 * len(meetings) >= profile.calls
     ]  # fmt: skip
-    if synchronising and place not in synchronising:
-        return False
-    for number in sums:
-        profiles = (places[peer_place][number] for peer_place in synchronising or group)
-        sums[number] = sum(profile.arrival.mean * profile.calls for profile in profiles)
-    return 2 * (sums.pop(rank) - max(0.0, median(sums.values()))) >= local
+    counted = [peer for peer in frequent if peer.collective in SYNCHRONISING] or frequent
+    meetings = [meeting for peer in counted for meeting in observation.meetings[peer]]
+    whole = profiles(sorted(meetings, key=lambda row: row.call.sequence))[profile.rank]
+    late, local = (rank.arrival.mean * rank.calls for rank in (whole, profile))
+    return place in counted and whole.excesses[activity].is_real and 2 * late >= local
 
 
 def _outliers(

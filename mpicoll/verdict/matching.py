@@ -54,6 +54,11 @@ class MatchedCall(NamedTuple):
         )
 
     @property
+    def is_of_objects(self) -> bool:
+        """Whether the call moves objects of Python, which are pickled before it, or in it."""
+        return any(entry.call.signature.startswith("objects") for entry in self.rows.values())
+
+    @property
     def is_synchronising(self) -> bool:
         """Whether no rank leaves the call before all ranks have entered it."""
         return self.place.collective in SYNCHRONISING

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 from mpicoll.flight.words import named
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import duration, number
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.matching import Place
@@ -22,18 +22,6 @@ def sentences(verdict: Verdict) -> Iterator[str]:
     yield from _no_cause(verdict)
     yield from _busy_cores(verdict)
     yield from verdict.alignment.faults
-
-
-def duration(nanoseconds: float) -> str:
-    """Return a time in the unit that suits it.
-
-    >>> duration(4_100_000), duration(52_000), duration(2.5e9)
-    ('4.1 ms', '52 us', '2.5 s')
-    """
-    for unit, length in (("s", 1e9), ("ms", 1e6)):
-        if nanoseconds >= length:
-            return f"{number(nanoseconds / length, 2)} {unit}"
-    return f"{number(nanoseconds / 1e3, 2)} us"
 
 
 def percent(share: float) -> str:
@@ -124,10 +112,13 @@ def _slow_node(finding: Finding) -> str:
 
 
 def _stopped(finding: Finding) -> str:
+    times = "once" if finding.late_calls == 1 else f"{finding.late_calls:,} times"
+    was, its = ("was", "its") if len(finding.ranks) == 1 else ("were", "their")
+    waits = f"; the other ranks wait for it, most at {place_text(finding.place)}"
     return (
-        f"{subject(finding)} was stopped {finding.late_calls:,} times (by SIGSTOP or a debugger) "
-        f"for {duration(finding.lateness)} on average, {finding.detail} % of its time; the other "
-        f"ranks wait for it, most at {place_text(finding.place)}."
+        f"{subject(finding)} {was} stopped {times} (by SIGSTOP or a debugger) for "
+        f"{duration(finding.lateness)}{' on average' if finding.late_calls > 1 else ''}, "
+        f"{finding.detail} % of {its} time{waits if finding.place else ''}."
     )
 
 
@@ -215,6 +206,12 @@ def _doubt(finding: Finding, verdict: Verdict) -> str:
         return (
             "A file, a lock, another thread and another process look alike; its stacks, which "
             "`python -m mpicoll.doctor --job` takes while the job runs, tell them apart."
+        )
+    meetings = verdict.observation.meetings.get(finding.place) if finding.place else None
+    if finding.kind is Kind.MORE_WORK and meetings and meetings[-1].call.is_of_objects:
+        return (
+            "The objects of these calls are pickled before them, which counts as work: arrays, in "
+            "a method such as Bcast, need no pickling."
         )
     hosts = {dump.process.host for dump in verdict.alignment.dumps}
     if finding.kind is Kind.MORE_WORK and finding.host and len(hosts) > 1:

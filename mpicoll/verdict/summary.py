@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mpicoll.text.numbers import duration
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.matching import Place
-from mpicoll.verdict.sentences import duration, percent, place_text, sentences
+from mpicoll.verdict.sentences import percent, place_text, sentences
 from mpicoll.verdict.timeline import timeline
 
 _MOST_PLACES = 12

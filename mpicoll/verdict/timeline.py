@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mpicoll.text.numbers import duration
 from mpicoll.verdict.arrivals import Meeting
 from mpicoll.verdict.judging import Verdict
-from mpicoll.verdict.sentences import duration
 
 _WIDTH, _CALLS, _RANKS = 72, 6, 8
 _BETWEEN, _WAITS, _MOVES = ".", "-", "#"

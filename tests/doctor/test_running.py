@@ -174,7 +174,17 @@ def test_the_line_is_named_that_only_the_late_rank_is_at(
     late_paths: dict[tuple[Frame, ...], int], path: tuple[Frame, ...], caller: Frame
 ) -> None:
     peer = lines({(HELPER, EQUAL, OUTER): 3, (EQUAL, OUTER): 3}, in_calls=12)
-    assert chosen(lines(late_paths), peer) == (path, caller)
+    line = chosen(lines(late_paths), peer)
+    assert line and line[:2] == (path, caller)
+
+
+def test_no_line_is_named_where_the_late_rank_is_at_the_lines_of_the_others() -> None:
+    """Such as a root that pickles an object in its call."""
+    peer = lines({(EQUAL, OUTER): 8}, in_calls=12)
+    assert chosen(lines({(EQUAL, OUTER): 2, (OUTER,): 1}, in_calls=40), peer) is None
+    peer = lines({(EQUAL, OUTER): 3}, in_calls=45)
+    assert chosen(lines({(EQUAL, OUTER): 4}, in_calls=44), peer) is None
+    assert chosen(lines({}), peer) is None
 
 
 def test_a_job_that_makes_no_calls_meanwhile_is_idle() -> None:

@@ -425,4 +425,4 @@ def test_a_job_that_was_killed_while_it_worked_is_told_from_one_that_hung(
         text.startswith("The job did not hang: ranks 0-1 were killed while they worked") is not hung
     )
     if hung:
-        assert re.search(r"was under way when its ranks ended, for (6|6\.0\d|5\.9\d) s\.", text)
+        assert re.search(r"was under way when its ranks ended, for 6\.0 s\.", text)

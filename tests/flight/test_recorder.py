@@ -95,7 +95,7 @@ def test_a_call_that_raises_keeps_the_files(place: Path) -> None:
 def test_a_process_that_two_threads_end(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one comes while the first still writes the error down."""
     ended = recorder.Recorder(directory.new_name(), (0, 1), writers=_compiled)
-    monkeypatch.setattr(ended, "describe", lambda error: ended.end())
+    monkeypatch.setattr(ended, "describe", lambda *error: ended.end())
     ended.end(RankLost("rank 1 has ended"))
     assert ended.memory is None
 

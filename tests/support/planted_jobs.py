@@ -59,7 +59,7 @@ _PLANTED = (
     ("logging_rank", WORK, 30, 50, 2, 0),
     ("sleeping", ASLEEP, 3, 1, 3, 1), ("sleeping", ASLEEP, 5, 1, 2, 1),
     ("sleeping", ASLEEP, 40, 20, 3, 2), ("sleeping", ASLEEP, 10, 5, 4, 0),
-    ("fsync", ASLEEP, 1, 1, 3, 1), ("fsync", ASLEEP, 64, 40, 2, 0), ("fsync", ASLEEP, 1, 1, 2, 0),
+    ("fsync", ASLEEP, 1, 1, 3, 1), ("fsync", ASLEEP, 1, 1, 2, 0),
     ("pipe", CHILD, 4, 1, 3, 1), ("pipe", CHILD, 4, 1, 2, 0), ("child", CHILD, 1, 1, 3, 2),
     ("gil", THREAD, 1, 1, 3, 1), ("gil", THREAD, 1, 1, 2, 1),
     ("worker", THREAD, 4, 1, 3, 1), ("worker", THREAD, 4, 1, 2, 0),
@@ -73,6 +73,13 @@ _PLANTED = (
     ("calling_thread", WORK, 3, 1, 3, 1), ("calling_thread", WORK, 5, 1, 2, 0),
     ("nonblocking", WORK, 4, 1, 3, 1), ("nonblocking", WORK, 6, 1, 2, 1),
     ("root", WORK, 4, 1, 3, 1), ("root", WORK, 4, 1, 3, 0),
+    ("logger", WORK, 5, 1, 3, 1), ("logger", WORK, 40, 20, 3, 0),
+    ("compress", WORK, 4, 1, 3, 1), ("compress", WORK, 3, 1, 2, 0),
+    ("overlap", WORK, 4, 1, 3, 1), ("overlap", WORK, 6, 1, 2, 0),
+    ("solver", WORK, 4, 1, 3, 2), ("prefix", WORK, 4, 1, 3, 0), ("second_half", WORK, 5, 1, 3, 2),
+    ("received_alone", UNEVEN, 12, 1, 3, 1),
+    ("loader", ASLEEP, 6, 1, 3, 1), ("server", ASLEEP, 4, 1, 3, 1), ("server", ASLEEP, 5, 1, 2, 0),
+    ("decoder", THREAD, 5, 1, 2, 1), ("background", THREAD, 8, 1, 2, 1),
     ("barrier", BARRIER, 1, 1, 3, 0),
     ("turns", TURNS, 5, 1, 3, 0), ("turns", TURNS, 5, 1, 2, 0),
 )  # fmt: skip
@@ -82,6 +89,8 @@ _TORCH = (
 _HANGS = (
     ("missing_call", HANG), ("endless_loop", HANG), ("wrong_order", HANG),
     ("wrong_length", MISMATCH), ("wrong_root", MISMATCH), ("receiving", HANG),
+    ("sending", HANG), ("locking", HANG), ("missing_row", HANG), ("raising", HANG),
+    ("wrong_type", MISMATCH), ("wrong_call", MISMATCH),
 )  # fmt: skip
 _HEALTHY = (
     ("balanced", NOBODY, 1, 1, 3), ("balanced", NOBODY, 3, 1, 2), ("balanced", NOBODY, 0.3, 1, 4),
@@ -97,6 +106,9 @@ _HEALTHY = (
     ("short_calls", NOBODY, 1, 1, 3), ("short_calls", NOBODY, 1, 1, 2),
     ("equal_nonblocking", NOBODY, 2, 1, 3), ("idle", IDLE, 1, 1, 3), ("idle", IDLE, 1, 1, 2),
     ("objects", NOBODY, 2, 1, 3), ("objects", NOBODY, 1, 1, 2),
+    ("long_tail", NOBODY, 1, 1, 3), ("long_tail", NOBODY, 1, 1, 2),
+    ("heavy_steps", NOBODY, 1, 1, 3), ("equal_checkpoint", NOBODY, 1, 1, 3),
+    ("rotating_root", NOBODY, 1, 1, 3), ("mixed_sizes", NOBODY, 2, 1, 3),
     ("large", MOVEMENT, 3, 1, 3), ("large", MOVEMENT, 10, 1, 2),
 )  # fmt: skip
 

@@ -11,12 +11,15 @@ they are killed. `SPEED` divides the amounts of work.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import queue
+import socket
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +40,16 @@ SQUARES = """
 import sys
 for line in sys.stdin:
     print(sum(i * i for i in range(int(line))), flush=True)
+"""
+
+SERVER = """
+import socket, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+client, _ = server.accept()
+while data := client.recv(1):
+    time.sleep(float(sys.argv[1]))
+    client.send(data)
 """
 
 
@@ -365,6 +378,155 @@ def logging_rank(planted: Planted) -> None:
     loop(planted, write)
 
 
+def logger(planted: Planted) -> None:
+    """Write a log by the standard library, whose lines are not the program's."""
+    log = logging.getLogger("run")
+    log.addHandler(logging.FileHandler(f"{scratch}/{rank}"))
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+    def write() -> None:
+        for particle in range(int(planted.ms * 80)):
+            log.info("particle %d at %f", particle, particle / 7)  # CAUSE
+
+    loop(planted, write)
+
+
+def compress(planted: Planted) -> None:
+    data = np.random.rand(int(5000 * planted.ms)).tobytes()
+    loop(planted, lambda: zlib.compress(data))  # CAUSE
+
+
+def overlap(planted: Planted) -> None:
+    """Work between the begin of a call and its wait."""
+    table = np.empty((size, 8))
+    while True:
+        request = world.Iallgather(x, table)
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        request.Wait()
+
+
+def solver(planted: Planted) -> None:
+    """Call objects' methods in a step: the work in one, the collective in another."""
+
+    class Solver:
+        def __init__(self) -> None:
+            rows = int(4 * planted.ms) if rank == planted.victim else 4
+            self.cells = np.random.rand(rows, 10000)
+
+        def sweep(self) -> None:
+            for row in self.cells:
+                np.sort(row)  # CAUSE
+
+        def residual(self) -> float:
+            total: float = world.allreduce(float(rank))
+            return total
+
+    cells = Solver()
+    while True:
+        cells.sweep()
+        cells.residual()
+
+
+def prefix(planted: Planted) -> None:
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        world.Scan(x, y)
+
+
+def received_alone(planted: Planted) -> None:
+    """Receive more by Alltoallv, and do nothing with it."""
+    weights = np.ones(size)
+    weights[planted.victim] = planted.ms
+    sent = (weights * 20000).astype(int)
+    counts = np.full(size, int(weights[rank] * 20000))
+    values, target = np.random.rand(sent.sum()), np.empty(counts.sum())
+    starts, ends = np.r_[0, np.cumsum(sent)[:-1]], np.r_[0, np.cumsum(counts)[:-1]]
+    while True:
+        fixed(1)
+        world.Alltoallv(  # CAUSE
+            [values, sent, starts, MPI.DOUBLE], [target, counts, ends, MPI.DOUBLE]
+        )
+
+
+def loader(planted: Planted) -> None:
+    """Wait for a thread that waits for data."""
+    batches: queue.Queue[int] = queue.Queue(maxsize=2)
+
+    def produce() -> None:
+        while True:
+            time.sleep((planted.ms if rank == planted.victim else 0.5) / 1e3)
+            batches.put(1)
+
+    threading.Thread(target=produce, daemon=True).start()
+    while True:
+        batches.get()  # CAUSE
+        fixed(1)
+        world.Allreduce(x, y)
+
+
+def decoder(planted: Planted) -> None:
+    """Wait for a thread that decodes data."""
+    batches: queue.Queue[int] = queue.Queue(maxsize=2)
+
+    def produce() -> None:
+        while True:
+            work = planted.ms if rank == planted.victim else 0.5
+            sum(i * i for i in range(int(12000 * work)))  # CAUSE
+            batches.put(1)
+
+    threading.Thread(target=produce, daemon=True).start()
+    while True:
+        batches.get()
+        fixed(1)
+        world.Allreduce(x, y)
+
+
+def background(planted: Planted) -> None:
+    """Wait for the thread of the step before, which compresses."""
+    data, threads = np.random.rand(int(5000 * planted.ms)).tobytes(), []
+
+    def write() -> None:
+        for thread in threads:
+            thread.join()
+        thread = threading.Thread(target=lambda: zlib.compress(data))  # CAUSE
+        thread.start()
+        threads[:] = [thread]
+
+    loop(planted, write)
+
+
+def server(planted: Planted) -> None:
+    """Ask a server on the network."""
+    link: Any = None
+    if rank == planted.victim:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(planted.ms / 1e3)], stdout=subprocess.PIPE
+        )
+        assert process.stdout
+        link = socket.create_connection(("127.0.0.1", int(process.stdout.readline())))
+
+    def ask() -> None:
+        link.send(b"1")
+        link.recv(1)  # CAUSE
+
+    loop(planted, ask)
+
+
+def second_half(planted: Planted) -> None:
+    """Get more work after some seconds."""
+    begin = time.monotonic()
+    while True:
+        fixed(1)
+        if planted.is_due(rank) and time.monotonic() - begin > 2:
+            fixed(planted.ms)  # CAUSE
+        world.Allreduce(x, y)
+
+
 def torch_batch(planted: Planted) -> None:
     """An uneven batch: the forward and the backward pass of one rank take longer."""
     import torch
@@ -498,6 +660,46 @@ def equal_nonblocking(planted: Planted) -> None:
         request.Wait()
 
 
+def long_tail(planted: Planted) -> None:
+    """Times with a long tail, equal on all ranks."""
+    source = np.random.default_rng(1000 * planted.victim + rank)
+    while True:
+        fixed(min(source.lognormal(0, 1.2), 50))
+        world.Allreduce(x, y)
+
+
+def heavy_steps(planted: Planted) -> None:
+    """All ranks compute longer in each tenth step."""
+    for step in range(1 << 30):
+        fixed(20 * planted.ms if step % 10 == 0 else planted.ms)
+        world.Allreduce(x, y)
+
+
+def equal_checkpoint(planted: Planted) -> None:
+    file = open(f"{scratch}/{rank}", "wb")  # noqa: SIM115
+    for step in range(1 << 30):
+        fixed(planted.ms)
+        if step % 20 == 0:
+            file.seek(0)
+            file.write(bytes(1 << 20))
+            file.flush()
+            os.fsync(file.fileno())
+        world.Allreduce(x, y)
+
+
+def rotating_root(planted: Planted) -> None:
+    for step in range(1 << 30):
+        fixed(planted.ms)
+        world.Bcast(x, root=step % size)
+
+
+def mixed_sizes(planted: Planted) -> None:
+    arrays = [np.ones(count) for count in (8, 2000, 100000)]
+    for step in range(1 << 30):
+        fixed(planted.ms)
+        world.Allreduce(arrays[step % 3], arrays[step % 3].copy())
+
+
 def torch_balanced(planted: Planted) -> None:
     import torch
 
@@ -519,7 +721,7 @@ def missing_call(planted: Planted) -> None:
 
 def endless_loop(planted: Planted) -> None:
     for step in range(100):
-        while rank == planted.victim and step == 60:
+        while rank == planted.victim and step == 60:  # CAUSE
             pass  # CAUSE
         world.Allreduce(x, y)
 
@@ -552,6 +754,54 @@ def receiving(planted: Planted) -> None:
         if rank == planted.victim and step == 60:
             world.Recv(x, source=(rank + 1) % size, tag=7)  # CAUSE
         world.Allreduce(x, y)
+
+
+def sending(planted: Planted) -> None:
+    values = np.ones(1 << 20)
+    for step in range(100):
+        if rank == planted.victim and step == 60:
+            world.Send(values, (rank + 1) % size)  # CAUSE
+        world.Allreduce(x, y)
+
+
+def locking(planted: Planted) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    for step in range(100):
+        if rank == planted.victim and step == 60:
+            lock.acquire()  # CAUSE
+        world.Allreduce(x, y)
+
+
+def raising(planted: Planted) -> None:
+    for step in range(100):
+        if rank == planted.victim and step == 60:
+            raise ValueError(f"no cell {step}")  # CAUSE
+        world.Allreduce(x, y)
+
+
+def missing_row(planted: Planted) -> None:
+    row = world.Split(rank // 2, rank)
+    for step in range(100):
+        if rank == planted.victim and step == 60:
+            time.sleep(1000)  # CAUSE
+        row.Allreduce(x, y)
+        if step % 10 == 0:
+            world.Barrier()
+
+
+def wrong_type(planted: Planted) -> None:
+    for step in range(100):
+        kind = np.float32 if rank == planted.victim and step == 40 else np.float64
+        world.Allreduce(np.ones(8, kind), np.empty(8, kind))  # CAUSE
+
+
+def wrong_call(planted: Planted) -> None:
+    for step in range(100):
+        if rank == planted.victim and step == 40:
+            world.Bcast(x, 0)  # CAUSE
+        else:
+            world.Allreduce(x, y)
 
 
 def killed(planted: Planted) -> None:

@@ -155,6 +155,19 @@ def test_stops_are_named() -> None:
     assert finding.lateness == pytest.approx(50 * MILLISECOND, rel=0.02)
 
 
+def test_a_stop_of_the_whole_job_is_one_finding() -> None:
+    def stop(call: int, work: Work) -> Work:
+        return work._replace(asleep=50.0, stops=1) if call == 7 else work
+
+    verdict = judge(job(stop, victims=range(SIZE)))
+    [finding] = verdict.findings
+    assert (finding.kind, finding.ranks, finding.place) == (Kind.STOPPED, (0, 1, 2, 3), None)
+    assert re.match(
+        r"Ranks 0-3 were stopped once \(by SIGSTOP or a debugger\) for (49|50) ms, 24 % of their ",
+        next(sentences(verdict)),
+    )
+
+
 def test_a_slow_node_is_told_from_more_work() -> None:
     slow, equal = [10_000, 10_000, 15_000, 15_000], [10_000] * 4
     works = job(longer(1), victims=(2, 3), hosts=HOSTS, probes=slow)
