@@ -13,7 +13,7 @@ from synthetic_studies import FORCED, SIZES, case, constant, make_launches
 from mpicoll.records.lines import CaseRecord, SpeedupVsStrongest
 from mpicoll.records.reading import encoded, only
 from mpicoll.records.reading import load as load_records
-from mpicoll.study.findings import FASTEST, SHORT, findings, merge_undecided
+from mpicoll.study.findings import FASTEST, SHORT, WARNINGS, findings, merge_undecided
 from mpicoll.study.launching import native_name
 from mpicoll.study.outcome import short_answer, write_outcome
 from mpicoll.study.page import page
@@ -70,6 +70,16 @@ def test_the_terminal_leaves_many_cases_to_the_file() -> None:
     lines = short_answer([*cases, *short], "more launches")
     assert lines[0] == "On 4 ranks, mpicoll is faster." and len(lines) == 26
     assert lines[-1] == "  6 more cases are in findings.md"
+
+
+def test_the_terminal_says_what_limits_the_answer() -> None:
+    """The headline counts the cases that have both sides: a warning says how many lack one."""
+    short = [Finding(SHORT, "On 4 ranks, mpicoll is faster.")]
+    warnings = [Finding(WARNINGS, f"{count} cases have no winner.") for count in (9, 8, 7)]
+    assert short_answer([*warnings, *short], "") == [
+        "On 4 ranks, mpicoll is faster.", "  warning: 9 cases have no winner.",
+        "  warning: 8 cases have no winner.",
+    ]  # fmt: skip
 
 
 def test_many_undecided_comparisons_of_a_panel_are_one_sentence() -> None:
