@@ -139,9 +139,8 @@ def _fastest_of_cases(study: Study) -> Iterator[Finding]:
                 contestant, reference, us = reference, contestant, us[::-1]
                 factor, bounds = 1 / factor, (1 / ratio.high, 1 / ratio.low)
             guess = "" if ratio.is_sure else "a tie: " if ratio.decision == "tie" else _GUESS
-            bounds_text = interval(*bounds)
             # One sample of each side has no interval.
-            shown_bounds = f" ({bounds_text})" if " to " in bounds_text else ""
+            shown_bounds = f" ({interval(*bounds)})" if ratio.low < ratio.high else ""
             yield Finding(
                 FASTEST,
                 f"{place([pair])}: {guess}{contestant.label} {number(us[0])} us; "

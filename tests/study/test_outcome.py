@@ -95,6 +95,22 @@ def test_many_undecided_comparisons_of_a_panel_are_one_sentence() -> None:
     assert list(merge_undecided(texts[:12])) == texts[:12]
 
 
+@pytest.mark.browser
+def test_a_phone_shows_disturbed_cases_without_scrolling_sideways(
+    tmp_path: Path, browser: Any
+) -> None:
+    pytest.importorskip("plotly")
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"], count=1)
+    for record in only(CaseRecord, records):
+        record.undisturbed = False
+    study = study_of(records)
+    (tmp_path / "study.html").write_text(page(study, findings(study)))
+    opened = Opened(browser, tmp_path / "study.html", 390, "[data-figure]")
+    assert "disturbed: samples were late" in opened.tab.inner_text("main")
+    assert opened.tab.evaluate("document.documentElement.scrollWidth") <= 390
+    opened.tab.context.close()
+
+
 PRINTED = """addEventListener("beforeprint", () => {
   window.printed = [...document.querySelectorAll(".main-svg .legendtext, .main-svg .xtick text")]
     .map(text => [text.closest(".js-plotly-plot").dataset.figure, getComputedStyle(text).fill]);
