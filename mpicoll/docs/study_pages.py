@@ -70,15 +70,19 @@ Only CPUs were measured. For GPUs there are [earlier measurements](../measuremen
 _RECOMPUTED = """\
 ## Recompute a figure
 
-- A time is the median of `time_us.median` over the launches of an environment. `run.id` is the launch.
+- A time is the median of `time_us.median` over the launches of an environment. `run.id` is the
+  launch.
 - A ratio within an environment is the median over its launches. The ratio of a launch is
-  `speedup_vs_native.ratio` against the library's call of the same backend. It is `speedup_vs_other.ratio`
-  against the call that `speedup_vs_other.against` names. Otherwise it is the quotient of both medians.
-- A ratio between environments is the median of all quotients of a launch of one to a launch of the other.
-- An interval of nine launches ends at the second smallest and the second largest ratio. [Ratios over
-  launches](../explanation/ratios.md#ratios-over-launches) has the other cases.
+  `speedup_vs_native.ratio` against the library's call of the same backend. It is
+  `speedup_vs_other.ratio` against the call that `speedup_vs_other.against` names. Otherwise it is
+  the quotient of both medians.
+- A ratio between environments is the median of all quotients of a launch of one to a launch of the
+  other.
+- An interval of nine launches ends at the second smallest and the second largest ratio.
+  [Ratios over launches](../explanation/ratios.md#ratios-over-launches) has the other cases.
 
-In a checkout, this program recomputes the means of the first finding. It needs `pip install pyarrow`:
+In a checkout, this program recomputes the means of the first finding. It needs
+`pip install pyarrow`:
 
 ```python
 # recompute.py
