@@ -36,7 +36,10 @@ MESSAGES, SYMMETRIC = "@point-to-point", "@symmetric"
 """The ends of the names of algorithms that run over MPI's messages, or over shared memory."""
 ONE_MACHINE = "One virtual machine with two shared cores; other machines have other ratios."
 SHARED_CORES = "Four ranks share 2 cores, so their times include waits for a core."
-BESIDE_TORCH = "MPICH and gloo ran in one process."
+BESIDE_TORCH = (
+    "MPICH's times are from launches without torch. gloo's are from launches with both libraries "
+    "in one process."
+)
 EMULATED = (
     "Hosts are emulated on the two cores, with links of 1 Gbit/s; real clusters have other "
     "ratios. To repeat it, root and MPICH are needed."

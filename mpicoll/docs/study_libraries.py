@@ -121,8 +121,8 @@ def find_fastest(published: Published, messages: Published) -> Finding:
     ]  # fmt: skip
     return Finding(
         f"On one node, mpicoll's `auto` beats the fastest library call in {kinds['faster']} of "
-        f"{len(every)} cases, on average {_mean(by_ranks[2])} times on 2 ranks, "
-        f"{_mean(by_ranks[4])} on 4.",
+        f"{len(every)} cases, on average {mean_of(by_ranks[2])} times on 2 ranks, "
+        f"{mean_of(by_ranks[4])} on 4.",
         _by_size(by_ranks),
         f"Slower: {join_names(slower) if slower else 'none'}. Ties: {kinds['tie']}. Undecided: "
         f"{kinds['undecided']}. The means are geometric, over all cases. "
@@ -387,5 +387,6 @@ def _without_release_gather(published: Published, other_collectives: str) -> Cau
     )  # fmt: skip
 
 
-def _mean(group: Sequence[Pair]) -> str:
+def mean_of(group: Sequence[Pair]) -> str:
+    """Return the geometric mean of ratios."""
     return number(geometric_mean(pair.ratio.ratio for pair in group))

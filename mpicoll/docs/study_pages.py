@@ -22,7 +22,7 @@ from mpicoll.docs.study_evidence import (
     read_studies,
 )
 from mpicoll.docs.study_findings import all_findings
-from mpicoll.docs.study_libraries import table_of_fastest
+from mpicoll.docs.study_libraries import mean_of, strongest_pairs, table_of_fastest
 from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import COLLECTIVES, Collective, Place
 from mpicoll.records.columns import save
@@ -67,6 +67,56 @@ writes this page from the records, and takes new ones by their folders.
 Only CPUs were measured. For GPUs there are [earlier measurements](../measurements/earlier.md).
 
 """
+_RECOMPUTED = """\
+## Recompute a figure
+
+- A time is the median of `time_us.median` over the launches of an environment. `run.id` is the
+  launch.
+- A ratio within an environment is the median over its launches. The ratio of a launch is
+  `speedup_vs_native.ratio` against the library's call of the same backend. It is
+  `speedup_vs_other.ratio` against the call that `speedup_vs_other.against` names. Otherwise it is
+  the quotient of both medians.
+- A ratio between environments is the median of all quotients of a launch of one to a launch of the
+  other.
+- An interval of nine launches ends at the second smallest and the second largest ratio.
+  [Ratios over launches](../explanation/ratios.md#ratios-over-launches) has the other cases.
+
+In a checkout, this program recomputes the means of the first finding. It needs
+`pip install pyarrow`:
+
+```python
+# recompute.py
+from importlib.resources import files
+from statistics import geometric_mean, median
+
+import pyarrow.parquet as parquet
+
+times, ratios = {}, {}
+for row in parquet.read_table(files("mpicoll.docs") / "study" / "libraries.parquet").to_pylist():
+    case = row["collective"], row["ranks"], row["bytes_total"]
+    side = row["environment"], row["backend"]
+    if row["algorithm"] == "native" and row["time_us.median"]:
+        times.setdefault(case, {}).setdefault(side, []).append(row["time_us.median"])
+    if row["algorithm"] == "auto":
+        ratios.setdefault((case, side), []).append(row["speedup_vs_native.ratio"])
+for ranks in (2, 4):
+    of_cases = []
+    for case, sides in times.items():
+        if case[1] == ranks:
+            fastest = min(sides, key=lambda side: median(sides[side]))
+            of_cases.append(median(ratios[case, fastest]))
+    print(f"{ranks} ranks: {geometric_mean(of_cases):.2f} times as fast")
+```
+
+```console
+$ python recompute.py
+2 ranks: MEAN_2 times as fast
+4 ranks: MEAN_4 times as fast
+```
+
+The latencies and rates of pairs of ranks are in records of the kind `pair`:
+`python -m mpicoll.report nodes-2x2.parquet -o pairs.html` draws them.
+"""
 
 
 @click.command(cls=Command, help=__doc__)
@@ -100,9 +150,16 @@ def page(studies: Mapping[str, Published]) -> str:
             _DECIDED, _machine(studies),
             *(_finding(number, finding) for number, finding in enumerate(findings, 1)),
             _BEFORE_AND_AFTER + "\n".join(_contents_lines()),
-            _RECORDS + "\n".join(_files()),
+            _RECORDS + "\n".join(_files()), _recomputed(studies[LIBRARIES]),
         ]
     ) + "\n"  # fmt: skip
+
+
+def _recomputed(published: Published) -> str:
+    text = _RECOMPUTED
+    for ranks in (2, 4):
+        text = text.replace(f"MEAN_{ranks}", mean_of(strongest_pairs(published, ranks)))
+    return text.rstrip()
 
 
 def _machine(studies: Mapping[str, Published]) -> str:

@@ -13,7 +13,7 @@ algorithms of your own.
 whether it became faster, and at which calls. Only the first of these runs prints.
 
 --trace DIR leaves the flight files of all ranks in a directory: python -m mpicoll.trace DIR tells
-the times of all calls.
+the times of all calls, also of messages and waits.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sys
 from collections.abc import Sequence
 
 from mpicoll.cli import programs
+from mpicoll.run.imports import record_messages
 from mpicoll.run.replacing import replace_communicators
 from mpicoll.selection.forced import check_variables, forced
 
@@ -31,7 +32,7 @@ _NOTICE = "mpicoll.run: mpicoll.Comm takes the place of MPI.COMM_WORLD and MPI.C
 def main(arguments: list[str]) -> int:
     """Run the program that the arguments name; return the exit status where there is none."""
     return programs.main(
-        __doc__ or "", arguments, refuse=_refuse, prepare=replace_communicators, notice=_NOTICE,
+        __doc__ or "", arguments, refuse=_refuse, prepare=_prepare, notice=_NOTICE,
         compare=_compare,
     )  # fmt: skip
 
@@ -40,6 +41,11 @@ def _compare(rounds: int, arguments: Sequence[str], program: Sequence[str]) -> i
     from mpicoll.run.comparing import compare  # a program that runs once does not need it
 
     return compare(rounds, "mpicoll.run", arguments, program)
+
+
+def _prepare() -> None:
+    record_messages()
+    replace_communicators()
 
 
 def _refuse() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
@@ -65,3 +66,11 @@ class _Acting(Loader):
         module.__loader__ = self.loader
         self.loader.exec_module(module)
         self.act(module)
+
+
+def record_messages() -> None:
+    """Have the messages and waits of a program recorded if it leaves a trace."""
+    if os.environ.get("MPICOLL_FLIGHT") == "keep" and "MPICOLL_FLIGHT_DIR" in os.environ:
+        from mpicoll.run.recording import start  # other programs do not need it
+
+        start(os.environ["MPICOLL_FLIGHT_DIR"], only_messages=True)

@@ -68,14 +68,18 @@ _OF_TORCH = {
 _MESSAGES_OF_TORCH = {"send", "recv", "recv_anysource"}
 
 
-def start(folder: str) -> None:
-    """Record this process from the import of MPI or torch on; write a file there at its end."""
+def start(folder: str, *, only_messages: bool = False) -> None:
+    """Record this process from the import of MPI or torch on; write a file there at its end.
+
+    Args:
+        only_messages: record messages, waits and windows, for a trace, which has the collectives.
+    """
     spec = spec_from_loader(
         "mpicoll.run._call_times",
         ExtensionFileLoader("mpicoll.run._call_times", _extension_path("_call_times")),
     )
     assert spec is not None
-    recorder = Recorder(folder, spec)
+    recorder = Recorder(folder, spec, only_messages=only_messages)
     sys.meta_path.insert(0, _Finder(recorder))
 
 
@@ -94,19 +98,25 @@ class Recorder:
     Args:
         folder: of the files.
         spec: of the extension, which is loaded with the first recorded module.
+        only_messages: as in `start`.
     """
 
-    def __init__(self, folder: str, spec: ModuleSpec) -> None:
+    def __init__(self, folder: str, spec: ModuleSpec, *, only_messages: bool) -> None:
         self.folder, self.spec, self.process = folder, spec, os.getpid()
+        self.only_messages = only_messages
         self.times: Any = None
         self.is_open = False
         self.modules: dict[str, Callable[[Any], None]] = {
             "mpi4py.MPI": self._record_mpi,
-            "mpicoll.mpi.communicator.classes": self._record_drop_in,
+            "mpicoll.mpi.communicator.recording": self._record_requests,
             "torch.distributed.distributed_c10d": self._record_torch,
-            "torchcoll.backend.group": self._record_groups,
-            "torchcoll.backend.works": self._record_works,
         }
+        if not only_messages:
+            self.modules |= {
+                "mpicoll.mpi.communicator.classes": self._record_drop_in,
+                "torchcoll.backend.group": self._record_groups,
+                "torchcoll.backend.works": self._record_works,
+            }
         atexit.register(self._write)
 
     def record(self, module: ModuleType) -> None:
@@ -137,18 +147,27 @@ class Recorder:
 
     def _record_mpi(self, module: Any) -> None:
         for kind, names in _OF_MPI.items():
-            self._replace(getattr(module, kind), names, _COLLECTIVES, is_library=True)
+            recorded = names - _COLLECTIVES if self.only_messages else names
+            self._replace(getattr(module, kind), recorded, _COLLECTIVES, is_library=True)
 
     def _record_drop_in(self, module: Any) -> None:
         self._replace(module.Comm, _COLLECTIVES, _COLLECTIVES, is_library=False)
+
+    def _record_requests(self, module: Any) -> None:
+        # Nonblocking collectives return these; what mpicoll calls inside is no call of the program.
+        self._replace(module.RecordedRequest, ("Wait",), (), is_library=True)
 
     def _record_torch(self, module: Any) -> None:
         # `torch.distributed` takes over these functions after this.
         folder = os.path.join(os.path.dirname(os.path.dirname(module.__file__)), "")
         self.times.set_files(module.__file__, folder)
-        names = _OF_TORCH | _MESSAGES_OF_TORCH
+        names = _MESSAGES_OF_TORCH if self.only_messages else _OF_TORCH | _MESSAGES_OF_TORCH
         for kind in (module.ProcessGroup, sys.modules["torch._C._distributed_c10d"].Backend):
+            for name in _MESSAGES_OF_TORCH & vars(kind).keys():
+                self.times.set_attribute(kind, name, _no_override(name, vars(kind)[name]))
             self._replace(kind, names, _OF_TORCH, is_library=True)
+        if self.only_messages:
+            return
         self._replace(module.Work, ("wait",), (), is_library=True)
         module.init_process_group = self._opening(module.init_process_group)
         module.destroy_process_group = self._closing(module.destroy_process_group)
@@ -208,10 +227,29 @@ class Recorder:
             "first_place": first_place, "collectives": collectives, "by_library": by_library,
             "places": [[*place, *total] for place, total in lines.items()],
         }  # fmt: skip
-        path = os.path.join(self.folder, f"{self.process}.json")
+        if self.only_messages and not lines:
+            return
+        name = str(self.process)
+        if self.only_messages:  # a trace has files of several hosts, and reads them by these names
+            name = f"messages-{os.uname().nodename}-{self.process}"
+        path = os.path.join(self.folder, f"{name}.json")
         with open(f"{path}.part", "w") as file:
             json.dump(report, file)
         os.rename(f"{path}.part", path)
+
+
+def _no_override(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of torch in C++ that pybind11 does not take for an override of itself.
+
+    A group of torchcoll has no messages of its own. C++ then calls what the class names, unless a
+    function of that name has called it.
+    """
+
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        return method(self, *arguments, **named)
+
+    call.__code__ = call.__code__.replace(co_name=name)
+    return call
 
 
 def boot() -> str:

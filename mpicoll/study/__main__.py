@@ -118,9 +118,11 @@ def _run(study_plan: Plan, folder: Path) -> int:
 def advise(runner: running.Runner) -> str:
     """Return how this study decides more."""
     study_plan, study = runner.plan, runner.plan.study
-    if study.minutes and runner.cut_short():
-        return f"the same command with --minutes {ceil(2 * study.minutes)}"
     has_enough = study.launches >= ENOUGH
+    if study.minutes and runner.cut_short():
+        needed = study_plan.estimate(max(study.launches, ENOUGH)) / 60 + 1
+        launches = "" if has_enough else f"--launches {ENOUGH} "
+        return f"the same command with {launches}--minutes {ceil(max(2 * study.minutes, needed))}"
     count = 2 * study.launches if has_enough else ENOUGH
     more = "an idle machine, or " if has_enough else ""
     minutes = study_plan.estimate(count) / 60

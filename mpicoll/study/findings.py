@@ -139,11 +139,13 @@ def _fastest_of_cases(study: Study) -> Iterator[Finding]:
                 contestant, reference, us = reference, contestant, us[::-1]
                 factor, bounds = 1 / factor, (1 / ratio.high, 1 / ratio.low)
             guess = "" if ratio.is_sure else "a tie: " if ratio.decision == "tie" else _GUESS
+            # One sample of each side has no interval.
+            shown_bounds = f" ({interval(*bounds)})" if ratio.low < ratio.high else ""
             yield Finding(
                 FASTEST,
                 f"{place([pair])}: {guess}{contestant.label} {number(us[0])} us; "
-                f"{reference.label} {number(us[1])} us: {number(factor)} times as fast "
-                f"({interval(*bounds)}), {launches([pair])}.",
+                f"{reference.label} {number(us[1])} us: {number(factor)} times as fast"
+                f"{shown_bounds}, {launches([pair])}.",
                 panel,
             )
 
@@ -201,12 +203,12 @@ def _leads(strongest_pairs: Sequence[Pair]) -> Iterator[Finding]:
 
 
 def _not_compared(study: Study) -> Iterator[Finding]:
-    """Yield the number of cells without a winner, because a library's own choice has no time."""
+    """Yield the number of cases without a winner, because a library's own choice has no time."""
     cells = [cell for cell in study.cells.values() if cell.schedules() and cell.missing]
     names = dict.fromkeys(name for cell in cells for name in cell.missing)
     by_panel = dict.fromkeys(str(cell.panel) for cell in cells)
     if cells:
-        count = count_text(len(cells), "cell")
+        count = count_text(len(cells), "case")
         verb = "has" if len(cells) == 1 else "have"
         yield Finding(
             WARNINGS,
@@ -216,7 +218,7 @@ def _not_compared(study: Study) -> Iterator[Finding]:
 
 
 def _disturbed(study: Study) -> Iterator[Finding]:
-    """Yield the number of cells that were disturbed, and of runs whose ranks shared cores."""
+    """Yield the number of cases that were disturbed, and of runs whose ranks shared cores."""
     if crowded := sum(run.oversubscribed for run in study.runs):
         yield Finding(
             WARNINGS,
@@ -230,7 +232,7 @@ def _disturbed(study: Study) -> Iterator[Finding]:
     if cells:
         yield Finding(
             WARNINGS,
-            f"In {len(cells)} of {count_text(len(study.cells), 'cell')} half of a "
+            f"In {len(cells)} of {count_text(len(study.cells), 'case')} half of a "
             "contestant's launches or more were disturbed: ranks were late or lost their core.",
         )
 

@@ -15,7 +15,7 @@ from mpicoll.records.lines import CaseRecord, Record, RunRecord, SpeedupVsStrong
 from mpicoll.records.reading import only
 from mpicoll.study.cells import ENOUGH, compare_contestants
 from mpicoll.study.crossovers import Crossings
-from mpicoll.study.findings import FASTEST, SHORT, findings, is_guess
+from mpicoll.study.findings import FASTEST, SHORT, WARNINGS, findings, is_guess
 from mpicoll.study.forms import write_times
 from mpicoll.study.markdown import PAGE, markdown
 from mpicoll.study.page import page
@@ -27,8 +27,8 @@ from mpicoll.text.numbers import count_text
 from mpicoll.text.printable import printable
 
 _ADVICE = f"{ENOUGH} launches or more of each configuration"
-_MOST_CASES = 24
-"""The number of cases that a terminal shows."""
+_MOST_CASES, _MOST_WARNINGS = 24, 2
+"""The numbers of cases and of warnings that a terminal shows."""
 
 
 def check_folder(folder: Path) -> None:
@@ -76,10 +76,13 @@ def write_outcome(
 
 
 def short_answer(findings: Sequence[Finding], advice: str) -> list[str]:
-    """Return what is fastest here, for a terminal; the advice stands there if a case is open."""
-    short = [finding.text for finding in findings if finding.section == SHORT]
-    cases = [finding.text for finding in findings if finding.section == FASTEST]
-    lines = [*short[:1], *(f"  {text}" for text in cases[:_MOST_CASES])]
+    """Return what is fastest here, for a terminal, with advice if a case is not decided."""
+    short, warnings, cases = (
+        [finding.text for finding in findings if finding.section == section]
+        for section in (SHORT, WARNINGS, FASTEST)
+    )
+    lines = [*short[:1], *(f"  warning: {text}" for text in warnings[:_MOST_WARNINGS])]
+    lines += [f"  {text}" for text in cases[:_MOST_CASES]]
     if len(cases) > _MOST_CASES:
         lines.append(f"  {len(cases) - _MOST_CASES} more cases are in findings.md")
     return [*lines, f"For a verdict: {advice}"] if any(map(is_guess, cases)) else lines

@@ -7,6 +7,7 @@ killed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from mpicoll.cli.options import FILE, FOLDER, SECONDS, Whole, option
 from mpicoll.cli.tables import print_table
 from mpicoll.text.printable import printable
 from mpicoll.text.sizes import bytes_text
-from mpicoll.trace.pricing import machine_of, prices
-from mpicoll.trace.reading import load
+from mpicoll.trace.messages import Messages
+from mpicoll.trace.pricing import library_times, machine_of, prices
+from mpicoll.trace.reading import Kind, load
 from mpicoll.trace.replay import replay as measure
 
 
@@ -28,7 +30,8 @@ from mpicoll.trace.replay import replay as measure
 @option("--top", type=Whole(1, 1000), default=20, shown=True, help="Kinds of calls to show.")
 @option(
     "--from", "source", type=FILE,
-    help="Price by these records of mpicoll.p2p or mpicoll.bench; needed between nodes.",
+    help="Price by these records of mpicoll.p2p or mpicoll.bench; needed between nodes. Those of "
+    "mpicoll.bench also tell how long MPI's own call takes.",
 )  # fmt: skip
 @option(
     "--replay", type=Whole(0, 100), default=0, shown=True,
@@ -40,8 +43,8 @@ from mpicoll.trace.replay import replay as measure
 )  # fmt: skip
 def main(directory: Path, top: int, source: Path | None, replay: int, seconds: float) -> None:
     """Print a line per kind of call, the longest first."""
-    whole, kinds, remarks = load(directory)
-    machine = machine_of(kinds, source)
+    whole, kinds, messages, remarks = load(directory)
+    machine, by_library = machine_of(kinds, source), library_times(source)
     table = Table(box=None, pad_edge=False)
     for name in ("call", "bytes", "ranks", "of", "line", "algorithm"):
         table.add_column(name, no_wrap=True)
@@ -54,6 +57,7 @@ def main(directory: Path, top: int, source: Path | None, replay: int, seconds: f
         "median",
         "99 %",
         "mean",
+        *(["by MPI"] if by_library else []),
         "priced",
     ):
         table.add_column(name, justify="right")
@@ -66,12 +70,15 @@ def main(directory: Path, top: int, source: Path | None, replay: int, seconds: f
             f"{kind.seconds:.3f}", f"{kind.seconds / whole:.1%}",
             "" if kind.waiting is None else f"{kind.waiting:.0%}", f"{kind.least_us:.1f}",
             f"{kind.quantile_us(0.5):.1f}", f"{kind.quantile_us(0.99):.1f}", f"{kind.mean_us:.1f}",
+            *([_time_of(kind, by_library)] if by_library else []),
             f"{priced.ran:.1f}" if priced and priced.ran is not None else "",
             f"{priced.cheapest} {priced.cheapest_us:.1f}" if priced else "",
         )  # fmt: skip
     print_table(table, 200)
     spent = sum(kind.seconds for kind in kinds)
     print(f"{spent:.3f} s of {whole:.3f} s in collectives, {spent / whole:.1%}: means of all ranks")
+    if messages:
+        _print_messages(messages[:top], whole)
     for remark in remarks:
         print(printable(remark))
     for line in machine.sources(kinds):
@@ -80,6 +87,26 @@ def main(directory: Path, top: int, source: Path | None, replay: int, seconds: f
     measured = [measure(kind, seconds) for kind in replayable[:replay]]
     for kind in measured:
         print(printable(str(kind)))
+
+
+def _time_of(kind: Kind, by_library: Mapping[tuple[str, int, int, int], float]) -> str:
+    """Return the microseconds of MPI's own call, "" if the records lack it."""
+    us = by_library.get((kind.call, kind.ranks, max(1, len(kind.nodes)), kind.nbytes))
+    return "" if us is None else f"{us:.1f}"
+
+
+def _print_messages(messages: Sequence[Messages], whole: float) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("message or wait", "line"):
+        table.add_column(name, no_wrap=True)
+    for name in ("calls", "seconds", "share", "mean us"):
+        table.add_column(name, justify="right")
+    for row in messages:
+        table.add_row(
+            row.call, row.line, str(row.calls), f"{row.seconds:.3f}", f"{row.seconds / whole:.1%}",
+            f"{1e6 * row.seconds / row.calls:.1f}",
+        )  # fmt: skip
+    print_table(table, 200)
 
 
 if __name__ == "__main__":

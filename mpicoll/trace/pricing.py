@@ -101,6 +101,23 @@ class Machine(NamedTuple):
             yield f"between nodes: {self.between}"
 
 
+def library_times(source: Path | None) -> dict[tuple[str, int, int, int], float]:
+    """Return microseconds of MPI's own calls by collective, ranks, nodes and bytes.
+
+    A method counts before a plan, as programs call methods.
+    """
+    cases = [
+        record for record in (only(CaseRecord, load(source)) if source else ())
+        if (record.backend, record.algorithm) == ("mpi4py", "native")
+        and record.time_us is not None and record.correct is not False
+    ]  # fmt: skip
+    return {
+        (record.collective, record.ranks, record.nodes, record.bytes_total): record.time_us.median
+        for record in sorted(cases, key=lambda record: record.call == "method")
+        if record.time_us is not None
+    }
+
+
 def machine_of(kinds: Iterable[Kind], source: Path | None) -> Machine:
     """Return the models of the machine that a trace is of.
 

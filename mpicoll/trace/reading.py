@@ -19,6 +19,7 @@ from mpicoll.machine.nodes import MOST_RANKS, group_by_node
 from mpicoll.notation.contract import Collective, collective
 from mpicoll.notation.elements import DTYPES, OPS, itemsize
 from mpicoll.text.numbers import ranges
+from mpicoll.trace.messages import Messages, messages_of
 from mpicoll.verdict.clocks import align
 from mpicoll.verdict.matching import counts_of, match
 from mpicoll.verdict.waits import waits
@@ -97,11 +98,13 @@ class Trace(NamedTuple):
     Attributes:
         seconds: from the first group to the end, the mean of all ranks.
         kinds: of calls, those that took longest first.
+        messages: calls that no kind has, such as ``Recv`` and ``Wait``.
         remarks: sentences on damaged files, on missing ranks, and on ranks that have not ended.
     """
 
     seconds: float
     kinds: list[Kind]
+    messages: list[Messages]
     remarks: list[str]
 
 
@@ -113,7 +116,10 @@ def load(directory: Path) -> Trace:
     """
     dumps, remarks = read_all(directory)
     remarks += [f"rank {dump.rank}: {fault}" for dump in dumps for fault in dump.faults]
-    return Trace(sum(map(_seconds, dumps)) / len(dumps), _kinds(dumps), [*remarks, *_states(dumps)])
+    return Trace(
+        sum(map(_seconds, dumps)) / len(dumps), _kinds(dumps),
+        messages_of(directory, (dump.process for dump in dumps)), [*remarks, *_states(dumps)],
+    )  # fmt: skip
 
 
 def _seconds(dump: Dump) -> float:

@@ -223,6 +223,16 @@ def test_a_page_fits_into_a_phone(name: str, html: Path, browser: Any) -> None:
 
 
 @pytest.mark.browser
+def test_a_phone_shows_all_columns_of_the_fastest(html: Path, browser: Any) -> None:
+    tab = opened(html, "study/index.html", browser, 400)
+    first, second = (tab.locator(".table-wrapper").nth(index) for index in (0, 1))
+    for table in (first, second):
+        assert "library, us" in table.inner_text()
+        assert table.evaluate("table => table.scrollWidth - table.clientWidth") <= 1
+    tab.close()
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_figures_of_the_study_can_be_read(width: int, html: Path, browser: Any) -> None:
     tab = opened(html, "study/index.html", browser, width)

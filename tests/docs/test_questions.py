@@ -101,6 +101,22 @@ ANSWERS = {
         "howto/uninstall.md", "~/.local/share/mpicoll"),
     "import torch imports this package: how do I turn that off?": (
         "howto/uninstall.md", "TORCH_DEVICE_BACKEND_AUTOLOAD=0"),
+    "Gatherv of a large array: OverflowError": ("reference/errors.md", "OverflowError: ... 'int'"),
+    "Scatterv refuses counts in a NumPy array": (
+        "reference/mpi4py_compatibility.md", "can be lists or NumPy arrays"),
+    "Can I pass a torch tensor to comm.Allreduce?": (
+        "reference/mpi4py_compatibility.md", "Tensors of torch on the host"),
+    "ValueError: ndarray is not contiguous": ("reference/errors.md", "ndarray is not contiguous"),
+    "Collectives of large messages are slow with coll/han": (
+        "howto/library_algorithm.md", "OMPI_MCA_coll=^han"),
+    "new_group hangs": ("howto/debug_a_hang.md", "also ranks outside of the new group"),
+    "comm.send to the same rank hangs": ("howto/debug_a_hang.md", "or to the rank itself"),
+    "mpiexec hangs with multiprocessing and spawn": ("reference/errors.md", "PMIU_write error"),
+    "gloo: Invalid scalar type": ("reference/errors.md", "Invalid scalar type"),
+    "How do I set the timeout of gloo?": ("reference/deadlines.md", "timedelta(minutes=5)"),
+    "RuntimeError: Socket Timeout": ("reference/errors.md", "Socket Timeout"),
+    "The job becomes slower the longer it runs": ("questions.md", "slower with time"),
+    "Does MPI_Comm_spawn work?": ("reference/mpi4py_compatibility.md", "those of `Spawn`"),
 }  # fmt: skip
 """The page of each answer, and words that it has."""
 

@@ -13,8 +13,8 @@ from statistics import geometric_mean, median
 from typing import Any
 
 import pytest
-from launcher import ROOT
-from pages import PAGES
+from launcher import ROOT, python
+from pages import PAGES, blocks_of
 
 from mpicoll.docs.study_evidence import (
     HOSTS_BY_MESSAGES,
@@ -116,6 +116,18 @@ def test_the_first_screen_of_readme_has_the_answer_and_its_figure(findings: list
 
 
 # -- recomputed ---------------------------------------------------------------------------
+
+
+def test_the_program_of_the_page_recomputes_the_first_finding(
+    findings: list[Finding], tmp_path: Path
+) -> None:
+    (block,) = (
+        block for block in blocks_of(FOLDER / PAGE) if block.file_name == "recompute.py"
+    )  # fmt: skip
+    (tmp_path / block.file_name).write_text(block.text)
+    result = python(str(tmp_path / block.file_name))
+    means = re.findall(r"ranks: (\d\.\d\d) times", result.stdout)
+    assert findings[0].sentence.endswith(f"{means[0]} times on 2 ranks, {means[1]} on 4.")
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:

@@ -376,6 +376,25 @@ def test_a_program_on_ranks_is_compared(tmp_path: Path) -> None:
     assert names == ["Allreduce", "bcast", "sendrecv"]
 
 
+WAITS = """
+import numpy as np
+from mpi4py import MPI
+
+comm, x = MPI.COMM_WORLD, np.ones(8)
+for _ in range(20):
+    comm.Ibcast(x).Wait()
+"""
+
+
+@pytest.mark.launches
+def test_the_wait_of_a_nonblocking_call_counts_with_mpicoll_too(tmp_path: Path) -> None:
+    (path := tmp_path / "program.py").write_text(WAITS)
+    process = ranks(2, "-m", "mpicoll.run", "--compare", "1", str(path))
+    assert process.returncode == 0, process.stdout
+    (line,) = (line for line in process.stdout.splitlines() if line.startswith("Wait at"))
+    assert " 20 " in line and " 0.00 " not in line
+
+
 @pytest.mark.launches
 def test_the_exit_status_of_a_program_on_ranks_is_passed_on(tmp_path: Path) -> None:
     (path := tmp_path / "program.py").write_text("import mpi4py.MPI, sys; sys.exit(3)")

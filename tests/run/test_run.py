@@ -82,6 +82,30 @@ def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     assert kind.algorithm == "ring@symmetric"
 
 
+MESSAGES = """
+import numpy as np
+from mpi4py import MPI
+
+comm, x = MPI.COMM_WORLD, np.ones(8)
+for _ in range(5):
+    comm.sendrecv(1, dest=1 - comm.rank)
+    comm.Ibcast(x).Wait()
+    comm.Allreduce(MPI.IN_PLACE, x)
+"""
+
+
+@pytest.mark.launches
+def test_a_trace_has_messages_and_waits(tmp_path: Path) -> None:
+    (path := tmp_path / "program.py").write_text(MESSAGES)
+    process = ranks(2, "-m", "mpicoll.run", "--trace", str(tmp_path / "trace"), str(path))
+    assert process.returncode == 0, process.stdout
+    messages = load(tmp_path / "trace").messages
+    assert {(row.call, row.line, row.calls) for row in messages} == {
+        ("sendrecv", "program.py:7", 5), ("Wait", "program.py:8", 5)
+    }  # fmt: skip
+    assert all(row.seconds > 0 for row in messages)
+
+
 def test_a_module_that_starts_mpi_itself_runs_and_its_exit_status_is_kept(program: Path) -> None:
     process = python(
         "-m", "mpicoll.run", "-m", "program", "itself",

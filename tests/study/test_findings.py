@@ -523,7 +523,7 @@ def test_a_winner_needs_the_library_s_own_choice() -> None:
     """It is missing where all launches of it failed, has no time at a size, or is wrong."""
     truth = constant(native=10.0, ring=5.0)
     records = make_launches(truth, ["ring"], forced="ring")
-    warning = "4 cells of 4 have no winner: native of mpich was not measured there"
+    warning = "4 cases of 4 have no winner: native of mpich was not measured there"
     assert warning in section_text(records, WARNINGS)
     assert not section_text(records, SHORT) and not section_text(records, WINNERS)
     records += make_launches(truth, ["ring"])
@@ -533,7 +533,7 @@ def test_a_winner_needs_the_library_s_own_choice() -> None:
             record.time_us, record.message = None, "it hung"
         elif record.algorithm == "native" and record.bytes_total == 4096:
             record.correct = False
-    assert "2 cells of 4 have no winner: native of mpich was not" in section_text(records, WARNINGS)
+    assert "2 cases of 4 have no winner: native of mpich was not" in section_text(records, WARNINGS)
     assert section_text(records, WINNERS).startswith("allreduce on 4 ranks, 64K to 1M: ")
 
 
@@ -648,7 +648,7 @@ def test_disturbed_launches_name_no_winner(side: str, count: int) -> None:
     records = change_records(records, side, undisturbed=False)
     text = section_text(records, SHORT)
     assert "faster than" not in text and "leads" not in text and "times" not in text
-    assert "of 4 cells half of a contestant's launches or more were disturbed" in section_text(
+    assert "of 4 cases half of a contestant's launches or more were disturbed" in section_text(
         records, WARNINGS
     )
 

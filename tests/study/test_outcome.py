@@ -13,7 +13,7 @@ from synthetic_studies import FORCED, SIZES, case, constant, make_launches
 from mpicoll.records.lines import CaseRecord, SpeedupVsStrongest
 from mpicoll.records.reading import encoded, only
 from mpicoll.records.reading import load as load_records
-from mpicoll.study.findings import FASTEST, SHORT, findings, merge_undecided
+from mpicoll.study.findings import FASTEST, SHORT, WARNINGS, findings, merge_undecided
 from mpicoll.study.launching import native_name
 from mpicoll.study.outcome import short_answer, write_outcome
 from mpicoll.study.page import page
@@ -72,6 +72,16 @@ def test_the_terminal_leaves_many_cases_to_the_file() -> None:
     assert lines[-1] == "  6 more cases are in findings.md"
 
 
+def test_the_terminal_says_what_limits_the_answer() -> None:
+    """The headline counts the cases that have both sides: a warning says how many lack one."""
+    short = [Finding(SHORT, "On 4 ranks, mpicoll is faster.")]
+    warnings = [Finding(WARNINGS, f"{count} cases have no winner.") for count in (9, 8, 7)]
+    assert short_answer([*warnings, *short], "") == [
+        "On 4 ranks, mpicoll is faster.", "  warning: 9 cases have no winner.",
+        "  warning: 8 cases have no winner.",
+    ]  # fmt: skip
+
+
 def test_many_undecided_comparisons_of_a_panel_are_one_sentence() -> None:
     """A study without verdicts does not repeat that in every sentence."""
     study = study_of(make_launches(constant(native=10.0, ring=5.0), ["ring"]))
@@ -83,6 +93,22 @@ def test_many_undecided_comparisons_of_a_panel_are_one_sentence() -> None:
         "allreduce on 4 ranks: 20 comparisons are undecided.", "a launch failed",
     ]  # fmt: skip
     assert list(merge_undecided(texts[:12])) == texts[:12]
+
+
+@pytest.mark.browser
+def test_a_phone_shows_disturbed_cases_without_scrolling_sideways(
+    tmp_path: Path, browser: Any
+) -> None:
+    pytest.importorskip("plotly")
+    records = make_launches(constant(native=10.0, ring=5.0), ["ring"], count=1)
+    for record in only(CaseRecord, records):
+        record.undisturbed = False
+    study = study_of(records)
+    (tmp_path / "study.html").write_text(page(study, findings(study)))
+    opened = Opened(browser, tmp_path / "study.html", 390, "[data-figure]")
+    assert "disturbed: samples were late" in opened.tab.inner_text("main")
+    assert opened.tab.evaluate("document.documentElement.scrollWidth") <= 390
+    opened.tab.context.close()
 
 
 PRINTED = """addEventListener("beforeprint", () => {

@@ -305,6 +305,7 @@ def test_bad_usage_is_refused(
         (3, 1.0, False, "--launches 6 --minutes 3, about 2 min"),
         (10, None, False, "an idle machine, or --launches 20, about 7 min"),
         (6, 8.0, True, "the same command with --minutes 16"),
+        (2, 0.5, True, "the same command with --launches 6 --minutes 3"),
     ],
 )
 def test_the_advice_says_what_a_verdict_takes(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from launcher import LIMIT, QUIRKS, check_mark, mpirun, python, ranks
+from synthetic_studies import case
 from wrong_files import flight_file
 
 from mpicoll.algorithms.registry import find
@@ -23,7 +26,9 @@ from mpicoll.costs.fitting import factors
 from mpicoll.costs.models import Hockney
 from mpicoll.engine.channels import COLLECTIVES
 from mpicoll.errors import ArgumentError
+from mpicoll.flight.reader import read_all
 from mpicoll.flight.records import Call
+from mpicoll.records.reading import encoded
 from mpicoll.trace import pricing
 from mpicoll.trace.__main__ import main
 from mpicoll.trace.pricing import Fit, Machine, machine_of, price, schedule
@@ -61,6 +66,42 @@ def written(folder: Path, *lengths: list[int], **fields: Any) -> Path:
         file = flight_file(rank, ranks_text, rows, **others)
         (folder / file.name).write_bytes(file.content)
     return folder
+
+
+def test_messages_and_waits_have_a_table_of_their_own(tmp_path: Path) -> None:
+    """Each rank that has ended has left a file of them; the mean counts all ranks."""
+    written(tmp_path, [10], [12], calls=[RING])
+    for dump, calls in zip(read_all(tmp_path)[0], (50, 20), strict=True):
+        process = dump.process
+        places = [["/home/me/a.py", 7, "Recv", calls, 0.25, calls], ["/b.py", 9, "Wait", 1, 0.5, 1]]
+        path = tmp_path / f"messages-{process.host}-{process.pid}.json"
+        path.write_text(json.dumps({"boot": "", "places": places[: 1 + (calls == 50)]}))
+    assert load(tmp_path).messages == [("Recv", "a.py:7", 50, 0.25), ("Wait", "b.py:9", 1, 0.25)]
+    path.write_text("{")
+    assert load(tmp_path).messages == [("Wait", "b.py:9", 1, 0.25), ("Recv", "a.py:7", 50, 0.125)]
+    printed = CliRunner().invoke(main, [str(tmp_path)]).output
+    assert re.search(r"^Recv +a.py:7 +50 +0.125 ", printed, re.M)
+
+
+def test_records_tell_how_long_mpi_takes(tmp_path: Path) -> None:
+    """A method counts before a plan, and only on as many ranks and bytes."""
+    written(tmp_path, [10], [12], calls=[RING])
+    cases = [
+        case("native", size, us, "run", 0, ranks=count, call=call)
+        for size, count, call, us in (
+            (64, 2, "method", 7.5), (64, 2, "plan", 3.0), (64, 4, "method", 9.0),
+            (8, 2, "plan", 1.0),
+        )
+    ]  # fmt: skip
+    cases += [
+        case(name, size, 5.0 + size / 1e4, "run", 0, ranks=2)
+        for name in ("ring", "naive", "recursive_doubling") for size in (64, 4096, 65536)
+    ]  # fmt: skip
+    source = tmp_path / "records.jsonl"
+    source.write_text("".join(encoded(record) + "\n" for record in cases))
+    printed = CliRunner().invoke(main, [str(tmp_path), "--from", str(source)]).output
+    assert " by MPI " in printed and re.search(r"^allreduce .* 7\.5 ", printed, re.M)
+    assert " by MPI " not in CliRunner().invoke(main, [str(tmp_path)]).output
 
 
 def test_ranks_are_put_together(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ algorithms of your own.
 whether it became faster, and at which calls. Only the first of these runs prints.
 
 --trace DIR leaves the flight files of all ranks in a directory: python -m mpicoll.trace DIR tells
-the times of all calls.
+the times of all calls, also of messages.
 
 A group whose backend is absent or "gloo" is ours, also where another backend serves GPUs; others
 are as they were. What the program starts by torch.multiprocessing inherits this.
@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from mpicoll.cli import programs
-from mpicoll.run.imports import call_after_import
+from mpicoll.run.imports import call_after_import, record_messages
 from mpicoll.selection.forced import check_variables, forced
 from torchcoll.backend.registration import AS_GLOO, register
 
@@ -37,7 +37,7 @@ _NOTICE = "torchcoll.run: torchcoll takes the place of gloo in every process gro
 def main(arguments: list[str]) -> int:
     """Run the program that the arguments name; return the exit status where there is none."""
     return programs.main(
-        __doc__ or "", arguments, refuse=_refuse, prepare=_replace_gloo, notice=_NOTICE,
+        __doc__ or "", arguments, refuse=_refuse, prepare=_prepare, notice=_NOTICE,
         compare=_compare,
     )  # fmt: skip
 
@@ -51,6 +51,11 @@ def _compare(rounds: int, arguments: Sequence[str], program: Sequence[str]) -> i
 def _refuse() -> None:
     forced("TORCHCOLL_ALGORITHM")
     check_variables()
+
+
+def _prepare() -> None:
+    record_messages()
+    _replace_gloo()
 
 
 def _replace_gloo() -> None:

@@ -67,3 +67,27 @@ def test_a_program_under_mpirun_is_compared(program: Path) -> None:
     done = ranks(2, "-m", "torchcoll.run", "--compare", "1", str(program))
     assert done.returncode == 0, done.stdout
     check(done.stdout, program.parent)
+
+
+MESSAGES = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+x = torch.ones(100)
+for _ in range(5):
+    if dist.get_rank():
+        dist.recv(x, 0)
+    else:
+        dist.send(x, 1)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.launches
+def test_messages_of_torch_are_recorded_with_torchcoll_too(tmp_path: Path) -> None:
+    """Its groups leave them to a class in C++, which calls what stands in its own place."""
+    (path := tmp_path / "messages.py").write_text(MESSAGES)
+    done = ranks(2, "-m", "torchcoll.run", "--compare", "1", str(path))
+    assert done.returncode == 0, done.stdout
+    assert "recv at " in done.stdout and "send at " in done.stdout
