@@ -73,7 +73,7 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
     places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     blocks = -(-count // (_THREADS * pack))
     shape = [ctypes.c_uint(extent) for extent in (blocks, 1, 1, _THREADS, 1, 1, 0)]
-    device, several = out.device, torch.cuda.device_count() > 1
+    device = out.device
 
     # The default argument keeps what `places` points to.
     def call(_values: object = values) -> None:
@@ -85,11 +85,19 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
         if status:
             raise RuntimeError(f"cuLaunchKernel: CUDA error {status}")
 
-    def on_device() -> None:
+    return on_device(device, call)
+
+
+def on_device(device: torch.device, call: Thunk) -> Thunk:
+    """Return a call on a GPU: kernels go to the current one, wherever the tensors are."""
+    if torch.cuda.device_count() <= 1:
+        return call
+
+    def run() -> None:
         with torch.cuda.device(device):
             call()
 
-    return on_device if several else call
+    return run
 
 
 @cache

@@ -21,17 +21,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from mpicoll.backend import SYMMETRIC, Array, Arrays, Native, NativeCall, Thunk
+from mpicoll.backend import SYMMETRIC, Array, Native, NativeCall, Thunk, Transport
 from mpicoll.errors import Unavailable, first_error, on_all
 from mpicoll.gpu.natives import queued
 from mpicoll.machine.nodes import host_identity
 from torchcoll.arrays import as_bytes, vector
 from torchcoll.groups import Group
+from torchcoll.kernels import on_device
 
 OVERLAPPING = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"
 COPIED = f"{SYMMETRIC}+copied"
@@ -67,39 +68,28 @@ class Kernel(NamedTuple):
 
     Attributes:
         bind: returns the calls of a run.
-        shares: which tensor of a call it reads or writes on other ranks; None where a call needs a
-            buffer, as the kernel would write what others still read, or what is to stay.
+        shares: which tensor of a call it reads or writes on other ranks.
+        in_place: which calls need no buffer, as the kernel would write what others still read, or
+            what is to stay; None for all of them.
         multicast: whether it needs GPUs that write and fold by one address for all of them.
     """
 
     bind: Callable[[Operands], Sequence[Thunk]]
-    shares: Callable[[NativeCall], Array | None]
+    shares: str = "x"
+    in_place: bool | None = None
     multicast: bool = False
 
-
-class Members(Protocol):
-    """The members of a group that the kernels need: `torchcoll.transport.TorchTransport`."""
-
-    rank: int
-    size: int
-
-    @property
-    def group(self) -> Group:
-        """The process group."""
-
-    @property
-    def arrays(self) -> Arrays:
-        """How tensors are handled."""
-
-    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
-        """Return every rank's item, in rank order."""
+    def shared(self, call: NativeCall) -> Array | None:
+        """Return the tensor of a call that may lie in symmetric memory; None for a buffer."""
+        fits = self.in_place in (None, call.in_place)
+        return getattr(call, self.shares) if fits else None
 
 
 class Symmetric:
     """The kernels over symmetric memory of one group."""
 
-    def __init__(self, transport: Members) -> None:
-        self.transport = transport
+    def __init__(self, transport: Transport, group: Group) -> None:
+        self.transport, self.group = transport, group
 
     def natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
         """Return the functions that bind a collective, by the names of the kernels."""
@@ -115,16 +105,15 @@ class Symmetric:
         is_direct, arrays = self._agree(kernel, call), self.transport.arrays
         x, out = cast("Array", call.x), cast("Array", call.out)
         flat = vector if call.collective.reduces else as_bytes
-        shared = flat(cast("Array", kernel.shares(call)).detach()) if is_direct else None
+        shared = flat(cast("Array", kernel.shared(call)).detach()) if is_direct else None
         x, out = flat(x.detach()), flat(out.detach())
         if not len(x):
             return queued(arrays, x, [], SYMMETRIC)
         shared = self._map(max(x, out, key=len), shared, multicast=kernel.multicast)
         operands = Operands(
-            x, out, shared, is_direct, self.transport.group.group_name, self.transport.size,
-            arrays.copier,
+            x, out, shared, is_direct, self.group.group_name, self.transport.size, arrays.copier,
         )  # fmt: skip
-        calls = [_on(x.device, run) for run in kernel.bind(operands)]
+        calls = [on_device(x.device, run) for run in kernel.bind(operands)]
         return queued(arrays, x, calls, SYMMETRIC if is_direct else COPIED)
 
     def _agree(self, kernel: Kernel, call: NativeCall) -> bool:
@@ -135,7 +124,7 @@ class Symmetric:
         """
         why, gpu, offset = self._lack(kernel, call), -1, -1
         if not why:
-            gpu, offset = self.transport.arrays.gpu(call.x), _offset(kernel.shares(call))
+            gpu, offset = self.transport.arrays.gpu(call.x), _offset(kernel.shared(call))
         why = why and f"rank {self.transport.rank}: {why}"
         records = self.transport.exchange((why, host_identity(), gpu, offset))
         if reason := first_error(record[0] for record in records):
@@ -174,7 +163,7 @@ class Symmetric:
 
         def connect() -> None:
             with _in_one_line():
-                handle = memory.rendezvous(tensor, self.transport.group)
+                handle = memory.rendezvous(tensor, self.group)
             if multicast and not handle.multicast_ptr:
                 raise Unavailable("this GPU has no multicast with those of the others")
 
@@ -241,18 +230,6 @@ def _in_one_line() -> Iterator[None]:
         raise Unavailable(str(error).partition("\n")[0]) from None
 
 
-def _on(device: torch.device, call: Thunk) -> Thunk:
-    """Return a call on a GPU: torch's kernels go to the current one, wherever the tensors are."""
-    if torch.cuda.device_count() <= 1:
-        return call
-
-    def on_device() -> None:
-        with torch.cuda.device(device):
-            call()
-
-    return on_device
-
-
 # -- the kernels -----------------------------------------------------------------------------
 
 
@@ -298,31 +275,15 @@ def _multimem_all_gather(a: Operands) -> list[Thunk]:
     return [call] if a.is_direct else [call, a.copy(a.out, a.shared)]
 
 
-def _input(call: NativeCall) -> Array | None:
-    return call.x
-
-
-def _input_apart(call: NativeCall) -> Array | None:
-    return None if call.in_place else call.x
-
-
-def _input_in_place(call: NativeCall) -> Array | None:
-    return call.x if call.in_place else None
-
-
-def _output(call: NativeCall) -> Array | None:
-    return call.out
-
-
 KERNELS: dict[str, dict[str, Kernel]] = {
     "allreduce": {
-        "symm_one_shot": Kernel(_one_shot, _input_apart),
-        "symm_two_shot": Kernel(_two_shot, _input_in_place),
+        "symm_one_shot": Kernel(_one_shot, in_place=False),
+        "symm_two_shot": Kernel(_two_shot, in_place=True),
         "symm_multimem": Kernel(
-            partial(_in_place, "multimem_all_reduce_"), _input_in_place, multicast=True
+            partial(_in_place, "multimem_all_reduce_"), in_place=True, multicast=True
         ),
-        "symm_multimem_one_shot": Kernel(_multimem_one_shot, _input_apart, multicast=True),
+        "symm_multimem_one_shot": Kernel(_multimem_one_shot, in_place=False, multicast=True),
     },
-    "reduce_scatter": {"symm_two_shot": Kernel(_reduce_scatter, _input)},
-    "allgather": {"symm_multimem": Kernel(_multimem_all_gather, _output, multicast=True)},
+    "reduce_scatter": {"symm_two_shot": Kernel(_reduce_scatter)},
+    "allgather": {"symm_multimem": Kernel(_multimem_all_gather, "out", multicast=True)},
 }

@@ -171,7 +171,7 @@ class TorchTransport(TorchMessages):
         """The collectives of torch's symmetric memory."""
         from torchcoll.symmetric import Symmetric
 
-        return Symmetric(self)
+        return Symmetric(self, self.group)
 
     def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
         return self.symmetric.natives(collective)
