@@ -34,7 +34,7 @@ def how_ended(process: int) -> str:
     It knows until the parent has waited for it: "killed by SIGKILL", "status 3".
     """
     try:
-        fields = _stat(process)
+        _, fields = stat_of(process)
         code = int(fields[_EXIT_CODE]) if fields[0] in "ZX" else None
     except (OSError, IndexError, ValueError):
         return ""
@@ -50,7 +50,7 @@ def how_ended(process: int) -> str:
 def is_stopped(process: int) -> bool:
     """Whether a signal or a debugger has stopped a process."""
     try:
-        return _stat(process)[0] in "tT"
+        return stat_of(process)[1][0] in "tT"
     except (OSError, IndexError):
         return False
 
@@ -74,6 +74,8 @@ def is_caught(process: int) -> bool:
         return False
 
 
-def _stat(process: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on, after the name, which is any bytes."""
-    return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+def stat_of(process: int) -> tuple[str, list[str]]:
+    """Return a process's name, which is any bytes, and its state, parent, ... as in proc(5)."""
+    text = Path(f"/proc/{process}/stat").read_text(errors="replace")
+    name, _, fields = text.partition("(")[2].rpartition(")")
+    return name, fields.split()

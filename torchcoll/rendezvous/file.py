@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from secrets import token_hex
 
 from mpicoll.errors import LaunchError
+from mpicoll.machine.living import stat_of
 from mpicoll.machine.network import LOOPBACK
 from mpicoll.text.files import content_of
 from torchcoll.place import Place
@@ -45,11 +45,14 @@ def open_over_file(place: Place, timeout: float) -> Rendezvous:
 
 
 def launcher_identity() -> str:
-    """Return a name that only the processes of one launch share: its process and start time."""
+    """Return a name that only the processes of one launch share: its process and start time.
+
+    psutil's start time depends on the clock, and ranks that ask at different times may differ.
+    """
     process, identity = os.getppid(), None
     while process > 1:
         try:
-            name, fields = _process(process)
+            name, fields = stat_of(process)
         except OSError:
             break
         if identity is None or name in _DAEMONS:
@@ -58,13 +61,3 @@ def launcher_identity() -> str:
             break
         process = int(fields[1])
     return identity or str(os.getppid())
-
-
-def _process(number: int) -> tuple[str, list[str]]:
-    """Return a process's name, and its state, parent, ... as in proc(5).
-
-    psutil's start time depends on the clock, and ranks that ask at different times may differ.
-    """
-    text = Path(f"/proc/{number}/stat").read_text(errors="replace")  # a name may be any bytes
-    name, _, fields = text.partition("(")[2].rpartition(")")
-    return name, fields.split()
