@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic, sleep
 
@@ -76,13 +77,8 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
             torch.distributed.DistStoreError: they do not come within `timeout`.
         """
         within = timeout or self._store.timeout
-        until, pause = monotonic() + within.total_seconds(), 0.001
-        while not self.check(keys):
-            self.check_refused()
-            if monotonic() > until:
-                raise dist.DistStoreError(f"{', '.join(keys)} did not come within {within}")
-            sleep(pause)
-            pause = min(1.5 * pause, 0.05)
+        if not self._comes(lambda: self.check(keys), within.total_seconds()):
+            raise dist.DistStoreError(f"{', '.join(keys)} did not come within {within}")
 
     def check(self, keys: list[str]) -> bool:
         return bool(self._store.check(keys))
@@ -106,15 +102,22 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
             LaunchError: another rank has refused this launch, or they have not come within
                 `timeout` seconds.
         """
-        key, pause, until = f"connecting/{name}", 0.001, monotonic() + timeout
-        come = self.add(key, 1)
-        while come < size:
+        key = f"connecting/{name}"
+        self.add(key, 1)
+        if not self._comes(lambda: self.add(key, 0) >= size, timeout):
+            come = self.add(key, 0)
+            raise LaunchError(f"{come} of {size} ranks have connected in {timeout:g} s")
+
+    def _comes(self, is_there: Callable[[], bool], seconds: float) -> bool:
+        """Whether something is there within so many seconds, while no rank refuses the launch."""
+        until, pause = monotonic() + seconds, 0.001
+        while not is_there():
             self.check_refused()
             if monotonic() > until:
-                raise LaunchError(f"{come} of {size} ranks have connected in {timeout:g} s")
+                return False
             sleep(pause)
             pause = min(1.5 * pause, 0.05)
-            come = self.add(key, 0)
+        return True
 
     # -- a rank that refuses ----------------------------------------------------------
 
