@@ -347,9 +347,6 @@ class Channel:
         What it raises has ended the call that was completed last.
         """
 
-    def look(self) -> None:
-        """Raise as `complete` does where a call has failed, without waiting."""
-
     def skip(self) -> None:
         """Count a call that the library serves. A rank that waits in it for this one raises."""
 

@@ -349,14 +349,6 @@ PyObject *queue_complete(ChannelObject *self, PyObject *number)
     Py_RETURN_NONE;
 }
 
-/* look(): raise where a call has failed. */
-PyObject *queue_look(ChannelObject *self, PyObject *Py_UNUSED(ignored))
-{
-    if (self->is_broken && self->first)
-        return raise_broken(self);
-    Py_RETURN_NONE;
-}
-
 int queue_open(ChannelObject *self)
 {
     if (pthread_mutex_init(&self->turn, NULL) || pthread_mutex_init(&self->lock, NULL) ||

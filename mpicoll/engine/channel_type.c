@@ -653,7 +653,6 @@ static PyMethodDef channel_methods[] = {
     {"run_next", (PyCFunction)(void (*)(void))queue_run_next, METH_FASTCALL, NULL},
     {"issue", (PyCFunction)(void (*)(void))queue_issue, METH_FASTCALL, NULL},
     {"complete", (PyCFunction)queue_complete, METH_O, NULL},
-    {"look", (PyCFunction)queue_look, METH_NOARGS, NULL},
     {"exchange", (PyCFunction)channel_exchange, METH_VARARGS, NULL},
     {"skip", (PyCFunction)channel_skip_call, METH_NOARGS, NULL},
     {"leave", (PyCFunction)channel_leave_it, METH_NOARGS, NULL},

@@ -189,12 +189,11 @@ int queue_read(
     ChannelObject *self, PyObject *const *args, Py_ssize_t count, int64_t width, const ArrayArgument *x_given,
     const ArrayArgument *out_given, Request *request);
 
-/* The methods run, run_next, issue, complete and look: channel_queue.c. */
+/* The methods run, run_next, issue and complete: channel_queue.c. */
 PyObject *queue_run(ChannelObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *queue_run_next(ChannelObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *queue_issue(ChannelObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *queue_complete(ChannelObject *self, PyObject *number);
-PyObject *queue_look(ChannelObject *self, PyObject *ignored);
 
 int queue_open(ChannelObject *self);
 

@@ -121,9 +121,10 @@ class Order:
             while not call.is_done:
                 self._perform_until(call)
             return True
+        if call.number:  # a thread of the group attends queued calls in any case
+            self.attend(call)
         end, nap = monotonic() + seconds, FIRST_NAP
         while not call.is_done and monotonic() < end:
-            self._look(call)
             sleep(nap)
             nap = min(1.5 * nap, LAST_NAP)
         return call.is_done
@@ -210,26 +211,7 @@ class Order:
             try:
                 queue.complete(number)
             except BaseException as error:
-                self._fail(queue, previous_failure, error)
-
-    def _fail(self, queue: Channel, previous_failure: int, error: BaseException) -> None:
-        """Keep the error of the call that it has ended, or raise it where it has ended none.
-
-        The channel may have completed later calls meanwhile.
-        """
-        if queue.failed == previous_failure:
-            raise error
-        self.errors[queue.failed] = error
-
-    def _look(self, call: Pending) -> None:
-        """Check whether the rank that the channel waits for can still come."""
-        queue = self.queue
-        if not call.number or queue is None or not self.turn.acquire(blocking=False):
-            return
-        previous_failure = queue.failed
-        try:
-            queue.look()
-        except BaseException as error:
-            self._fail(queue, previous_failure, error)
-        finally:
-            self.turn.release()
+                if queue.failed == previous_failure:  # it has ended none of them
+                    raise
+                # The channel may have completed later calls meanwhile.
+                self.errors[queue.failed] = error
