@@ -123,7 +123,7 @@ def count_split(parent: Group) -> None:
 
 def new_group(
     parent: Group, rank: int, size: int, ranks: list[int], color: int, limit: timedelta,
-    sealed: SealedStore | None = None, meeting: Store | None = None,
+    sealed: SealedStore | None = None,
 ) -> Group:  # fmt: skip
     """Make a group of its members alone, in the order given.
 
@@ -133,33 +133,32 @@ def new_group(
         color: that of the members in the split of `parent` that was counted last.
         limit: within which they connect.
         sealed: the store through which `parent` has connected, where torchcoll has set it up.
-        meeting: the store where `parent` has met; by default the one that `parent` was made with,
-            which may have ended with a rank.
 
     `dist.new_group` cannot: all ranks of the world must call it, or its name is derived
     from the number of groups that each rank happens to be in, so that ranks with different
     pasts wait for each other for ever, and a group made again finds the addresses of the old.
     """
-    name: Any = f"{parent.group_name}/{_SPLITS[parent.group_name]}:{color}"
-    store = sealed or meeting or c10d._world.pg_map[parent][1]
-    backend = c10d._world.pg_backend_config[parent]
-    connects = partial(
-        c10d._new_process_group_helper,
-        size, rank, ranks, dist.Backend(backend), store, name, timeout=limit,
-    )  # fmt: skip
+    name = f"{parent.group_name}/{_SPLITS[parent.group_name]}:{color}"
+    store = sealed or c10d._world.pg_map[parent][1]
+    connects = partial(make_group, parent, name, rank, size, ranks, store, limit)
     with _not_split_from(dist.group.WORLD):
         if sealed is None:
-            group, _ = connects()
-        else:
-            group, _ = connect(connects, sealed, name, rank, size, limit.total_seconds())
-    register_ranks(group, ranks, size)
-    return group
+            return connects()
+        return connect(connects, sealed, name, rank, size, limit.total_seconds())
 
 
-def register_ranks(group: Group, ranks: Sequence[int], size: int) -> None:
-    """Tell torch the ranks of a new group in the default group; its own where there are none."""
+def make_group(
+    parent: Group, name: Any, rank: int, size: int, ranks: Sequence[int], store: Store,
+    limit: timedelta,
+) -> Group:  # fmt: skip
+    """Make a group with the libraries of another, as `new_group` does, and tell torch its ranks."""
+    backend = dist.Backend(c10d._world.pg_backend_config[parent])
+    group, _ = c10d._new_process_group_helper(
+        size, rank, ranks, backend, store, name, timeout=limit
+    )
     numbers = ranks or range(size)
     c10d._world.pg_group_ranks[group] = {number: rank for rank, number in enumerate(numbers)}
+    return group
 
 
 @contextmanager

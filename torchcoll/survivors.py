@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
-
 from mpicoll.machine.network import LOOPBACK, host_address
 from mpicoll.peers.survivors import Decision
-from torchcoll.groups import Group, register_ranks
+from torchcoll.groups import Group, make_group
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.store import Store, distributed, server
 
@@ -32,15 +29,9 @@ def meeting_place(one_host: bool) -> str:
 
 
 class Meeting(NamedTuple):
-    """Where the ranks of a group have met.
-
-    Attributes:
-        store: through which groups that are split from it meet, too.
-        sealed: the same, where the ranks have a key.
-    """
+    """Where the ranks of a group have met, by a store that is sealed where they have a key."""
 
     place: str
-    store: Store
     sealed: SealedStore | None
 
     def end(self) -> None:
@@ -65,10 +56,9 @@ def group_of_survivors(
     Raises:
         RuntimeError: some rank did not come.
     """
-    name: Any = f"{parent.group_name}/survivors {attempt} of {decision.place}"
+    name = f"{parent.group_name}/survivors {attempt} of {decision.place}"
     size = len(decision.ranks)
     members = [world[member] for member in decision.ranks] if world else []
-    backend = dist.Backend(c10d._world.pg_backend_config[parent])
     try:
         host, _, port = decision.place.rpartition(":")
         store: Any = distributed().TCPStore(
@@ -77,11 +67,10 @@ def group_of_survivors(
         key = None if sealed is None else SealedStore(store, sealed.key)
         if key is not None:
             key.keep_for_ever()
-        group, _ = c10d._new_process_group_helper(
-            size, decision.ranks.index(rank), members, backend, key or store, name, timeout=limit,
-        )  # fmt: skip
+        group = make_group(
+            parent, name, decision.ranks.index(rank), size, members, key or store, limit
+        )
     except BaseException:
         _opened.pop(decision.place, None)
         raise
-    register_ranks(group, members, size)
-    return group, Meeting(decision.place, store, key)
+    return group, Meeting(decision.place, key)

@@ -100,8 +100,7 @@ class TorchTransport(TorchMessages):
         self.owned, self.store, self.exchanges = owned, store, 0
         self.compares = compares
         self.attempts = itertools.count()
-        self.meeting: Meeting | None = meeting or (parent.meeting if parent else None)
-        self.has_met = meeting is not None
+        self.meeting = meeting
         self.rank, self.size = group.rank(), group.size()
         self.ranks = world_ranks(group) if ranks is None else ranks
         self.peers, self.rounds = Peers(self.rank, self.size), Rounds()
@@ -348,12 +347,9 @@ class TorchTransport(TorchMessages):
         members = [rank for rank in range(self.size) if requests[rank][0] == color]
         members.sort(key=lambda rank: requests[rank][1])
         ranks = [self.ranks[rank] for rank in members] if self.ranks else []
-        store = self.meeting and self.meeting.store
         limit = limit_of(self.deadline)
         rank, size = members.index(self.rank), len(members)
-        connects = partial(
-            new_group, self.group, rank, size, ranks, color, limit, self.store, store
-        )
+        connects = partial(new_group, self.group, rank, size, ranks, color, limit, self.store)
         undo = dist.destroy_process_group
         part = self._blocking(connects, members, "splitting the group", undo)
         return TorchTransport(part, owned=True, store=self.store, parent=self)
@@ -417,6 +413,6 @@ class TorchTransport(TorchMessages):
             dist.destroy_process_group(group)
             if is_last and self.store is not None:
                 self.store.close()
-        if self.meeting is not None and self.has_met:
+        if self.meeting is not None:
             self.meeting.end()
         self.store = self.meeting = None
