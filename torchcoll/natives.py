@@ -18,7 +18,6 @@ from torch.distributed import distributed_c10d
 from mpicoll.backend import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Thunk
 from mpicoll.errors import CollectiveError, Unavailable
 from mpicoll.gpu.nccl import blocks
-from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from torchcoll.arrays import as_bytes, vector
 from torchcoll.groups import Group, method_of
@@ -39,7 +38,6 @@ _NOT_REDUCED = ("int16", "uint16", "uint32", "uint64")
 _BITWISE = (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR)
 GLOO_ON_GPU = ("broadcast", "allreduce")
 """Collectives that gloo has for CUDA tensors too: it copies them to the host itself."""
-_EQUAL_ONLY = ("gather", "allgather", "scatter", "reduce_scatter")
 
 _OPTIONS = {
     "allreduce": c10d.AllreduceOptions, "reduce": c10d.ReduceOptions,
@@ -99,18 +97,6 @@ def watched(peers: Peers, title: str) -> Iterator[None]:
         if isinstance(error, CollectiveError):
             raise
         raise peers.lost(Stage(title), peers.absent(peers.is_behind), message_of(error)) from error
-
-
-def lacks(collective: Collective, *, uneven: bool = False) -> str | None:
-    """Return why torch.distributed has no native form of a collective, or None."""
-    if collective.name in ("scan", "exscan"):
-        return f"torch.distributed has no {collective.name}: use a schedule, or 'auto'"
-    if uneven and collective.name in _EQUAL_ONLY:
-        return (
-            f"torch.distributed has no {collective.name} of unequal counts: "
-            "use a schedule, or 'auto'"
-        )
-    return None
 
 
 def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: bool) -> Native:

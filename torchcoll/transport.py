@@ -177,7 +177,12 @@ class TorchTransport(TorchMessages):
 
     def lacks(self, collective: Collective, *, uneven: bool = False) -> str | None:
         """torch.distributed has no prefix reductions, and counts for alltoall only."""
-        return natives.lacks(collective, uneven=uneven)
+        name = collective.name
+        if name in ("scan", "exscan"):
+            return f"torch.distributed has no {name}: use a schedule, or 'auto'"
+        if uneven and name in ("gather", "allgather", "scatter", "reduce_scatter"):
+            return f"torch.distributed has no {name} of unequal counts: use a schedule, or 'auto'"
+        return None
 
     def native(self, call: NativeCall, *, persistent: bool = False) -> Native:
         """Bind torch.distributed's own collective."""
