@@ -115,19 +115,15 @@ class TorchMessages:
                 self._at_once(*staged_pieces, mirror, tag, waits, prologue, posts, after_each)
         if self.nccl and batch:
             posts.insert(0, self.nccl.batch(batch))
-        works = Works(
-            posts, polls=len(posts) == bool(batch),
-            after_each=after_each if any(after_each) else (), waits=waits,
-        )  # fmt: skip
+        polls = len(posts) == bool(batch)
+        works = Works(posts, polls=polls, waits=waits, after_each=after_each)
         if not lanes:
             ends = (Poll(works.test, works.wait),)
             starts = *prologue, works.start
             return Messages(starts, ends, works.free, waits.lost, takes=tuple(takes))
         from torchcoll.staging import StagedMessages
 
-        like = next(
-            message.data for message in (*receives, *sends) if self._needs_staging(message.data)
-        )
+        like = next(message.data for some in by_host for message in some)
         stream = partial(self.arrays.current_stream, self.arrays.gpu(like))
         staged = StagedMessages(lanes, works, stream)
         ends = (Poll(staged.test, staged.wait),)

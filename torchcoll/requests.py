@@ -6,14 +6,15 @@ Its counterpart is `mpicoll.mpi.requests`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from mpicoll.backend import Messages, Poll, Stage, Thunk
+from mpicoll.backend import Messages, Poll, Request, Stage, Thunk
 from mpicoll.errors import RankLost
 from mpicoll.gpu.nccl import blocks, error_of
-from mpicoll.machine.hidden_threads import HiddenThread
+from mpicoll.machine.background import background
 from mpicoll.peers.polling import wait_polling
 from mpicoll.peers.search import AllRanks, Missing
 from torchcoll.finalizing import outliving
@@ -134,19 +135,19 @@ class Works:
         polls: whether `Work.is_completed` can be trusted. It can for NCCL, and for gloo's
             collectives but reduce_scatter; that, sends and receives complete in `Work.wait`
             only.
+        waits: how to wait for each.
         after_each: what follows each, if anything does.
-        waits: how to wait for each; as long as torch does by default.
     """
 
     def __init__(
-        self, posts: Sequence[Post], epilogue: Sequence[Thunk] = (), *, polls: bool,
-        after_each: Sequence[Thunk | None] = (), waits: Waits | None = None,
+        self, posts: Sequence[Post], epilogue: Sequence[Thunk] = (), *, polls: bool, waits: Waits,
+        after_each: Sequence[Thunk | None] = (),
     ) -> None:  # fmt: skip
         self.waits = waits
         self.posts, self.epilogue, self.polls, self.after_each = posts, epilogue, polls, after_each
         self.works: list[Any] = []
         self.under_way = False
-        self._waiting: WaitingThread | None = None
+        self._waiting: Future[None] | None = None
 
     def __del__(self) -> None:
         # The other ranks wait for what this one has started.
@@ -162,8 +163,6 @@ class Works:
             for post in self.posts:
                 self.works.append(post())
         except RuntimeError as error:
-            if self.waits is None:
-                raise
             raise self.waits.failed(error, None) from error
         return self
 
@@ -171,14 +170,10 @@ class Works:
         if not self.under_way:
             return
         # gloo's receives must not be waited for twice: they would wait for another message.
-        waited = self._waiting is not None
         if self._waiting is not None:
-            self._waiting.finish()
-        elif not self.after_each:
-            self._wait_for_all()
-        pairs = zip_longest(self.works, self.after_each) if self.after_each else ()
-        for place, (work, then) in enumerate(pairs):
-            if not waited:
+            self._waiting.result()
+        for place, (work, then) in enumerate(zip_longest(self.works, self.after_each)):
+            if self._waiting is None:
                 self._wait(work, place)
             if then is not None:
                 then()
@@ -187,11 +182,7 @@ class Works:
             thunk()
 
     def _wait(self, work: Any, place: int) -> None:
-        if work is None:
-            return
-        if self.waits is None:
-            work.wait()
-        else:
+        if work is not None:
             self.waits.wait(work, place)
 
     def _wait_for_all(self) -> None:
@@ -208,8 +199,8 @@ class Works:
         if self.polls:
             return all(work is None or work.is_completed() for work in self.works)
         if self._waiting is None:
-            self._waiting = WaitingThread(self._wait_for_all)
-        return not self._waiting.is_alive()
+            self._waiting = in_background(self._wait_for_all)
+        return self._waiting.done()
 
     def free(self) -> None:
         """Forget the calls that start them, and with these the buffers."""
@@ -220,37 +211,14 @@ _dropped: list[Works] = []
 """Operations that nobody waits for, and all that they touch, until they are complete."""
 
 
-class WaitingThread(HiddenThread):
-    """Waits for works beside the caller, and keeps their error."""
-
-    def __init__(self, wait: Thunk) -> None:
-        self._wait = outliving(wait)
-        self._error: BaseException | None = None
-        super().__init__(self._wait_for_all, "torchcoll wait")
-
-    def _wait_for_all(self) -> None:
-        try:
-            self._wait()
-        except BaseException as error:
-            self._error = error
-
-    def finish(self) -> None:
-        """Wait for the thread's end, and raise the error of its works."""
-        self.join()
-        if self._error is not None:
-            raise self._error
+def in_background(wait: Callable[[], None]) -> Future[None]:
+    """Wait for works beside the caller."""
+    return background(outliving(wait), "torchcoll wait")
 
 
-class StartedMessages:
-    """Bound messages, started."""
-
-    def __init__(self, messages: Messages) -> None:
-        [self.poll] = (end for end in messages.ends if isinstance(end, Poll))
-        for start in messages.starts:
-            start()
-
-    def wait(self) -> None:
-        self.poll.wait()
-
-    def test(self) -> bool:
-        return self.poll.test()
+def started(messages: Messages) -> Request:
+    """Start bound messages, and return their poll."""
+    for start in messages.starts:
+        start()
+    [poll] = (end for end in messages.ends if isinstance(end, Poll))
+    return poll

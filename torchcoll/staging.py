@@ -6,6 +6,7 @@ Its counterpart is `mpicoll.mpi.staging`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 
 from mpicoll.backend import Array, Stream
 from mpicoll.gpu.staging import Step
-from torchcoll.requests import WaitingThread, Works
+from torchcoll.requests import Works, in_background
 
 
 class TorchCopies:
@@ -49,7 +50,7 @@ class StagedMessages:
         stream: Callable[[], Stream],
     ) -> None:  # fmt: skip
         self.lanes, self.works, self.stream = lanes, works, stream
-        self.threads: list[WaitingThread] = []
+        self.waiting: list[Future[None]] = []
         self.under_way = False
 
     def start(self) -> None:
@@ -58,8 +59,8 @@ class StagedMessages:
         lanes = [begin() for begin in self.lanes]
         first = [next(lane) for lane in lanes]
         self.works.start()
-        self.threads = [
-            WaitingThread(partial(_go_on, stream, *step_and_lane))
+        self.waiting = [
+            in_background(partial(_go_on, stream, *step_and_lane))
             for step_and_lane in zip(first, lanes, strict=True)
         ]
 
@@ -67,14 +68,14 @@ class StagedMessages:
         """Wait until all pieces have been sent or received."""
         if self.under_way:
             self.works.wait()
-            for thread in self.threads:
-                thread.finish()
-            self.under_way, self.threads = False, []
+            for future in self.waiting:
+                future.result()
+            self.under_way, self.waiting = False, []
 
     def test(self) -> bool:
         """Whether all have; the messages that need a wait are waited for beside the caller."""
-        at_work = any(thread.is_alive() for thread in self.threads)
-        if self.under_way and self.works.test() and not at_work:
+        are_done = all(future.done() for future in self.waiting)
+        if self.under_way and self.works.test() and are_done:
             self.wait()
         return not self.under_way
 

@@ -24,7 +24,6 @@ from mpicoll.backend import (
     Array,
     Gpu,
     Message,
-    Messages,
     Native,
     NativeCall,
     Request,
@@ -61,7 +60,7 @@ from torchcoll.loopback import Loopback
 from torchcoll.messages import PLANS, TorchMessages
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
-from torchcoll.requests import StartedMessages, limit_of
+from torchcoll.requests import limit_of, started
 
 if TYPE_CHECKING:
     from mpicoll.peers.survivors import Decision
@@ -292,24 +291,23 @@ class TorchTransport(TorchMessages):
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
             return self.loopback.send(x, tag)
-        self._check_message(x)
-        stage = Stage("sending a message" + self._advice(x))
-        return self._started(x, self.messages([Message(peer, x)], [], tag - PLANS, stage))
+        return self._started("sending a message", x, [Message(peer, x)], [], tag)
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
             return self.loopback.receive(x, tag)
-        self._check_message(x)
-        stage = Stage("receiving a message" + self._advice(x))
-        return self._started(x, self.messages([], [Message(peer, x)], tag - PLANS, stage))
+        return self._started("receiving a message", x, [], [Message(peer, x)], tag)
 
-    def _started(self, x: Array, messages: Messages) -> Request:
-        start = partial(StartedMessages, messages)
+    def _started(
+        self, title: str, x: Array, sends: Sequence[Message], receives: Sequence[Message], tag: int
+    ) -> Request:
+        self._check_message(x)
+        messages = self.messages(sends, receives, tag - PLANS, Stage(title + self._advice(x)))
         if not self._needs_staging(x):
-            return start()
+            return started(messages)
         from mpicoll.gpu.streams import PlanStream, StreamRequest
 
-        return StreamRequest(PlanStream(self.arrays, x), start)
+        return StreamRequest(PlanStream(self.arrays, x), partial(started, messages))
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
         """Start both; over NCCL as one batch, as neither ends before the other begins."""
@@ -325,7 +323,7 @@ class TorchTransport(TorchMessages):
             )
         self._check_message(send.data)
         stage = Stage("exchanging messages")
-        return (StartedMessages(self.messages([send], [receive], tag - PLANS, stage)),)
+        return (started(self.messages([send], [receive], tag - PLANS, stage)),)
 
     def _advice(self, x: Array) -> str:
         """Return the advice for a rank that waits for a message in vain, in a group with NCCL."""

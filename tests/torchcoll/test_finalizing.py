@@ -23,7 +23,11 @@ class Sender:
         store.set("sent", "")
         sleep(0.5)  # in which the thread asks for the interpreter
 
-works = Works([Work], polls=False).start()
+class Waits:
+    def wait(self, work, place):
+        work.wait()
+
+works = Works([Work], polls=False, waits=Waits()).start()
 assert not works.test()
 sys.modules["sender"] = Sender()  # goes once the interpreter has begun to end
 sys.exit(3)

@@ -28,6 +28,13 @@ class Work:
         return True
 
 
+class Waits:
+    """Waits for a work as long as torch does."""
+
+    def wait(self, work: Work, place: int) -> None:
+        work.wait()
+
+
 def note(log: list[str], text: str) -> Callable[[], None]:
     return lambda: log.append(text)
 
@@ -36,7 +43,7 @@ def note(log: list[str], text: str) -> Callable[[], None]:
 def test_what_follows_runs_once(polls: bool) -> None:
     log: list[str] = []
     posts = [lambda: Work(log, "a"), lambda: Work(log, "b")]
-    works = requests.Works(posts, [note(log, "after")], polls=polls)
+    works = requests.Works(posts, [note(log, "after")], polls=polls, waits=Waits())
     works.start()
     while not works.test():
         pass
@@ -47,13 +54,15 @@ def test_what_follows_runs_once(polls: bool) -> None:
 def test_what_follows_one_work_precedes_the_wait_for_the_next() -> None:
     log: list[str] = []
     posts = [lambda: Work(log, "a"), lambda: Work(log, "b")]
-    works = requests.Works(posts, polls=False, after_each=[note(log, "copy a"), None]).start()
+    after_each = [note(log, "copy a"), None]
+    works = requests.Works(posts, polls=False, waits=Waits(), after_each=after_each).start()
     works.wait()
     assert log == ["wait a", "copy a", "wait b"]
 
 
 def test_an_error_of_the_waiting_thread_is_raised_where_it_is_waited_for() -> None:
-    works = requests.Works([lambda: Work([], "a", RuntimeError("lost"))], polls=False).start()
+    posts = [lambda: Work([], "a", RuntimeError("lost"))]
+    works = requests.Works(posts, polls=False, waits=Waits()).start()
     works.is_complete()
     with pytest.raises(RuntimeError, match="lost"):
         works.wait()
