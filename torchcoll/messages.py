@@ -71,26 +71,20 @@ class TorchMessages:
         batch: list[Post] = []
         takes: list[Callable[[int], object]] = []
         is_unbound = any(message.nbytes for message in (*receives, *sends))
-        for messages, operation, post in (
-            (receives, "receive", self.group.recv),
-            (sends, "send", self.group.send),
-        ):
+        for messages, method in ((receives, "recv"), (sends, "send")):
+            post = getattr(self.group, method)
             for peer, data, nbytes, owner in messages:
                 if self._needs_staging(data):
                     continue
-                if is_unbound:
-                    ranks.append(peer)
-                    window = MovingArray(self.arrays, nbytes, owner, self._signal.clone())
-                    takes.append(window.move)
-                    posts.append(partial(window.post, post, peer, tag + PLANS))
-                    continue
                 # A receive must not land in the byte that a send reads: each signal has its own.
-                memory = self._signal.clone() if data is None else as_bytes(data)
-                if self.nccl and not self.arrays.is_on_host(memory):
-                    batch.append(getattr(self.nccl, operation)(memory, peer))
+                memory = [self._signal.clone() if data is None else as_bytes(data)]
+                if is_unbound:
+                    takes.append(_mover(self.arrays, memory, nbytes, owner))
+                elif self.nccl and not self.arrays.is_on_host(memory[0]):
+                    batch.append(partial(getattr(self.nccl.group, method), memory, peer, 0))
                     continue
                 ranks.append(peer)
-                posts.append(partial(post, [memory], peer, tag + PLANS))
+                posts.append(partial(post, memory, peer, tag + PLANS))
         waits = Waits(self.peers, stage, ranks)
         if batch:
             among = [message.peer for message in (*receives, *sends)]
@@ -178,28 +172,25 @@ class TorchMessages:
         return self.nccl is None and not self.arrays.is_on_host(x)
 
 
-class MovingArray:
-    """The array of a message whose address can change from run to run.
+def _mover(
+    arrays: TorchArrays, memory: list[Array], nbytes: int, owner: object
+) -> Callable[[int], None]:
+    """Return a function that takes the address of a message's array, which each run gives.
 
     Args:
+        memory: the array as the library takes it, replaced where the address is another one.
         nbytes: the length of the message.
         owner: keeps the memory.
-        signal: the array of a message without bytes.
     """
+    last_address = 0
 
-    def __init__(self, arrays: TorchArrays, nbytes: int, owner: object, signal: Array) -> None:
-        self.arrays, self.nbytes, self.owner = arrays, nbytes, owner
-        self.array, self.address = signal, 0
+    def move(address: int) -> None:
+        nonlocal last_address
+        if address != last_address and nbytes:
+            memory[0] = array_at(arrays, address, "uint8", nbytes, owner)
+            last_address = address
 
-    def move(self, address: int) -> None:
-        """Take the address of the next run."""
-        if address != self.address and self.nbytes:
-            self.array = array_at(self.arrays, address, "uint8", self.nbytes, self.owner)
-            self.address = address
-
-    def post(self, post: Post, peer: int, tag: int) -> Any:
-        """Start the message."""
-        return post([self.array], peer, tag)
+    return move
 
 
 def _post_after(first: Thunk, post: Post) -> Any:

@@ -125,14 +125,6 @@ class Nccl:
                 memory.deregister()
         self.windows.clear()
 
-    def send(self, data: Array, peer: int) -> Post:
-        """Bind the operation that sends bytes, for a batch."""
-        return partial(self.group.send, [data], peer, 0)
-
-    def receive(self, data: Array, peer: int) -> Post:
-        """Bind the operation that receives bytes, for a batch."""
-        return partial(self.group.recv, [data], peer, 0)
-
     def batch(self, operations: Sequence[Post]) -> Post:
         """Bind operations that NCCL runs together.
 
