@@ -45,7 +45,8 @@ _FOLDED_BY_NUMPY = {
 }  # fmt: skip
 HOST = torch.device("cpu")
 _HOST = NumpyArrays()
-_NAMES = {getattr(torch, name): name for name in DTYPES}
+NAMES = {getattr(torch, name): name for name in DTYPES}
+"""Our names of the dtypes."""
 _KINDS: dict[tuple[torch.dtype, int], int] = {}
 """A number for each dtype on each device."""
 
@@ -80,7 +81,7 @@ class TorchArrays:
         return None
 
     def dtype(self, x: Array) -> str:
-        name = _NAMES.get(x.dtype)
+        name = NAMES.get(x.dtype)
         if name is None:
             raise UnknownName("dtype", str(x.dtype).removeprefix("torch."), DTYPES)
         return name

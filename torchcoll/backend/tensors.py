@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch.utils import _python_dispatch
 from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
-from mpicoll.notation.elements import DTYPES, OPS, kind_of
+from mpicoll.notation.elements import OPS, kind_of
+from torchcoll.arrays import NAMES, vector
 
 Tensor = torch.Tensor
 Nested = Any
@@ -27,7 +28,6 @@ _OPS = {
         (_RED.MAX, "max"), (_RED.BAND, "band"), (_RED.BOR, "bor"), (_RED.BXOR, "bxor"),
     )
 }  # fmt: skip
-_BY_NAME = {getattr(torch, name): name for name in DTYPES}
 _PLAIN = Tensor.__torch_dispatch__
 _OF_TORCH = Tensor, torch.nn.Parameter
 
@@ -48,13 +48,13 @@ def op_name(op: Any) -> str | None:
 
 def dtype_name(dtype: torch.dtype) -> str:
     """Return our name of a dtype; that of bytes for one that only torch knows."""
-    return _BY_NAME.get(dtype, "uint8")
+    return NAMES.get(dtype, "uint8")
 
 
 @cache
 def reduces(op: str | None, dtype: torch.dtype) -> bool:
     """Whether we have an operator for a dtype."""
-    return op is not None and dtype in _BY_NAME and kind_of(_BY_NAME[dtype]) in OPS[op].kinds
+    return op is not None and dtype in NAMES and kind_of(NAMES[dtype]) in OPS[op].kinds
 
 
 def is_watched() -> bool:
@@ -71,7 +71,7 @@ def moves(tensor: Tensor) -> bool:
         return False
     if type(tensor).__torch_dispatch__ is not _PLAIN:
         return False
-    return tensor.dtype in _BY_NAME or not tensor.is_quantized
+    return tensor.dtype in NAMES or not tensor.is_quantized
 
 
 def as_numpy(tensor: Tensor) -> Any:
@@ -93,21 +93,13 @@ def flat(tensor: Tensor) -> Tensor:
 
     One of a dtype that only torch knows is returned as bytes.
     """
-    x = tensor
+    x = tensor.detach()
     if x.is_neg() or x.is_conj():
         x = x.resolve_conj().resolve_neg()
-    if not x.is_contiguous():
-        x = x.contiguous()
     if type(x) is not Tensor:
-        x = x.detach().as_subclass(Tensor)
-    if x.dtype not in _BY_NAME:
-        x = x.detach().view(-1).view(torch.uint8)
-    elif x.dim() != 1:
-        x = x.detach().view(-1)
-    # Of one element or of none, torch calls any strides contiguous.
-    if x.numel() < 2 and x.stride() != (1,):
-        x = x.detach().as_strided((x.numel(),), (1,))
-    return x
+        x = x.as_subclass(Tensor)
+    x = vector(x.contiguous())
+    return x if x.dtype in NAMES else x.view(torch.uint8)
 
 
 def give_back(tensor: Tensor, result: Tensor) -> None:
