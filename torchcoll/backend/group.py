@@ -8,6 +8,7 @@ Other calls that are not ours, because of a device, a dtype or an operator, go t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -25,8 +26,8 @@ from torchcoll.backend.channels import OneNode
 from torchcoll.backend.choice import choose
 from torchcoll.backend.compiling import uncompiled_methods
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
-from torchcoll.backend.modes import autograd_mode, run_unseen, unseen
-from torchcoll.backend.opening import deadline_of, open_on_node, open_over_gloo
+from torchcoll.backend.modes import run_unseen, unseen
+from torchcoll.backend.opening import deadline_of, open_over_gloo, open_over_mpi
 from torchcoll.backend.operations import BARRIER, INPUT_ROWS, OPERATIONS, Operation
 from torchcoll.backend.order import Call, Order
 from torchcoll.backend.spanning import SpanningCalls
@@ -42,7 +43,6 @@ from torchcoll.backend.tensors import (
 from torchcoll.backend.works import (
     COMPLETE_WORK,
     IssuedWork,
-    ProfiledWork,
     QueuedWork,
     as_torch,
     record_of,
@@ -304,11 +304,12 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def _profile(
         self, operation: Operation, inputs: Tensors, call: Call, results: Any, opts: Any
-    ) -> ProfiledWork:
+    ) -> QueuedWork:
         """Run a call on a thread of the group, under the names that torch's profiler shows."""
         title = f"{c10d.get_backend(self)}:{operation.title}"
         with record_of(f"c10d::{operation.name}", inputs):
-            work = ProfiledWork(recorded(title, inputs, call), results, self.order, self._missing)
+            work = QueuedWork(recorded(title, inputs, call), results, self.order, self._missing)
+            work.max_wait = math.inf
             self.order.add(work)
         if not opts.asyncOp:
             work.wait()
@@ -328,7 +329,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         enabled, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
         def call() -> None:
-            with autograd_mode(enabled=enabled, inference=inference):
+            with torch.inference_mode(inference), torch.set_grad_enabled(enabled):
                 how(*arguments, opts).wait()
 
         def call_on_all_ranks() -> None:

@@ -7,7 +7,7 @@ thread may run it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -17,27 +17,15 @@ from torch.utils import _python_dispatch
 @contextmanager
 def unseen() -> Iterator[None]:
     """Hide operators from autograd and from all modes: default devices, counters, fake tensors."""
-    with torch.no_grad(), torch._C.DisableTorchFunction(), _without_modes():
-        yield
-
-
-def _without_modes() -> AbstractContextManager[object]:
-    """Return a context without modes of torch's; entering torch's own takes longer than a call."""
-    if not torch._C._len_torch_dispatch_stack():
-        return nullcontext()
     modes: Any = _python_dispatch
-    context: AbstractContextManager[object] = modes._disable_current_modes()
-    return context
+    # Leaving no modes by torch's context takes longer than a call.
+    has_modes = torch._C._len_torch_dispatch_stack()
+    without_modes = modes._disable_current_modes() if has_modes else nullcontext()
+    with torch.no_grad(), torch._C.DisableTorchFunction(), without_modes:
+        yield
 
 
 def run_unseen(function: Callable[..., object], *arguments: Any) -> None:
     """Run a function whose operators are hidden."""
     with unseen():
         function(*arguments)
-
-
-@contextmanager
-def autograd_mode(*, enabled: bool, inference: bool) -> Iterator[None]:
-    """Record operators, or not, as in the thread that has issued a call."""
-    with torch.inference_mode(inference), torch.set_grad_enabled(enabled):
-        yield

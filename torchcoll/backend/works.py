@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -195,12 +194,6 @@ class QueuedWork(PendingWork):
             self.call = ()
             with _FUTURES:
                 self.is_done = True
-
-
-class ProfiledWork(QueuedWork):
-    """The handle of a call that a thread of the group runs, as torch's profiler expects it."""
-
-    max_wait = math.inf
 
 
 def record_of(title: str, inputs: Sequence[torch.Tensor]) -> Any:
