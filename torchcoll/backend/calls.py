@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,132 +11,124 @@ from mpicoll.calls.arguments import digest_of
 from mpicoll.errors import ArgumentError
 from torchcoll.arrays import HOST
 from torchcoll.backend.channels import OneNode
-from torchcoll.backend.operations import INPUT_ROWS, OUTPUT_ROWS, ROWS, Operation
-from torchcoll.backend.tensors import Nested, Part, Tensor, flat, give_back, leaves
+from torchcoll.backend.operations import FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS, Operation
+from torchcoll.backend.tensors import Nested, Part, Tensor, as_numpy, flat, give_back, leaves
 
 
-class TensorCalls:
-    """The collectives of one group on tensors.
+def run_call(
+    group: Any, operation: Operation, parts: Sequence[Part], op: Any, root: int, sizes: Any
+) -> None:
+    """Run a call of a `Group` on the input and output of each part, as `Group._run` has them."""
+    for x, out in parts:
+        source = _flat(x)
+        target = source if out is x else _flat(out)
+        lengths = _lengths(group, operation, (x, out), (source, target), sizes)
+        if group.size() == 1:
+            for result, tensor in zip(leaves(target), leaves(source), strict=True):
+                give_back(result, tensor)
+        else:
+            run = _by_channel if isinstance(group.opened(), OneNode) else _by_library
+            run(group, operation, source, target, op, root, lengths)
+        for tensor, result in zip(leaves(out), leaves(target), strict=True):
+            give_back(tensor, result)
 
-    Args:
-        opened: makes the group's collectives, with all its ranks.
-        algorithms: the algorithm of each collective.
+
+def agree(opened: Any, description: str) -> None:
+    """Return where all ranks leave this call to the library; collective.
+
+    Raises:
+        ArgumentError: on all ranks, where one of them does not.
     """
+    digest = digest_of(description)
+    different = ArgumentError(f"this rank calls {description}, and others something else")
+    if isinstance(opened, OneNode):
+        if not opened.agree(digest):
+            raise different
+    elif not opened.plans.matches(digest):
+        opened.plans.agree(different)
 
-    def __init__(
-        self, rank: int, size: int, opened: Callable[[], Any], algorithms: Mapping[str, str]
-    ) -> None:
-        self.rank, self.size, self.algorithms = rank, size, algorithms
-        self._opened = opened
 
-    def run(
-        self, operation: Operation, parts: Sequence[Part], op: Any, root: int, sizes: Any
-    ) -> None:
-        """Run a call on the input and output of each part, as `Group._run` has them."""
-        for x, out in parts:
-            source = _flat(x)
-            target = source if out is x else _flat(out)
-            lengths = self._lengths(operation, (x, out), (source, target), sizes)
-            if self.size == 1:
-                for result, tensor in zip(leaves(target), leaves(source), strict=True):
-                    give_back(result, tensor)
-            else:
-                opened = self._opened()
-                run = self._by_channel if isinstance(opened, OneNode) else self._by_library
-                run(opened, operation, source, target, op, root, lengths)
-            for tensor, result in zip(leaves(out), leaves(target), strict=True):
-                if result is not tensor:
-                    give_back(tensor, result)
+def _lengths(group: Any, operation: Operation, tensors: Part, flats: Part, sizes: Any) -> Any:
+    """Return the elements that an alltoall sends to each rank, and gets; None if all as many.
 
-    def agree(self, description: str) -> None:
-        """Return where all ranks leave this call to the library; collective.
+    Raises:
+        ArgumentError: the sizes do not cut the tensors.
+    """
+    if operation.rows != ROWS or not (any(sizes) or isinstance(tensors[0], list)):
+        return None
+    if not any(sizes):
+        return tuple(tuple(tensor.numel() for tensor in side) for side in flats)
+    pairs = zip(tensors, flats, sizes, strict=True)
+    return tuple(_cut(tensor, x, rows, group.size()) for tensor, x, rows in pairs)
 
-        Raises:
-            ArgumentError: on all ranks, where one of them does not.
-        """
-        opened = self._opened()
-        digest = digest_of(description)
-        different = ArgumentError(f"this rank calls {description}, and others something else")
-        if isinstance(opened, OneNode):
-            if not opened.agree(digest):
-                raise different
-        elif not opened.plans.matches(digest):
-            opened.plans.agree(different)
 
-    def _lengths(self, operation: Operation, tensors: Part, flats: Part, sizes: Any) -> Any:
-        """Return the elements that an alltoall sends to each rank, and gets; None if all as many.
+def _by_channel(
+    group: Any, operation: Operation, x: Nested, out: Nested, op: Any, root: int, lengths: Any
+) -> None:
+    rank = group.rank()
+    if lengths and lengths[0][rank] != lengths[1][rank]:
+        raise _unequal(rank, rank, lengths[0][rank], lengths[1][rank])
+    run, counts = group.opened().channel.run_next, lengths if isinstance(x, Tensor) else None
+    for source in (x, _copy(x)):  # they may overlap
+        if run(operation.collective, source, out, op, root, counts, "auto", operation.rows):
+            return
+    shapes = [[tuple(tensor.shape) for tensor in leaves(side)] for side in (x, out)]
+    raise ArgumentError(
+        f"{operation.collective} of {group.size()} ranks has input {shapes[0]} and output "
+        f"{shapes[1]}, which do not fit each other"
+    )
 
-        Raises:
-            ArgumentError: the sizes do not cut the tensors.
-        """
-        if operation.rows != ROWS or not (any(sizes) or isinstance(tensors[0], list)):
-            return None
-        if not any(sizes):
-            return tuple(tuple(tensor.numel() for tensor in side) for side in flats)
-        pairs = zip(tensors, flats, sizes, strict=True)
-        return tuple(_cut(tensor, x, rows, self.size) for tensor, x, rows in pairs)
 
-    def _by_channel(
-        self, opened: Any, operation: Operation, x: Nested, out: Nested, op: Any, root: int,
-        lengths: Any,
-    ) -> None:  # fmt: skip
-        if lengths and lengths[0][self.rank] != lengths[1][self.rank]:
-            raise _unequal(self.rank, self.rank, lengths[0][self.rank], lengths[1][self.rank])
-        run, counts = opened.channel.run_next, lengths if isinstance(x, Tensor) else None
-        for source in (x, _copy(x)):  # they may overlap
-            if run(operation.collective, source, out, op, root, counts, "auto", operation.rows):
-                return
-        shapes = [[tuple(tensor.shape) for tensor in leaves(side)] for side in (x, out)]
-        raise ArgumentError(
-            f"{operation.collective} of {self.size} ranks has input {shapes[0]} and output "
-            f"{shapes[1]}, which do not fit each other"
-        )
+def _by_library(
+    group: Any, operation: Operation, x: Nested, out: Nested, op: Any, root: int, lengths: Any
+) -> None:
+    """Run a call on whole tensors: of a row for each rank, or of counts."""
+    source, target = x, out
+    counts = _all_lengths(group, *lengths) if lengths else None
+    if isinstance(x, list):
+        source, counts = torch.cat(x), counts or tuple(tensor.numel() for tensor in x)
+    if isinstance(out, list):
+        counts = counts or tuple(tensor.numel() for tensor in out)
+        target = out[0].new_empty(sum(tensor.numel() for tensor in out))
+    if counts and len({*(counts if operation.rows != ROWS else sum(counts, ()))}) == 1:
+        counts = None
+    if operation.rows and source is not None and target is not None:
+        # Whether they overlap is known to this rank alone, and all must run the same plan.
+        source = source.clone() if _overlap(source, target) else source
+    rows = operation.rows if not counts else FLAT
+    source = _rows(source, group.size()) if rows & INPUT_ROWS else source
+    result = _rows(target, group.size()) if rows & OUTPUT_ROWS else target
+    _run_plan(group, operation.collective, source, result, op, root, counts)
+    if isinstance(out, list):
+        pieces = torch.split(target, [tensor.numel() for tensor in out])
+        for tensor, piece in zip(out, pieces, strict=True):
+            tensor.copy_(piece)
 
-    def _by_library(
-        self, opened: Any, operation: Operation, x: Nested, out: Nested, op: Any, root: int,
-        lengths: Any,
-    ) -> None:  # fmt: skip
-        """Run a call on whole tensors: of a row for each rank, or of counts."""
-        source, target = x, out
-        counts = self._all_lengths(opened, *lengths) if lengths else None
-        if isinstance(x, list):
-            source, counts = torch.cat(x), counts or tuple(tensor.numel() for tensor in x)
-        if isinstance(out, list):
-            counts = counts or tuple(tensor.numel() for tensor in out)
-            target = out[0].new_empty(sum(tensor.numel() for tensor in out))
-        if counts and len({*(counts if operation.rows != ROWS else sum(counts, ()))}) == 1:
-            counts = None
-        if operation.rows and source is not None and target is not None:
-            # Whether they overlap is known to this rank alone, and all must run the same plan.
-            source = source.clone() if _overlap(source, target) else source
-        if not counts and operation.rows & INPUT_ROWS:
-            source = self._rows(source)
-        name, algorithm = operation.collective, self.algorithms[operation.collective]
-        rows = self._rows(target) if not counts and operation.rows & OUTPUT_ROWS else target
-        opened._call(name, source, rows, op, root, counts, algorithm)
-        if isinstance(out, list):
-            pieces = torch.split(target, [tensor.numel() for tensor in out])
-            for tensor, piece in zip(out, pieces, strict=True):
-                tensor.copy_(piece)
 
-    def _all_lengths(self, opened: Any, sent: Sequence[int], received: Sequence[int]) -> Any:
-        """Return the lengths from each rank to each; a rank knows its own."""
-        size, algorithm = self.size, self.algorithms["allgather"]
-        lengths = torch.tensor([*sent, *received], dtype=torch.int64, device=HOST)
-        every = lengths.new_empty((size, 2 * size))
-        opened._call("allgather", lengths, every, "sum", 0, None, algorithm)
-        table = every.tolist()
-        for source in range(size):
-            for target in range(size):
-                lengths_of_pair = table[source][target], table[target][size + source]
-                if lengths_of_pair[0] != lengths_of_pair[1]:
-                    raise _unequal(source, target, *lengths_of_pair)
-        return tuple(tuple(row[:size]) for row in table)
+def _run_plan(group: Any, name: str, x: Tensor | None, out: Tensor | None, *arguments: Any) -> None:
+    arrays = map(as_numpy, (x, out)) if group.is_over_mpi else (x, out)
+    group.opened()._call(name, *arrays, *arguments, group.algorithms[name])
 
-    def _rows(self, x: Tensor | None) -> Tensor | None:
-        if x is None:
-            return None
-        return x.view(self.size, -1) if x.numel() else x.new_empty((self.size, 0))
+
+def _all_lengths(group: Any, sent: Sequence[int], received: Sequence[int]) -> Any:
+    """Return the lengths from each rank to each; a rank knows its own."""
+    size = group.size()
+    lengths = torch.tensor([*sent, *received], dtype=torch.int64, device=HOST)
+    every = lengths.new_empty((size, 2 * size))
+    _run_plan(group, "allgather", lengths, every, "sum", 0, None)
+    table = every.tolist()
+    for source in range(size):
+        for target in range(size):
+            lengths_of_pair = table[source][target], table[target][size + source]
+            if lengths_of_pair[0] != lengths_of_pair[1]:
+                raise _unequal(source, target, *lengths_of_pair)
+    return tuple(tuple(row[:size]) for row in table)
+
+
+def _rows(x: Tensor | None, size: int) -> Tensor | None:
+    if x is None:
+        return None
+    return x.view(size, -1) if x.numel() else x.new_empty((size, 0))
 
 
 def check_lengths(operation: Operation, x: Nested, out: Nested, size: int) -> None:

@@ -2,58 +2,34 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
-import torch
+from functools import cached_property
+from itertools import count
+from typing import Any
 
 from mpicoll.c_extension import _compiled
 from mpicoll.calls.channel_calls import forms_of
 from mpicoll.calls.recording import Recording
-from mpicoll.engine.channels import ALLGATHER, Forms, GroupChannel, open_units
+from mpicoll.engine.channels import ALLGATHER, GroupChannel, open_units
 from mpicoll.errors import Unavailable
 from mpicoll.flight.groups import join
-from mpicoll.machine.nodes import Cores, host_identity, is_oversubscribed, own_cores
-from mpicoll.memory.files import is_switched_off
+from mpicoll.machine.nodes import is_oversubscribed
+from mpicoll.text.encoding import decode_alike, encode_for
 from torchcoll.arrays import TorchArrays
-
-Tensor = torch.Tensor
-
-
-class _Member(NamedTuple):
-    """What a rank tells the others of itself.
-
-    Attributes:
-        may: it can use a channel.
-    """
-
-    may: bool
-    host: str
-    process: int
-    cores: Cores
+from torchcoll.backend.opening import deadline_of, exchange_values, name_of
 
 
 class OneNode(GroupChannel):
-    """Our collectives on one process group of one node, opened by `open_channel`.
-
-    Args:
-        units, processes, shares_cores, keep: as `GroupChannel` takes them.
+    """Our collectives on one process group of one node, opened by `open_on_node`.
 
     Attributes:
         channel: also the queue of calls that do not block.
     """
 
-    def __init__(
-        self, forms: Forms, rank: int, units: Sequence[int], processes: Sequence[int],
-        deadline: float, flight: Any, *, shares_cores: bool, keep: object,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            forms, rank, units, processes, deadline, flight, shares_cores=shares_cores,
-            keep=keep,
-        )  # fmt: skip
-        self.recording = Recording(flight)
-        self.free = self.close
+    free = GroupChannel.close
+
+    @cached_property
+    def recording(self) -> Recording:
+        return Recording(self.flight)
 
     @property
     def deadline(self) -> float:
@@ -77,27 +53,27 @@ class OneNode(GroupChannel):
         return () if rank < 0 else (rank,)
 
 
-def open_channel(
-    exchange: Callable[..., list[Any]], rank: int, size: int, name: str, deadline: float
-) -> OneNode | None:
-    """Return the collectives of a group, None where its ranks share no memory; collective.
+def open_on_node(group: Any, seconds: float) -> OneNode | None:
+    """Return the collectives of a `Group`, None where its ranks share no memory; collective.
 
-    Args:
-        exchange: returns every rank's item of a type, in rank order.
-        deadline: of waits, in seconds.
+    Its arguments and errors are those of `torchcoll.backend.opening.open_over_gloo`.
     """
-    forms = forms_of(TorchArrays())
-    may = not is_switched_off() and forms is not None and 1 < size <= _compiled.MOST_MEMBERS
-    local = _Member(may, host_identity(), os.getpid(), own_cores())
-    members: list[_Member] = exchange(local, _Member)
-    if forms is None or not all(member.may and member.host == local.host for member in members):
+    rank, size, members, rounds = group.rank(), group.size(), group.members, count()
+    if not all(member.may_share and member.host == members[rank].host for member in members):
         return None
+
+    def exchange(item: Any, kind: Any = Any) -> list[Any]:
+        name, data = f"channel/{next(rounds)}", encode_for(kind, item)
+        return decode_alike(exchange_values(group.store, name, rank, size, data, seconds), kind)
+
     try:
         segment, units = open_units(exchange, rank, range(size))
     except Unavailable:
         return None
-    flight = join(exchange, rank, size, writers=_compiled, name=name)
+    flight = join(exchange, rank, size, writers=_compiled, name=name_of(group))
+    forms = forms_of(TorchArrays())
+    assert forms is not None  # as it may share memory
     return OneNode(
-        forms, rank, units, [member.process for member in members], deadline, flight,
+        forms, rank, units, [member.process for member in members], deadline_of(group), flight,
         shares_cores=is_oversubscribed([member.cores for member in members]), keep=segment,
     )  # fmt: skip

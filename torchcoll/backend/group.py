@@ -18,19 +18,17 @@ import torch.distributed as dist
 from torch.autograd import profiler
 from torch.distributed import distributed_c10d
 
-from mpicoll.backend import Nodes
 from mpicoll.errors import ArgumentError, CollectiveError
 from torchcoll.backend import autograd
-from torchcoll.backend.calls import TensorCalls, check_lengths
-from torchcoll.backend.channels import OneNode
-from torchcoll.backend.choice import choose
+from torchcoll.backend.calls import agree, check_lengths, run_call
+from torchcoll.backend.channels import OneNode, open_on_node
 from torchcoll.backend.compiling import uncompiled_methods
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
 from torchcoll.backend.modes import run_unseen, unseen
 from torchcoll.backend.opening import deadline_of, open_over_gloo, open_over_mpi
 from torchcoll.backend.operations import BARRIER, INPUT_ROWS, OPERATIONS, Operation
 from torchcoll.backend.order import Call, Order
-from torchcoll.backend.spanning import SpanningCalls
+from torchcoll.backend.spanning import Member, SpanningCalls
 from torchcoll.backend.tensors import (
     Part,
     Tensor,
@@ -114,11 +112,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         size: of the group.
 
     Attributes:
-        over: opens the collectives of the group, which all its ranks do at its first call.
+        is_over_mpi: MPI carries what ranks of several nodes exchange, instead of gloo.
+        members: what its ranks have told of themselves.
         library: a plain process group over gloo, for what is not ours.
         device_libraries: plain process groups for devices that another library than gloo serves.
         algorithms: the algorithm of each collective.
-        not_reduced: dtypes whose reductions are left to the library.
         spanning: which calls are ours in a group on several nodes, where gloo runs the others; None
             for other groups.
     """
@@ -126,27 +124,22 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     def __init__(self, store: Any, rank: int, size: int) -> None:
         super().__init__(rank, size)
         self.store = store
-        self.over: Callable[[Any, float], Any] = open_over_gloo
         self._rank, self._size = rank, size
-        self.algorithms = choose()
+        self.is_over_mpi = False
+        self.members: list[Member] = []
+        self.algorithms: dict[str, str] = {}
         self.library = self._plain(_GLOO)
         self.device_libraries: dict[str, Any] = {}
-        self.calls = TensorCalls(rank, size, self._opened_once, self.algorithms)
         self.order = Order(f"torchcoll {rank}")
-        self.not_reduced: set[torch.dtype] = set()
         self.spanning: SpanningCalls | None = None
         self._opened: Any = None
         self._is_destroyed = False
-
-    def span(self, nodes: Nodes) -> None:
-        """Compare no calls, and leave those to gloo that it runs faster between these nodes."""
-        self.spanning = SpanningCalls(nodes, self._opened_once)
 
     # -- what torch asks of a group beside collectives --------------------------------------
 
     def describe(self) -> str:
         """Return in words what serves the group's collectives."""
-        parts = [f"torchcoll over {'gloo' if self.over is open_over_gloo else 'MPI'}"]
+        parts = [f"torchcoll over {'MPI' if self.is_over_mpi else 'gloo'}"]
         if self.spanning is not None:
             parts.append(f"{self._size} ranks on {len(self.spanning.nodes)} nodes")
         elif self._opened is not None:
@@ -247,7 +240,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             raise as_torch(error) from error
         written = list(leaves(results))
         is_copied = operation.copies and autograd.is_checked(written)
-        call: Call = (self.calls.run, operation, parts, op, root, sizes)
+        call: Call = (run_call, self, operation, parts, op, root, sizes)
         call = (autograd.run_on_copies, *call) if is_copied else call
         work = self._begin(operation, inputs, (run_unseen, *call), results, opts)
         autograd.tell(operation, inputs, written, is_copied=is_copied)
@@ -261,10 +254,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         tensors = list(leaves(parts))
         if is_watched() or not all(map(moves, tensors)):
             return True
-        if operation.folds and not all(
-            reduces(op, tensor.dtype) and tensor.dtype not in self.not_reduced for tensor in tensors
-        ):
+        dtypes = {tensor.dtype for tensor in tensors}
+        if operation.folds and not all(reduces(op, dtype) for dtype in dtypes):
             return True
+        if operation.folds and self.is_over_mpi and torch.bfloat16 in dtypes:
+            return True  # NumPy, whose arrays MPI takes, cannot fold it
         sides = [side for part in parts for side in part]
         if (len(parts) != 1 and not operation.is_coalesced) or any(
             len(side) != self._size for side in sides if isinstance(side, (list, tuple))
@@ -333,8 +327,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
                 how(*arguments, opts).wait()
 
         def call_on_all_ranks() -> None:
-            with self._opened_once().recording.call(f"{name} of gloo"):
-                run_unseen(self.calls.agree, description)
+            opened = self.opened()
+            with opened.recording.call(f"{name} of gloo"):
+                run_unseen(agree, opened, description)
                 call()
 
         run = call if self._size == 1 else call_on_all_ranks
@@ -342,14 +337,14 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def _within(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
         """Run a call that waits for the others for so many seconds, not for the group's timeout."""
-        opened = self._opened_once(seconds)
+        opened = self.opened(seconds)
         opened.deadline = seconds
         try:
             function(*arguments)
         finally:
             opened.deadline = deadline_of(self)
 
-    def _opened_once(self, seconds: float | None = None) -> Any:
+    def opened(self, seconds: float | None = None) -> Any:
         """Return the group's collectives, which all its ranks open at their first call.
 
         By a channel, unless a user chooses algorithms or the ranks lie on several nodes.
@@ -365,10 +360,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             if self._is_destroyed:
                 raise ArgumentError("this process group has been destroyed: make another one")
             seconds = deadline_of(self) if seconds is None else seconds
-            is_free = self.spanning is None and set(self.algorithms.values()) == {"auto"}
+            has_choices = any(member.has_choices for member in self.members)
+            open_between_nodes = open_over_mpi if self.is_over_mpi else open_over_gloo
             with unseen():
-                opened = open_on_node(self, seconds) if is_free else None
-                self._opened = opened or self.over(self, seconds)
+                opened = None if self.spanning or has_choices else open_on_node(self, seconds)
+                self._opened = opened or open_between_nodes(self, seconds)
             self._opened.deadline = deadline_of(self)
             self.order.begin(getattr(self._opened, "channel", None))
         return self._opened

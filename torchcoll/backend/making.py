@@ -6,16 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from mpicoll.backend import Nodes
 from torchcoll.backend.choice import choose
 from torchcoll.backend.group import Group
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
-from torchcoll.backend.opening import open_over_mpi
-from torchcoll.backend.spanning import find_nodes, has_lone_ranks
+from torchcoll.backend.spanning import (
+    Member,
+    SpanningCalls,
+    find_members,
+    has_lone_ranks,
+    nodes_of,
+)
 
 # torch's stubs lack what is private to it.
 c10d: Any = distributed_c10d
@@ -52,10 +55,11 @@ def make_group(
         options = None
     algorithms = choose(options)
     call = signature(make).bind(size, rank, ranks, beneath, *extras, **named)
-    nodes: Nodes = ()
-    if rank is not None and not over_mpi:
+    members: list[Member] = []
+    if rank is not None:
         store = c10d.PrefixStore(call.arguments["group_name"], call.arguments["store"])
-        nodes = find_nodes(store, rank, size, ranks, algorithms, call.arguments["timeout"])
+        members = find_members(store, rank, size, ranks, algorithms, call.arguments["timeout"])
+    nodes = () if over_mpi else nodes_of(members)
     plain = c10d.ProcessGroup
     c10d.ProcessGroup = plain if has_lone_ranks(nodes) else Group
     try:
@@ -64,12 +68,9 @@ def make_group(
         c10d.ProcessGroup = plain
     group, store = group_and_store
     if isinstance(group, Group):
-        group.algorithms.update(algorithms)
+        group.algorithms, group.members, group.is_over_mpi = algorithms, members, over_mpi
         if nodes:
-            group.span(nodes)
-        if over_mpi:
-            # NumPy, whose arrays MPI takes, cannot fold the dtype.
-            group.over, group.not_reduced = open_over_mpi, {torch.bfloat16}
+            group.spanning = SpanningCalls(nodes, group.opened)
     if isinstance(group, dist.ProcessGroup):
         # What the program has asked for, and a group that it makes next takes after.
         c10d._world.pg_map[group] = (backend, store)

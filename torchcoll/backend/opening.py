@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from time import monotonic, sleep
 from typing import Any
 from zlib import crc32
@@ -12,9 +11,6 @@ import torch
 import mpicoll
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, RankLost
-from mpicoll.text.encoding import decode_alike, encode_for
-from torchcoll.backend.channels import OneNode, open_channel
-from torchcoll.backend.tensors import as_numpy
 from torchcoll.groups import world_ranks
 from torchcoll.transport import TorchTransport
 
@@ -77,27 +73,13 @@ def exchange_values(
     return values
 
 
-def open_on_node(group: Any, seconds: float) -> OneNode | None:
-    """Return the collectives of a `Group` by a channel, None where none can serve it; collective.
-
-    Its arguments and errors are those of `open_over_gloo`.
-    """
-    rank, size, rounds = group.rank(), group.size(), count()
-
-    def exchange(item: Any, kind: Any = Any) -> list[Any]:
-        name, data = f"channel/{next(rounds)}", encode_for(kind, item)
-        return decode_alike(exchange_values(group.store, name, rank, size, data, seconds), kind)
-
-    return open_channel(exchange, rank, size, name_of(group), deadline_of(group))
-
-
 def name_of(group: Any) -> str:
     """Return the name of a `Group` for people."""
     name: str = group.group_name
     return name if group.group_desc == "undefined" else f"{group.group_desc} {name}"
 
 
-def open_over_mpi(group: Any, seconds: float) -> OverMpi:
+def open_over_mpi(group: Any, seconds: float) -> Collectives:
     """Return the collectives of a `Group` over MPI; collective.
 
     Its arguments and errors are those of `open_over_gloo`.
@@ -122,36 +104,6 @@ def open_over_mpi(group: Any, seconds: float) -> OverMpi:
     part = comm.Create_group(members, tag=crc32(group.group_name.encode()) % _TAGS)
     members.Free()
     try:
-        return OverMpi(mpicoll.world(part))
+        return mpicoll.world(part)
     finally:
         part.Free()
-
-
-class OverMpi:
-    """Collectives over MPI, which takes NumPy's arrays, on the memory of tensors."""
-
-    def __init__(self, collectives: Collectives) -> None:
-        self.collectives = collectives
-        self.plans, self.transport = collectives.plans, collectives.transport
-        self.recording = collectives.recording
-        self.free = collectives.free
-
-    @property
-    def deadline(self) -> float:
-        return self.collectives.deadline
-
-    @deadline.setter
-    def deadline(self, seconds: float) -> None:
-        self.collectives.deadline = seconds
-
-    def _call(self, name: str, x: Any, out: Any, *arguments: Any) -> None:
-        self.collectives._call(name, _array(x), _array(out), *arguments)
-
-
-def _array(tensor: torch.Tensor | None) -> Any:
-    if tensor is None:
-        return None
-    if tensor.dtype == torch.bfloat16:
-        # NumPy has no such dtype; it is only moved here.
-        tensor = tensor.view(torch.int16)
-    return as_numpy(tensor.detach())

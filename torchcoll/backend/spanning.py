@@ -6,6 +6,7 @@ the same lengths and dtypes. So all ranks count the calls of a key alike, and ch
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -13,13 +14,16 @@ from typing import Any, NamedTuple
 import torch
 
 from mpicoll.backend import Nodes
+from mpicoll.c_extension import _compiled
 from mpicoll.calls.arguments import Arguments
 from mpicoll.calls.plan_cache import MOST_PLANS
-from mpicoll.machine.nodes import group_by_node, host_identity, stated_node
+from mpicoll.machine.nodes import Cores, group_by_node, host_identity, own_cores, stated_node
 from mpicoll.machine.settings import is_reproducible
+from mpicoll.memory.files import is_switched_off
 from mpicoll.notation.contract import collective
 from mpicoll.notation.elements import OPS
 from mpicoll.text.encoding import decode, encode
+from torchcoll.arrays import TorchArrays
 from torchcoll.backend.opening import exchange_values
 from torchcoll.backend.tensors import Tensor, dtype_name
 
@@ -29,22 +33,30 @@ _MOST_COUNTS = 4096
 """Keys whose calls are counted: a program of more lengths makes few calls of each."""
 
 
-class _Member(NamedTuple):
-    """A rank's host, the node that the user states for it, and whether it needs our schedules."""
+class Member(NamedTuple):
+    """What a rank tells the others of itself when they make a group.
+
+    Attributes:
+        node: that the user states for it.
+        may_share: it can use a channel.
+        has_choices: it has chosen algorithms.
+        is_reproducible: it asks for one order of folding.
+    """
 
     host: str
     node: int | None
-    needs_schedules: bool
+    process: int
+    cores: Cores
+    may_share: bool
+    has_choices: bool
+    is_reproducible: bool
 
 
-def find_nodes(
+def find_members(
     store: Any, rank: int, size: int, ranks: Sequence[int], algorithms: Mapping[str, str],
     timeout: timedelta,
-) -> Nodes:  # fmt: skip
-    """Return the nodes of a new group, if there are several; collective.
-
-    There are none if a rank has chosen an algorithm or asks for one order of folding, as gloo may
-    run no call of such a group.
+) -> list[Member]:  # fmt: skip
+    """Return the members of a new group, none of a group of one rank; collective.
 
     Args:
         store: of this group.
@@ -56,16 +68,30 @@ def find_nodes(
         RankLost: a rank did not come within the timeout.
     """
     if size == 1:
-        return ()
-    needs_schedules = is_reproducible() or {*algorithms.values()} != {"auto"}
-    node = stated_node(ranks[rank] if ranks else rank)
-    member = encode(_Member(host_identity(), node, needs_schedules))
+        return []
+    may_share = not is_switched_off() and size <= _compiled.MOST_MEMBERS
+    member = Member(
+        host_identity(), stated_node(ranks[rank] if ranks else rank), os.getpid(), own_cores(),
+        may_share and TorchArrays().layout() is not None, {*algorithms.values()} != {"auto"},
+        is_reproducible(),
+    )  # fmt: skip
     members = exchange_values(
-        store, "node", rank, size, member, timeout.total_seconds(), "come to make this group"
-    )
-    hosts, stated_nodes, needs = zip(*decode(members, _Member), strict=True)
+        store, "node", rank, size, encode(member), timeout.total_seconds(),
+        "come to make this group",
+    )  # fmt: skip
+    return decode(members, Member)
+
+
+def nodes_of(members: Sequence[Member]) -> Nodes:
+    """Return the nodes of a group, if there are several, and gloo may run some of its calls.
+
+    There are none if a rank has chosen an algorithm or asks for one order of folding.
+    """
+    if not members or any(member.has_choices or member.is_reproducible for member in members):
+        return ()
+    hosts, stated_nodes = zip(*((member.host, member.node) for member in members), strict=True)
     nodes, _ = group_by_node(hosts, stated_nodes)
-    return () if any(needs) or len(nodes) == 1 else nodes
+    return () if len(nodes) == 1 else nodes
 
 
 def has_lone_ranks(nodes: Nodes) -> bool:

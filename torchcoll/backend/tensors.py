@@ -29,7 +29,6 @@ _OPS = {
     )
 }  # fmt: skip
 _PLAIN = Tensor.__torch_dispatch__
-_OF_TORCH = Tensor, torch.nn.Parameter
 
 
 def leaves(tensors: Nested) -> Iterator[Tensor]:
@@ -74,8 +73,8 @@ def moves(tensor: Tensor) -> bool:
     return tensor.dtype in NAMES or not tensor.is_quantized
 
 
-def as_numpy(tensor: Tensor) -> Any:
-    """Return NumPy's array on the memory of a tensor on the host.
+def as_numpy(tensor: Tensor | None) -> Any:
+    """Return NumPy's array on the memory of a tensor on the host; of int16 for bfloat16.
 
     `Tensor.numpy` forbids for good to resize that memory, as FSDP does after its collectives; a
     tensor that DLPack has made is another to torch, and the original stays as it was.
@@ -83,9 +82,11 @@ def as_numpy(tensor: Tensor) -> Any:
     Raises:
         TypeError, RuntimeError, BufferError: NumPy has no such array.
     """
-    if type(tensor) in _OF_TORCH and not (tensor.is_conj() or tensor.is_neg()):
-        tensor = from_dlpack(to_dlpack(tensor))
-    return tensor.numpy()
+    if tensor is None:
+        return None
+    plain = tensor.detach()
+    plain = plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain
+    return from_dlpack(to_dlpack(plain)).numpy()
 
 
 def flat(tensor: Tensor) -> Tensor:
