@@ -16,7 +16,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from torchcoll.backend.operations import OPERATIONS, Operation
-from torchcoll.backend.tensors import Nested, Part, Tensor, leaves
+from torchcoll.backend.tensors import Part, Tensor, leaves, mapped
 
 _OPERATORS: Any = torch.library.Library("torchcoll", "DEF")  # type: ignore[no-untyped-call]
 """Operators that return their outputs. torch does to these what it does to its own."""
@@ -44,7 +44,7 @@ def is_checked(outputs: Sequence[Tensor]) -> bool:
     A view of a tensor that requires a gradient counts, too.
     """
     for tensor in outputs:
-        if tensor.requires_grad or (tensor._is_view() and _base(tensor).requires_grad):
+        if tensor.requires_grad or ((base := tensor._base) is not None and base.requires_grad):
             return torch.is_grad_enabled()
     return False
 
@@ -58,7 +58,7 @@ def run_on_copies(run: Callable[..., None], operation: Operation, parts: Sequenc
     copies: list[Part] = []
     with torch.set_grad_enabled(operation.is_in_place):
         for x, out in parts:
-            copy = _clone(out)
+            copy = mapped(Tensor.clone, out)
             copies.append((copy if x is out else x, copy))
     run(operation, copies, *arguments)
     with torch.enable_grad():
@@ -84,16 +84,3 @@ def tell(
             if tensor.requires_grad and torch.is_grad_enabled():
                 getattr(torch.ops.torchcoll, operation.name)(outputs, inputs)
                 return
-
-
-def _base(tensor: Tensor) -> Tensor:
-    """Return the tensor of which another is a view."""
-    base = tensor._base
-    assert base is not None
-    return base
-
-
-def _clone(tensors: Nested) -> Nested:
-    if isinstance(tensors, Tensor):
-        return tensors.clone()
-    return [_clone(part) for part in tensors]

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mpicoll.calls.arguments import digest_of
 from mpicoll.errors import ArgumentError
 from torchcoll.arrays import HOST
 from torchcoll.backend.channels import OneNode
 from torchcoll.backend.operations import FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS, Operation
-from torchcoll.backend.tensors import Nested, Part, Tensor, as_numpy, flat, give_back, leaves
+from torchcoll.backend.tensors import Nested, Part, as_numpy, flat, give_back, leaves, mapped
 
 
 def run_call(
@@ -20,8 +21,8 @@ def run_call(
 ) -> None:
     """Run a call of a `Group` on the input and output of each part, as `Group._run` has them."""
     for x, out in parts:
-        source = _flat(x)
-        target = source if out is x else _flat(out)
+        source = mapped(flat, x)
+        target = source if out is x else mapped(flat, out)
         lengths = _lengths(group, operation, (x, out), (source, target), sizes)
         if group.size() == 1:
             for result, tensor in zip(leaves(target), leaves(source), strict=True):
@@ -69,7 +70,7 @@ def _by_channel(
     if lengths and lengths[0][rank] != lengths[1][rank]:
         raise _unequal(rank, rank, lengths[0][rank], lengths[1][rank])
     run, counts = group.opened().channel.run_next, lengths if isinstance(x, Tensor) else None
-    for source in (x, _copy(x)):  # they may overlap
+    for source in (x, mapped(Tensor.clone, x)):  # they may overlap
         if run(operation.collective, source, out, op, root, counts, "auto", operation.rows):
             return
     shapes = [[tuple(tensor.shape) for tensor in leaves(side)] for side in (x, out)]
@@ -157,18 +158,6 @@ def check_lengths(operation: Operation, x: Nested, out: Nested, size: int) -> No
             f"the {large} has {whole.numel()} elements: {size} ranks need {size} times the "
             f"{part.numel()} of the {small}"
         )
-
-
-def _flat(side: Nested) -> Nested:
-    if side is None or isinstance(side, Tensor):
-        return None if side is None else flat(side)
-    return [flat(tensor) for tensor in side]
-
-
-def _copy(side: Nested) -> Nested:
-    if side is None or isinstance(side, Tensor):
-        return None if side is None else side.clone()
-    return [tensor.clone() for tensor in side]
 
 
 def _overlap(x: Tensor, out: Tensor) -> bool:

@@ -94,7 +94,12 @@ def _method(operation: Operation) -> Any:
             tensors = tuple([side] if isinstance(side, Tensor) or side else [] for side in tensors)
         inputs, results, parts = arrange(*tensors)
         op, root = op_name(opts.reduceOp) if folds else "sum", opts.rootRank if is_rooted else 0
-        return group._run(operation, tensors, inputs, results, parts, opts, op, root)
+        try:
+            return group._run(operation, tensors, inputs, results, parts, opts, op, root)
+        except CollectiveError as error:
+            if isinstance(error, RuntimeError):
+                raise
+            raise as_torch(error) from error
 
     return method
 
@@ -222,22 +227,16 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             if opts.asyncOp:
                 if number := order.issue(key):
                     work = IssuedWork(number, results, order, self._missing)
-            else:
-                try:
-                    work = COMPLETE_WORK if order.run_known(key) else None
-                except CollectiveError as error:
-                    raise as_torch(error) from error
+            elif order.run_known(key):
+                work = COMPLETE_WORK
             if work is not None:
                 autograd.tell(operation, inputs, results)
                 return work
         postpone_handlers()
         if self._is_librarys(operation, parts, opts, op, root, sizes):
             return self._forward(operation, arguments, results, opts)
-        try:
-            for x, out in () if any(sizes) else parts:
-                check_lengths(operation, x, out, self._size)
-        except ArgumentError as error:
-            raise as_torch(error) from error
+        for x, out in () if any(sizes) else parts:
+            check_lengths(operation, x, out, self._size)
         written = list(leaves(results))
         is_copied = operation.copies and autograd.is_checked(written)
         call: Call = (run_call, self, operation, parts, op, root, sizes)
@@ -270,15 +269,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return True
         part, whole = reversed(sides) if operation.rows == INPUT_ROWS else sides
         whole = whole if operation.rows else None
-        try:
-            return not self.spanning.count(operation.collective, part, whole, op, root)
-        except CollectiveError as error:  # a rank did not come to make the plan
-            raise as_torch(error) from error
+        return not self.spanning.count(operation.collective, part, whole, op, root)
 
     def _begin(
         self, operation: Operation, inputs: Tensors, call: Call, results: Any, opts: Any
     ) -> Any:
-        postpone_handlers()
         if opts.timeout > _OF_THE_GROUP and self._size > 1:
             call = self._within, opts.timeout.total_seconds(), *call
         if profiler._is_profiler_enabled:
@@ -290,10 +285,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             else:
                 self.order.add(work)
             return work
-        try:
-            self.order.run(*call)
-        except CollectiveError as error:
-            raise as_torch(error) from error
+        self.order.run(*call)
         return COMPLETE_WORK
 
     def _profile(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -38,6 +38,13 @@ def leaves(tensors: Nested) -> Iterator[Tensor]:
     elif isinstance(tensors, Sequence):
         for part in tensors:
             yield from leaves(part)
+
+
+def mapped(function: Callable[[Tensor], Tensor], side: Nested) -> Nested:
+    """Return the result of a function for a tensor, or for each of a list; None for None."""
+    if side is None or isinstance(side, Tensor):
+        return None if side is None else function(side)
+    return [function(tensor) for tensor in side]
 
 
 def op_name(op: Any) -> str | None:

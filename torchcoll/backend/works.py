@@ -243,13 +243,12 @@ def as_torch(error: BaseException) -> BaseException:
     """Return an error as programs for torch.distributed expect it."""
     if isinstance(error, RankLost):
         torch_error: BaseException = dist.DistBackendError(str(error))
-        torch_error.__cause__ = error
-        return torch_error
-    if isinstance(error, CollectiveError) and not isinstance(error, RuntimeError):
+    elif isinstance(error, CollectiveError) and not isinstance(error, RuntimeError):
         torch_error = _remade(type(error), error.args)
-        torch_error.__cause__ = error
-        return torch_error
-    return error
+    else:
+        return error
+    torch_error.__cause__ = error
+    return torch_error
 
 
 @cache
