@@ -9,7 +9,7 @@ import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -65,7 +65,6 @@ from torchcoll.requests import limit_of, started
 if TYPE_CHECKING:
     from mpicoll.peers.survivors import Decision
     from torchcoll.survivors import Meeting
-    from torchcoll.symmetric import Symmetric
 
 T = TypeVar("T")
 _TORCH_MARGIN = 60.0
@@ -164,15 +163,11 @@ class TorchTransport(TorchMessages):
 
     # -- natives --------------------------------------------------------------------
 
-    @cached_property
-    def symmetric(self) -> Symmetric:
-        """The collectives of torch's symmetric memory."""
+    def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
+        """Return the kernels of torch's symmetric memory."""
         from torchcoll.symmetric import Symmetric
 
-        return Symmetric(self, self.group)
-
-    def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
-        return self.symmetric.natives(collective)
+        return Symmetric(self, self.group).natives(collective)
 
     def lacks(self, collective: Collective, *, uneven: bool = False) -> str | None:
         """torch.distributed has no prefix reductions, and counts for alltoall only."""

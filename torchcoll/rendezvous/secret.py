@@ -34,22 +34,15 @@ def own_secret() -> bytes:
         return os.fsencode(text)
     path = user_state_path("mpicoll") / "secret"
     try:
-        return _read_or_create(path)
+        return _read(path)
     except OSError:
         pass
     # No home folder, or a read-only one, as in containers: the ranks of one host can do.
     path = private_directory() / "secret"
     try:
-        return _read_or_create(path)
+        return _read(path)
     except OSError as error:
         raise LaunchError(f"cannot keep a secret in {path}: {error.strerror}") from None
-
-
-def _read_or_create(path: Path) -> bytes:
-    """Return the secret in a file, made if there is none."""
-    if not path.exists():
-        _create(path)
-    return _read(path)
 
 
 def _create(path: Path) -> None:
@@ -88,6 +81,9 @@ def write_private(path: Path, text: str) -> None:
 
 
 def _read(path: Path) -> bytes:
+    """Return the secret in a file, made if there is none."""
+    if not path.exists():
+        _create(path)
     file = open_by_name(path)
     with open(file, "rb") as source:
         status = os.fstat(file)

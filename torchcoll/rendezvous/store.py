@@ -25,16 +25,12 @@ _MARKER = "torchcoll"
 """A key of stores that a rank has opened, and torchrun has not."""
 
 
-def nothing() -> None:
-    """Do nothing once all ranks have met."""
-
-
 class Rendezvous(NamedTuple):
     """A store that all ranks reach, a secret that only they know, and a call for the end."""
 
     store: Store
     secret: bytes
-    finish: Callable[[], None] = nothing
+    finish: Callable[[], None] = lambda: None
 
 
 def distributed() -> Any:
