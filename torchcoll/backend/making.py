@@ -1,4 +1,4 @@
-"""Make a group with its library beneath."""
+"""Make a group with its library beneath, and with the algorithms that the user chooses."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from torchcoll.backend.choice import choose
+from mpicoll.errors import ArgumentError, brief
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.selection.forced import forced
 from torchcoll.backend.group import Group
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
-from torchcoll.backend.spanning import (
-    Member,
-    SpanningCalls,
-    find_members,
-    has_lone_ranks,
-    nodes_of,
-)
+from torchcoll.backend.spanning import Member, SpanningCalls, find_members, nodes_of
 
 # torch's stubs lack what is private to it.
 c10d: Any = distributed_c10d
+_VARIABLE = "TORCHCOLL_ALGORITHM"
+_OPTIONS = "pg_options"
 
 
 @uninterrupted
@@ -60,8 +58,10 @@ def make_group(
         store = c10d.PrefixStore(call.arguments["group_name"], call.arguments["store"])
         members = find_members(store, rank, size, ranks, algorithms, call.arguments["timeout"])
     nodes = () if over_mpi else nodes_of(members)
+    # Where every node has one rank, gloo is as fast as any schedule.
+    is_plain = bool(nodes) and max(map(len, nodes)) == 1
     plain = c10d.ProcessGroup
-    c10d.ProcessGroup = plain if has_lone_ranks(nodes) else Group
+    c10d.ProcessGroup = plain if is_plain else Group
     try:
         group_and_store = make(*call.args, **call.kwargs)
     finally:
@@ -76,3 +76,29 @@ def make_group(
         c10d._world.pg_map[group] = (backend, store)
         c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
     return group_and_store
+
+
+def choose(options: Any = None) -> dict[str, str]:
+    """Return the algorithm of every collective, ``auto`` where none is chosen.
+
+    >>> choose({"bcast": "binomial"})["broadcast"], choose("allreduce=ring")["allreduce"]
+    ('binomial', 'ring')
+
+    Args:
+        options: `pg_options` of the group, which go before the environment variable: a text as in
+            the variable, or a dictionary of collectives and algorithms.
+
+    Raises:
+        ArgumentError: there is no such collective or algorithm, or the choice has another form.
+    """
+    chosen = dict.fromkeys(COLLECTIVES, "auto") | forced(_VARIABLE)
+    if options is None:
+        return chosen
+    if isinstance(options, Mapping):
+        options = ",".join(f"{name}={algorithm}" for name, algorithm in options.items())
+    if not isinstance(options, str):
+        raise ArgumentError(
+            f"{_OPTIONS} is {brief(options)}: give a text or a dictionary of collectives and "
+            "algorithms, as in {'allreduce': 'ring'}"
+        )
+    return chosen | forced(_OPTIONS, {_OPTIONS: options})

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mpicoll.machine.hidden_threads import HiddenThread, forget_current_thread
 from mpicoll.tuning import FIRST_NAP, LAST_NAP
@@ -25,27 +25,12 @@ if TYPE_CHECKING:
 
 Call = tuple[Any, ...]
 """A function, and its arguments."""
+Pending = Any
+"""A call that does not block its caller: a `torchcoll.backend.works.PendingWork`."""
 _THREADS = 2
 """Of a group, as gloo has: one may wait for a later call in a callback, and the other serves it."""
 _STUCK = 0.02
 """Seconds of one callback after which those of later calls begin."""
-
-
-class Pending(Protocol):
-    """A call that was issued and does not block its caller.
-
-    Attributes:
-        number: in the queue of the channel; 0 where Python runs the call.
-        is_done: whether it has run; its result or error is there then.
-    """
-
-    number: int
-
-    @property
-    def is_done(self) -> bool: ...
-
-    def settle(self) -> None:
-        """Tell who waits for the future of a call that is done."""
 
 
 class Order:

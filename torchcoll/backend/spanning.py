@@ -94,11 +94,6 @@ def nodes_of(members: Sequence[Member]) -> Nodes:
     return () if len(nodes) == 1 else nodes
 
 
-def has_lone_ranks(nodes: Nodes) -> bool:
-    """Whether every node has one rank, so that gloo is as fast as any schedule."""
-    return bool(nodes) and max(map(len, nodes)) == 1
-
-
 class Key(NamedTuple):
     """The properties of a call by which the ranks choose.
 

@@ -37,6 +37,8 @@ class PendingWork(dist.Work):
         missing: names the ranks that keep it waiting.
 
     Attributes:
+        number: in the queue of the channel; 0 where Python runs the call.
+        is_done: whether it has run; its result or error is there then.
         max_wait: seconds for which a wait leaves the call to the group's threads; 0 takes it over.
     """
 
@@ -52,6 +54,7 @@ class PendingWork(dist.Work):
         self.outcome_future: Any = None
 
     def settle(self) -> None:
+        """Tell who waits for the future of a call that is done."""
         with _FUTURES:
             future, self.future = self.future, None
         if future is None:
