@@ -112,7 +112,7 @@ class Order:
         while not call.is_done and monotonic() < end:
             sleep(nap)
             nap = min(1.5 * nap, LAST_NAP)
-        return call.is_done
+        return bool(call.is_done)
 
     def stop(self) -> None:
         """End the threads, once they have run the queued calls."""

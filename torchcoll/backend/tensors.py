@@ -106,8 +106,8 @@ def flat(tensor: Tensor) -> Tensor:
         x = x.resolve_conj().resolve_neg()
     if type(x) is not Tensor:
         x = x.as_subclass(Tensor)
-    x = vector(x.contiguous())
-    return x if x.dtype in NAMES else x.view(torch.uint8)
+    line: Tensor = vector(x.contiguous())
+    return line if line.dtype in NAMES else line.view(torch.uint8)
 
 
 def give_back(tensor: Tensor, result: Tensor) -> None:
