@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -239,7 +240,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             check_lengths(operation, x, out, self._size)
         written = list(leaves(results))
         is_copied = operation.copies and autograd.is_checked(written)
-        call: Call = (run_call, self, operation, parts, op, root, sizes)
+        call: Call = (partial(run_call, self), operation, parts, op, root, sizes)
         call = (autograd.run_on_copies, *call) if is_copied else call
         work = self._begin(operation, inputs, (run_unseen, *call), results, opts)
         autograd.tell(operation, inputs, written, is_copied=is_copied)
