@@ -24,14 +24,15 @@ def run_call(
         source = mapped(flat, x)
         target = source if out is x else mapped(flat, out)
         lengths = _lengths(group, operation, (x, out), (source, target), sizes)
-        if group.size() == 1:
+        if group._size == 1:
             for result, tensor in zip(leaves(target), leaves(source), strict=True):
                 give_back(result, tensor)
         else:
             run = _by_channel if isinstance(group.opened(), OneNode) else _by_library
             run(group, operation, source, target, op, root, lengths)
         for tensor, result in zip(leaves(out), leaves(target), strict=True):
-            give_back(tensor, result)
+            if result is not tensor:
+                give_back(tensor, result)
 
 
 def agree(opened: Any, description: str) -> None:
@@ -60,13 +61,13 @@ def _lengths(group: Any, operation: Operation, tensors: Part, flats: Part, sizes
     if not any(sizes):
         return tuple(tuple(tensor.numel() for tensor in side) for side in flats)
     pairs = zip(tensors, flats, sizes, strict=True)
-    return tuple(_cut(tensor, x, rows, group.size()) for tensor, x, rows in pairs)
+    return tuple(_cut(tensor, x, rows, group._size) for tensor, x, rows in pairs)
 
 
 def _by_channel(
     group: Any, operation: Operation, x: Nested, out: Nested, op: Any, root: int, lengths: Any
 ) -> None:
-    rank = group.rank()
+    rank = group._rank
     if lengths and lengths[0][rank] != lengths[1][rank]:
         raise _unequal(rank, rank, lengths[0][rank], lengths[1][rank])
     run, counts = group.opened().channel.run_next, lengths if isinstance(x, Tensor) else None
@@ -75,7 +76,7 @@ def _by_channel(
             return
     shapes = [[tuple(tensor.shape) for tensor in leaves(side)] for side in (x, out)]
     raise ArgumentError(
-        f"{operation.collective} of {group.size()} ranks has input {shapes[0]} and output "
+        f"{operation.collective} of {group._size} ranks has input {shapes[0]} and output "
         f"{shapes[1]}, which do not fit each other"
     )
 
@@ -97,8 +98,8 @@ def _by_library(
         # Whether they overlap is known to this rank alone, and all must run the same plan.
         source = source.clone() if _overlap(source, target) else source
     rows = operation.rows if not counts else FLAT
-    source = _rows(source, group.size()) if rows & INPUT_ROWS else source
-    result = _rows(target, group.size()) if rows & OUTPUT_ROWS else target
+    source = _rows(source, group._size) if rows & INPUT_ROWS else source
+    result = _rows(target, group._size) if rows & OUTPUT_ROWS else target
     _run_plan(group, operation.collective, source, result, op, root, counts)
     if isinstance(out, list):
         pieces = torch.split(target, [tensor.numel() for tensor in out])
@@ -113,7 +114,7 @@ def _run_plan(group: Any, name: str, x: Tensor | None, out: Tensor | None, *argu
 
 def _all_lengths(group: Any, sent: Sequence[int], received: Sequence[int]) -> Any:
     """Return the lengths from each rank to each; a rank knows its own."""
-    size = group.size()
+    size = group._size
     lengths = torch.tensor([*sent, *received], dtype=torch.int64, device=HOST)
     every = lengths.new_empty((size, 2 * size))
     _run_plan(group, "allgather", lengths, every, "sum", 0, None)

@@ -254,10 +254,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         tensors = list(leaves(parts))
         if is_watched() or not all(map(moves, tensors)):
             return True
-        dtypes = {tensor.dtype for tensor in tensors}
-        if operation.folds and not all(reduces(op, dtype) for dtype in dtypes):
+        if operation.folds and not all(reduces(op, tensor.dtype) for tensor in tensors):
             return True
-        if operation.folds and self.is_over_mpi and torch.bfloat16 in dtypes:
+        dtypes = (tensor.dtype for tensor in tensors)
+        if self.is_over_mpi and operation.folds and torch.bfloat16 in dtypes:
             return True  # NumPy, whose arrays MPI takes, cannot fold it
         sides = [side for part in parts for side in part]
         if (len(parts) != 1 and not operation.is_coalesced) or any(

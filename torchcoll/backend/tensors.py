@@ -101,12 +101,15 @@ def flat(tensor: Tensor) -> Tensor:
 
     One of a dtype that only torch knows is returned as bytes.
     """
-    x = tensor.detach()
+    x = tensor
     if x.is_neg() or x.is_conj():
         x = x.resolve_conj().resolve_neg()
-    if type(x) is not Tensor:
-        x = x.as_subclass(Tensor)
-    line: Tensor = vector(x.contiguous())
+    if not x.is_contiguous():
+        x = x.contiguous()
+    if type(x) is Tensor and x.stride() == (1,) and x.dtype in NAMES:
+        return x
+    x = x.detach() if type(x) is Tensor else x.detach().as_subclass(Tensor)
+    line: Tensor = vector(x)
     return line if line.dtype in NAMES else line.view(torch.uint8)
 
 
