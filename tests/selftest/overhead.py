@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from statistics import median
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -151,8 +152,8 @@ def _program(rows: array[int], addresses: list[int]) -> Program:
         time.sleep(0)
 
     compiled_program: Program = _compiled.Program(
-        rows, addresses, None, None, check=0, light=True, heavy=False, wait=wait,
-        look=lambda program, row: None, keep=None,
+        rows, addresses, None, None, check=0, light=True, heavy=False, keep=None,
+        waits=SimpleNamespace(wait=wait, test=lambda program, row: None),
     )  # fmt: skip
     return compiled_program
 
