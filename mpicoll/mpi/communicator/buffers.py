@@ -183,6 +183,11 @@ def parts(spec: Any, sequences: Any) -> tuple[Any, Any, Any, Any]:
     return memory, count, displacement, kind
 
 
+def is_in_place(buffer: Any) -> bool:
+    """Whether a rank's own block lies in its other buffer."""
+    return buffer is None or buffer is MPI.IN_PLACE
+
+
 def is_on_gpu(spec: Any) -> bool:
     """Whether the memory of a buffer is that of a GPU, which MPI may read itself."""
     memory = spec[0] if isinstance(spec, list | tuple) and spec else spec

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
 from mpicoll.engine.channels import ALLGATHER, GroupChannel
-from mpicoll.mpi.communicator.buffers import is_on_gpu, prepare_forms
+from mpicoll.mpi.communicator.buffers import is_in_place, is_on_gpu, prepare_forms
 from mpicoll.mpi.communicator.reading import Reading
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ class OneNode(GroupChannel):
         """
         from mpicoll.mpi.communicator.packing import check_block, entries  # rarely needed
 
-        if x is not None and x is not MPI.IN_PLACE:
-            check_block(x, 0, written=False)
-        check_block(out, 0, written=True)
+        if not is_in_place(x):
+            check_block(x, 0, is_written=False)
+        check_block(out, 0, is_written=True)
         count = entries(out)
         items = self.channel.exchange(ALLGATHER, 0, count.to_bytes(8, "little"))
         return [count if item is None else int.from_bytes(item, "little") for item in items]

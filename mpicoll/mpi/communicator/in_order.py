@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator.buffers import Flat, datatype
+from mpicoll.mpi.communicator.buffers import Flat, datatype, is_in_place
 from mpicoll.mpi.communicator.method_arguments import Call, read
 from mpicoll.mpi.communicator.objects import PREFIXES, folded_by_first, folded_of
 from mpicoll.mpi.communicator.packing import entries
@@ -65,7 +65,7 @@ def _of_rows(name: str, method: Method) -> Method:
         comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Any = MPI.SUM
     ) -> None:
         counts = recvcounts
-        if counts is None and not _is_in_place(sendbuf):
+        if counts is None and not is_in_place(sendbuf):
             lengths = np.empty(comm.size, np.int64)
             MPI.Intracomm.Allgather(comm, np.array([_length(recvbuf)]), lengths)
             counts = lengths.tolist()
@@ -82,10 +82,6 @@ _METHODS: dict[str, Callable[[str, Method], Method]] = {
 }
 
 
-def _is_in_place(buffer: Any) -> bool:
-    return buffer is None or buffer is MPI.IN_PLACE
-
-
 def _length(spec: Any) -> int:
     """Return the elements of a buffer, -1 of one that MPI alone can read."""
     try:
@@ -100,7 +96,7 @@ def _folds(comm: MPI.Intracomm, name: str, x: Any, out: Any, op: Any, root: int)
     try:
         try:
             call = read(at, name, x, out, op, root)
-            buffer = x if not _is_in_place(x) else out[0] if name == "reduce_scatter" else out
+            buffer = x if not is_in_place(x) else out[0] if name == "reduce_scatter" else out
             kind = datatype(buffer)
         except Exception:  # whatever is wrong, MPI's own method says it
             return False

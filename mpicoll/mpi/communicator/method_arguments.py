@@ -80,7 +80,7 @@ def _read_fold(at: Reading, name: str, x: Any, out: Any, op: Any, root: int) -> 
         if x is None:
             stop = out.size // at.size if counts is None else counts[at.rank]
             x, out = out.copy(), out[:stop]
-            at.check_sizes(name, x.size, out.size, counts)
+            at.check_fold(name, x, out, counts)
         if counts is None or len({*counts}) == 1:
             x, counts = x.reshape(at.size, -1), None
         name = "reduce_scatter"

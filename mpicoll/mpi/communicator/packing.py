@@ -84,28 +84,28 @@ def _key() -> int:
     return MPI.Datatype.Create_keyval(delete_fn=lambda kind, *_: _compiled.forget_layout(kind))
 
 
-def packing(spec: Any, blocks: int, *, written: bool) -> Packing:
+def packing(spec: Any, blocks: int, *, is_written: bool) -> Packing:
     """Return the packing of a buffer that C cannot view.
 
     Raises:
         Unreadable: mpi4py refuses the buffer.
     """
-    check_block(spec, blocks, written=written)
+    check_block(spec, blocks, is_written=is_written)
     memory, count, displacement, _ = parts(spec, list | tuple)
     kind = datatype(spec)
     learn_layout(kind)
     total = entries(spec) * (1 if count is None else max(blocks, 1))
     local = [memory, (total, displacement or 0), kind]
-    return Packing(local, total * kind.Get_size(), is_written=written)
+    return Packing(local, total * kind.Get_size(), is_written=is_written)
 
 
-def vector_packing(spec: Any, blocks: int, *, written: bool) -> tuple[Packing, list[int]]:
+def vector_packing(spec: Any, blocks: int, *, is_written: bool) -> tuple[Packing, list[int]]:
     """Return the packing of a buffer with a count for each block, and the bytes of its blocks.
 
     Raises:
         Unreadable: mpi4py refuses the buffer.
     """
-    check_vector(spec, blocks, written=written)
+    check_vector(spec, blocks, is_written=is_written)
     memory, counts, displacements, _ = parts(spec, tuple)
     kind = datatype(spec)
     if counts is None:
@@ -119,7 +119,7 @@ def vector_packing(spec: Any, blocks: int, *, written: bool) -> tuple[Packing, l
     indexed = kind.Create_indexed(lengths, starts).Commit()
     nbytes = [length * kind.Get_size() for length in lengths]
     local = [memory, int(any(lengths)), indexed]
-    return Packing(local, sum(nbytes), is_written=written, indexed=indexed), nbytes
+    return Packing(local, sum(nbytes), is_written=is_written, indexed=indexed), nbytes
 
 
 def entries(spec: Any) -> int:
@@ -137,14 +137,14 @@ def _self_comm() -> MPI.Intracomm:
     return MPI.Intracomm(MPI.COMM_SELF).Dup()
 
 
-def check_block(spec: Any, blocks: int, *, written: bool) -> None:
+def check_block(spec: Any, blocks: int, *, is_written: bool) -> None:
     """Raise `Unreadable` where mpi4py refuses a buffer: messages have the same rules.
 
     Args:
         blocks: a count is that of one of so many blocks, which follow each other.
-        written: it is received into.
+        is_written: it is received into.
     """
-    bind = MPI.COMM_SELF.Recv_init if written else MPI.COMM_SELF.Send_init
+    bind = MPI.COMM_SELF.Recv_init if is_written else MPI.COMM_SELF.Send_init
     try:
         bind(spec, 0).Free()
     except MPI.Exception:
@@ -157,13 +157,13 @@ def check_block(spec: Any, blocks: int, *, written: bool) -> None:
         raise Unreadable(f"{entries(spec)} elements are no {blocks} blocks")
 
 
-def check_vector(spec: Any, blocks: int, *, written: bool) -> None:
+def check_vector(spec: Any, blocks: int, *, is_written: bool) -> None:
     """Raise `Unreadable` where mpi4py refuses a buffer with a count for each block."""
     if not isinstance(spec, list | tuple) or not 2 <= len(spec) <= 4:
-        check_block(spec, 0, written=written)
+        check_block(spec, 0, is_written=is_written)
         return
     memory, counts, displacements, kind = parts(spec, tuple)
-    check_block([memory, 0, kind], 0, written=written)
+    check_block([memory, 0, kind], 0, is_written=is_written)
     for values in (counts, displacements):
         if values is not None and not hasattr(values, "__index__"):
             indices(values, blocks)

@@ -62,11 +62,14 @@ class Reading:
         if counts is not None:
             counts = numbers(counts, self.size)
         if name in FOLDS and isinstance(x, np.ndarray) and out is not None:
-            self.check_sizes(name, x.size, out.size, counts)
+            self.check_fold(name, x, out, counts)
         return x, [out, counts] if name == "reduce_scatter" else out
 
-    def check_sizes(self, name: str, given: int, wanted: int, counts: list[int] | None) -> None:
-        """Raise `Unreadable` where the input and the output of a fold have different lengths."""
+    def check_fold(self, name: str, x: Flat, out: Flat, counts: list[int] | None) -> None:
+        """Raise `Unreadable` where the input and the output of a fold do not fit each other."""
+        given, wanted = x.size, out.size
+        if x.dtype != out.dtype:
+            raise Unreadable(f"{x.dtype} of input, {out.dtype} of output")
         if counts is not None:
             is_fit = given == sum(counts) and wanted == counts[self.rank]
         elif name == "reduce_scatter_block":
@@ -79,14 +82,14 @@ class Reading:
     def _pack(
         self, spec: Any, is_written: bool, is_folded: bool, is_counted: bool, blocks: int
     ) -> Any:
-        """Return what `_array` does for a buffer that C cannot view."""
+        """Return the packed array of a buffer that C cannot view, with the bytes of its blocks."""
         from mpicoll.mpi.communicator.packing import packing, vector_packing  # rarely needed
 
         if is_counted:
-            local, nbytes = vector_packing(spec, self.size, written=is_written)
+            local, nbytes = vector_packing(spec, self.size, is_written=is_written)
             self.packings.append(local)
             return [local.flat, nbytes]
-        local = packing(spec, blocks, written=is_written)
+        local = packing(spec, blocks, is_written=is_written)
         self.packings.append(local)
         dtype = dtype_of(datatype(spec)) if is_folded else local.flat.dtype
         if dtype is None:

@@ -51,6 +51,17 @@ def test_every_call_gives_what_mpi_gives(across: Comm, name: str) -> None:
     check(across, {**SERVED_CALLS, **MPI_CALLS, **PACKED_CALLS}[name])
 
 
+@pytest.mark.parametrize("name", ["Allreduce", "Reduce_scatter_block", "Reduce_scatter"])
+def test_buffers_of_different_datatypes_are_mpi4pys_own_error(across: Comm, name: str) -> None:
+    x, length = np.ones(4 * across.size), 4 * across.size if name == "Allreduce" else 4
+    method = getattr(across, name)
+    with pytest.raises(ValueError, match="mismatch"):
+        method(
+            x, np.empty(length, "i8"), *([[4] * across.size] if name == "Reduce_scatter" else [])
+        )
+    assert sums(across, 1).tolist() == sums(MPI.COMM_WORLD, 1).tolist()
+
+
 def test_each_rank_may_choose_the_form_of_its_buffers(across: Comm) -> None:
     # Each rank of Open MPI 5 chooses its algorithm by the size of its own datatype.
     is_open_mpi = MPI.get_vendor()[0] == "Open MPI"
