@@ -100,8 +100,7 @@ class ProgramRun:
     Args:
         calls: the program has callbacks, which the extension's thread cannot run.
         started: the runs that this thread advances.
-        order: of its work on a GPU, which goes on one stream, whoever advances it; None on the
-            host.
+        order: the stream that all its work on a GPU goes to; None on the host.
     """
 
     is_complete = True

@@ -35,6 +35,11 @@ def is_on() -> bool:
     return os.environ.get(SWITCH, "").lower() not in ("0", "off", "no", "false")
 
 
+def keeps_files() -> bool:
+    """Whether the files of jobs stay that have ended well."""
+    return os.environ.get(SWITCH, "").lower() == KEEP
+
+
 def configured() -> str:
     """Return the directory that the user states, empty for none."""
     return os.environ.get(DIRECTORY, "")
@@ -141,7 +146,7 @@ def remove_ended(path: Path, job: str) -> None:
 
     Files that the user wants to keep stay.
     """
-    if os.environ.get(SWITCH, "").lower() == KEEP:
+    if keeps_files():
         return
     ended = of_job(path, job)
     if not all(map(_has_ended_well, ended)):

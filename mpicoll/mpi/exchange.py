@@ -79,11 +79,12 @@ def _complete(comm: MPI.Comm, name: str, data: Any, received: Any) -> None:
         sched_yield()
     waited, ended = Looks(), set[int]()
     try:
+        deadline = mpi_deadline() or default_deadline()
         while not request.Test():
             waited.look()
             if waited.is_due():
                 ended = _ended_twice(comm, ended)
-            if waited.seconds > (deadline := mpi_deadline() or default_deadline()):
+            if waited.seconds > deadline:
                 raise RankLost(f"{_title(comm)}: some rank did not come in {deadline:g} s")
             waited.rest()
     except BaseException:

@@ -70,7 +70,11 @@ class _Acting(Loader):
 
 def record_messages() -> None:
     """Have the messages and waits of a program recorded if it leaves a trace."""
-    if os.environ.get("MPICOLL_FLIGHT") == "keep" and "MPICOLL_FLIGHT_DIR" in os.environ:
-        from mpicoll.run.recording import start  # other programs do not need it
+    folder = os.environ.get("MPICOLL_FLIGHT_DIR")
+    if folder is not None:
+        from mpicoll.flight.directory import keeps_files  # other programs do not need these
 
-        start(os.environ["MPICOLL_FLIGHT_DIR"], only_messages=True)
+        if keeps_files():
+            from mpicoll.run.recording import start
+
+            start(folder, only_messages=True)
