@@ -63,13 +63,12 @@ class _Guard:
 
         reason = f"which did not come in {seconds:.3g} s"
         error = peers.lost(Stage(self.label), peers.absent(), reason)
-        print(f"{self.label} cannot be left, so this process ends: {error}", file=sys.stderr)
+        lines = [f"{self.label} cannot be left, so this process ends: {error}"]
         with suppress(CollectiveError, OSError):
-            for sentence in (
-                sentences(look(Path(RankLost.found_in))[0]) if RankLost.found_in else ()
-            ):
-                print(sentence, file=sys.stderr)
-        sys.stderr.flush()
+            if RankLost.found_in:
+                lines += sentences(look(Path(RankLost.found_in))[0])
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+        sleep(_MAX_PAUSE)  # A launcher may drop what it has not read of a process that aborts.
         end_by(error)
         self.leave()
 
