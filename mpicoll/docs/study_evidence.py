@@ -24,10 +24,11 @@ TWO_HOSTS, FOUR_HOSTS = "nodes-2x2", "nodes-4x2"
 SHARED_MEMORY = "shared_memory"
 RELEASE_GATHER, ROUNDS, PERSISTENT = "release_gather", "rounds", "persistent"
 PAGE_FAULTS, HOSTS_BY_MESSAGES = "page_faults", "messages-2x2"
+SETTINGS = "library_settings"
 _HOSTS = {TWO_HOSTS: 2, FOUR_HOSTS: 4, HOSTS_BY_MESSAGES: 2}
 STUDIES = (
     LIBRARIES, ALGORITHMS, SHARED_MEMORY, AVERAGE, TWO_HOSTS, FOUR_HOSTS,
-    RELEASE_GATHER, ROUNDS, PERSISTENT, PAGE_FAULTS, HOSTS_BY_MESSAGES,
+    RELEASE_GATHER, ROUNDS, PERSISTENT, PAGE_FAULTS, HOSTS_BY_MESSAGES, SETTINGS,
 )  # fmt: skip
 """The studies. Descriptions and records are in files of these names."""
 MPICH, SINGLE, TORCH = "mpich", "mpich-single", "mpich-torch"

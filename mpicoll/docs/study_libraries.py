@@ -15,6 +15,7 @@ from mpicoll.docs.study_evidence import (
     ONE_MACHINE,
     PERSISTENT,
     RELEASE_GATHER,
+    SETTINGS,
     SHARED_CORES,
     SINGLE,
     TORCH,
@@ -45,6 +46,12 @@ _ENTRIES = {
     Name(TORCH, "torch", "native"): "gloo",
     Name(TORCH, "mpi4py", "native"): "MPICH beside torch",
 }
+_SETTINGS = {
+    "openmpi-boxes-off": ("openmpi", "fast boxes", "OMPI_MCA_btl_sm_fbox_max=0"),
+    "openmpi-tuned-off": ("openmpi", "`coll/tuned`", "OMPI_MCA_coll=^tuned"),
+    "intel-shared-off": ("intel", "collectives in shared memory", "I_MPI_COLL_INTRANODE=pt2pt"),
+}
+"""The environments that switch something off: that with it, what is off, and the variable."""
 _RELEASE_GATHER = ("barrier", "broadcast", "reduce", "allreduce")
 """The collectives for which MPICH has the algorithm."""
 
@@ -208,7 +215,9 @@ def _without_shared_memory(memory: Published, messages: Published) -> Cause:
     )  # fmt: skip
 
 
-def find_native_calls(published: Published, experiment: Published) -> Finding:
+def find_native_calls(
+    published: Published, persistent: Published, settings: Published
+) -> Finding:  # fmt: skip
     """Return which library has the fastest calls."""
     rows, lowest, sure = [], Counter[str](), Counter[str]()
     entries = {name: text for name, text in _ENTRIES.items() if text != "MPICH beside torch"}
@@ -250,7 +259,48 @@ def find_native_calls(published: Published, experiment: Published) -> Finding:
         f"{ONE_MACHINE} {SHARED_CORES} Default settings of each wheel, and Intel MPI with its "
         "tuning tables.",
         [LIBRARIES],
-        _without_blocking_calls(experiment, factors),
+        _joined(_without_blocking_calls(persistent, factors), _without_settings(settings)),
+    )  # fmt: skip
+
+
+def _joined(first: Cause, second: Cause) -> Cause:
+    """Return two causes of a finding as one."""
+    return Cause(
+        f"{first.tested}, and {second.tested}", f"{first.result} {second.result}",
+        f"{first.untested}, and {second.untested}", [*first.studies, *second.studies],
+        f"{first.table}\n\n{second.table}",
+        f"First experiment: {first.strength} Second experiment: {second.strength}",
+    )  # fmt: skip
+
+
+def _without_settings(published: Published) -> Cause:
+    """Return how much slower Open MPI and Intel MPI are without what may make them fast."""
+    used: list[Side] = []
+    rows, results = dict[str, list[str]](), list[str]()
+    for name, (library, feature, variable) in _SETTINGS.items():
+        comparisons: dict[int, list[Ratio]] = {2: [], 4: []}
+        for cell in published.cells():
+            off, on = (cell.contestants[Name(env, "mpi4py", "native")] for env in (name, library))
+            used += [(cell, off), (cell, on)]
+            comparisons[cell.panel.ranks].append(compare_contestants(on, off))
+            case = f"{cell.panel.ranks} ranks: {cell.panel.collective} {size_of(cell)}"
+            rows.setdefault(case, []).append(times_as_long(off, on))
+        means = [number(geometric_mean(r.ratio for r in group)) for group in comparisons.values()]
+        sure = sum(r.decision == "faster" for group in comparisons.values() for r in group)
+        count = sum(map(len, comparisons.values()))
+        results.append(
+            f"Without {feature} (`{variable}`), {_LIBRARIES[library]}'s calls take {means[0]} "
+            f"times as long on 2 ranks and {means[1]} on 4; {sure} of {count} cases are surely "
+            "slower."
+        )
+    return Cause(
+        "what makes Open MPI and Intel MPI fast",
+        " ".join(results), "combinations of these settings", [SETTINGS],
+        table(
+            ["time with / by default", *(f"`{variable}`" for *_, variable in _SETTINGS.values())],
+            [[case, *texts] for case, texts in rows.items()],
+        ),
+        published.strength(used),
     )  # fmt: skip
 
 
@@ -287,7 +337,7 @@ def _without_blocking_calls(published: Published, factors: Mapping[str, Sequence
         "MPICH's blocking calls",
         "MPICH's persistent calls, such as `MPI_Allreduce_init`, do the same work. "
         + " ".join(parts),
-        "why the times of blocking and persistent calls differ, and the other libraries",
+        "why the times of blocking and persistent calls differ",
         [PERSISTENT],
         table(
             [
