@@ -30,6 +30,9 @@ else:
 _OWN = {"_call", "_server", *NAMES, *ISSUED}
 """The attributes of a communicator that call what serves it, or MPI by its handle."""
 
+_LISTS = list, tuple
+"""The types of a buffer with its count or datatype."""
+
 
 def _documented(kind: type[MPI.Intracomm]) -> Any:
     """Give the methods of a class what mpi4py's say of themselves."""
@@ -77,17 +80,19 @@ class Comm(_Base):
         server, method = self._settled(), name.capitalize()
         limit = inf if server is None else server.limit(name)
         if limit and getattr(type(self), method, None) is vars(Comm).get(method, self):
-            setattr(self, method, _divided(self, method, limit))  # further calls begin there
+            setattr(
+                self, method, _divided(self, method, server, limit)
+            )  # further calls begin there
         return server is None or server.run(name, *arguments)
 
     def _settled(self) -> OneNode | Levels | Named | None:
         """Return what serves this communicator, None for MPI; collective in its first call."""
-        from mpicoll.mpi.communicator.state import find_flight, state_of
+        from mpicoll.mpi.communicator.state import state_of
 
         if "_server" not in self.__dict__:
-            state, flight = state_of(self), find_flight(self)
+            state = state_of(self)
             self._server = state.server
-            setattr(self, LOG, flight and flight.log)
+            setattr(self, LOG, state.flight and state.flight.log)
             if state.channel is not None:
                 self._call = state.channel  # type: ignore[method-assign]
         return self._server
@@ -315,16 +320,19 @@ def reduced(comm: MPI.Comm) -> Any:
     return None
 
 
-def _divided(comm: Comm, name: str, limit: float) -> Callable[..., Any]:
+def _divided(comm: Comm, name: str, server: Any, limit: float) -> Callable[..., Any]:
     """Return a method that is MPI's own for calls with a result of less than some bytes."""
-    short, method, plain = mpi_method(comm, name), getattr(Comm, name), MPI.Intracomm(comm)
+    short, method = mpi_method(comm, name), getattr(Comm, name)
     if limit == inf:
         return short
+    served = Comm(MPI.Intracomm(comm))  # lest `comm` has itself
+    served._call = partial(_compiled.begin_uninterrupted, server.run)  # type: ignore[method-assign]
 
     def call(sendbuf: Any, recvbuf: Any, *more: Any, **named: Any) -> Any:
-        if getattr(recvbuf, "nbytes", limit) < limit:
+        memory = recvbuf[0] if type(recvbuf) in _LISTS and recvbuf else recvbuf
+        if getattr(memory, "nbytes", limit) < limit:
             return short(sendbuf, recvbuf, *more, **named)
-        return method(Comm(plain), sendbuf, recvbuf, *more, **named)  # lest `comm` has itself
+        return method(served, sendbuf, recvbuf, *more, **named)
 
     return call
 

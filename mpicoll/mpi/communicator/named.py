@@ -107,6 +107,10 @@ class Named:
         except Exception:  # whatever is wrong, mpi4py's own method says it
             return None
 
+    def renew(self) -> bool:
+        """Whether the next communicator of these ranks may have it: methods have their own."""
+        return False
+
     def close(self) -> None:
         """Release the plans, the shared memory, and MPI's communicators."""
         if "collectives" in vars(self):

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
+
+if TYPE_CHECKING:
+    from mpicoll.mpi.communicator.state import State
 
 NAMES = {
     "Barrier": "barrier", "Bcast": "broadcast", "Gather": "gather", "Gatherv": "gather",
@@ -94,9 +97,10 @@ class RecordedRequest(MPI.Request):
 def _issued_on(collective: str, comm: MPI.Comm, method: Callable[..., Any]) -> Any:
     """Return a method whose beginnings and waits are recorded; None while nothing records them."""
     from mpicoll.flight.records import WAIT
-    from mpicoll.mpi.communicator.state import find_flight, issuing_flight
+    from mpicoll.mpi.communicator.state import find_state, issuing_flight
 
-    flight = find_flight(comm) or issuing_flight(comm)
+    state = find_state(comm)
+    flight = (state and state.flight) or issuing_flight(comm)
     if flight is None:
         return None
     place = flight.call(collective, "", "native", "MPI")
@@ -115,22 +119,32 @@ def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., 
     """
     if comm == MPI.COMM_NULL:
         return method
-    from mpicoll.mpi.communicator.state import find_flight, is_fixed, prepare_folds
+    from mpicoll.mpi.communicator.state import find_state, prepare_folds
 
-    if is_fixed(comm):
+    state = find_state(comm)
+    if state is None:
+        return method
+    if name in _FOLDS and not state.wishes.is_fixed:
+        prepare_folds(comm, state)
+    if name not in state.methods:
+        state.methods[name] = _recorded(name, comm.size, method, state)
+    return state.methods[name]
+
+
+def _recorded(name: str, size: int, method: Callable[..., Any], state: State) -> Callable[..., Any]:
+    """Return a method as it is recorded on the communicators of a state."""
+    if state.wishes.is_fixed:
         from mpicoll.mpi.communicator.in_order import in_order
 
         method = in_order(name, method)
-    elif name in _FOLDS:
-        prepare_folds(comm)
-    flight = find_flight(comm)
+    flight = state.flight
     if flight is None:
         return method
     collective, is_sized = NAMES[name], name[0].isupper()
     kind = collective, "" if is_sized else "objects", "native", "MPI"
     if not is_sized:
         return flight.log.recorded(flight.call(*kind), method)
-    rows = comm.size if collective in _ROWS else 1
+    rows = size if collective in _ROWS else 1
     return flight.log.recorded(
         flight.call(*kind), method, False, lambda nbytes: flight.call(*kind, nbytes * rows),
         2 if collective in _SIZED_BY_OUTPUT else 1,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from _blake2 import blake2b  # hashlib loads OpenSSL, which takes milliseconds
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from math import inf
 from threading import Lock
@@ -138,6 +138,7 @@ class State:
         placed: what its ranks have said of themselves.
         folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
+        methods: MPI's own, as they are recorded.
         server: what runs its calls; None where MPI runs all.
         arena, unit: what its channel has taken of this rank's memory.
     """
@@ -149,6 +150,7 @@ class State:
         self.placed: Sequence[Member] = ()
         self.folds = False
         self.flight: GroupFlight | None = None
+        self.methods: dict[str, Callable[..., Any]] = {}
         self.server: OneNode | Levels | Named | None = None
         self.arena: arenas.Arena | None = None
         self.unit = -1
@@ -170,9 +172,7 @@ class State:
     def close(self) -> None:
         """Keep what the next communicator of these ranks goes on with."""
         self.folds = False
-        if isinstance(self.server, OneNode):
-            self.server.renew()
-        else:
+        if self.server is None or not self.server.renew():
             self.release()
         if not self.token:
             return
@@ -249,7 +249,7 @@ def _make_state(comm: MPI.Intracomm) -> State:
     if _met and _met[0].local is local:
         members, nodes = _known(_met[0], ranks)
         if members:
-            return _state_of_known(comm, State(local, ranks), members, nodes)
+            return _state_of_known(comm, local, ranks, members, nodes)
     closed = _pop_closed(ranks)
     offer = closed.offer if closed and closed.local is local else 0
     numbers = [0] * _NUMBERS if offer > 0 else _numbers(comm, local)
@@ -279,21 +279,34 @@ def _pop_closed(ranks: tuple[int, ...]) -> State | None:
 
 
 def _state_of_known(
-    comm: MPI.Intracomm, state: State, members: Sequence[Member], nodes: Nodes
-) -> State:
+    comm: MPI.Intracomm, local: Local, ranks: tuple[int, ...], members: Sequence[Member],
+    nodes: Nodes,
+) -> State:  # fmt: skip
     """Return the state of a communicator of several nodes whose ranks need no exchange.
 
-    The recorder of the last freed communicator of these ranks goes on.
+    That of the last freed communicator of these ranks goes on, or its recorder alone.
     """
-    ranks, state.nodes = state.members, nodes
-    state.token = 1  # it stays when it is freed
-    if closed := _pop_closed(ranks):
-        closed.release()
-        state.flight = closed.flight
+    closed = _pop_closed(ranks)
+    if closed and closed.local is local:
+        state = closed
     else:
-        _joined[ranks] = turn = _joined.get(ranks, 0) + 1
-        state.flight = join_alone(comm.rank, ranks, writers=_compiled, name=comm.name, turn=turn)
-    _serve(comm, state, members)
+        state = State(local, ranks)
+        state.nodes, state.token = nodes, 1  # it stays when it is freed
+        if closed:
+            closed.release()
+            state.flight = closed.flight
+        else:
+            _joined[ranks] = turn = _joined.get(ranks, 0) + 1
+            state.flight = join_alone(
+                comm.rank, ranks, writers=_compiled, name=comm.name, turn=turn
+            )
+    if state.server is None:
+        _serve(comm, state, members)
+    else:
+        from mpicoll.mpi.communicator.levels import Levels
+
+        assert isinstance(state.server, Levels)
+        state.server.join(comm)
     return state
 
 
@@ -400,11 +413,10 @@ def _digest(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=7).digest())
 
 
-def find_flight(comm: MPI.Comm) -> GroupFlight | None:
-    """Return the recorder of the calls on a communicator, None where nothing records them."""
+def find_state(comm: MPI.Comm) -> State | None:
+    """Return the state of a communicator, None before its first call; not collective."""
     state: Any = comm.Get_attr(_key())
-    flight: GroupFlight | None = None if state is None else state.flight
-    return flight
+    return state  # type: ignore[no-any-return]
 
 
 def issuing_flight(comm: MPI.Comm) -> GroupFlight | None:
@@ -418,16 +430,13 @@ def issuing_flight(comm: MPI.Comm) -> GroupFlight | None:
     return join_alone(comm.rank, members, writers=_compiled, name=comm.name)
 
 
-def prepare_folds(comm: MPI.Comm) -> None:
+def prepare_folds(comm: MPI.Comm, state: State) -> None:
     """Have mpi4py duplicate a communicator for its reductions of objects; collective, once.
 
     It would do so in the first of them, and keep the interpreter from all other threads meanwhile:
     threads that come to theirs in different orders on two ranks would wait for each other for ever.
     """
     plain = MPI.Intracomm(comm)
-    state: Any = plain.Get_attr(_key())
-    if state is None or state.folds:
-        return
     while not state.folds:
         is_alone = _duplicating.acquire(blocking=False)
         try:
@@ -439,12 +448,6 @@ def prepare_folds(comm: MPI.Comm) -> None:
                 _duplicating.release()
         if not state.folds:
             sleep(os.urandom(1)[0] / 255 * _NAP)  # the user's own random numbers stay as they are
-
-
-def is_fixed(comm: MPI.Comm) -> bool:
-    """Whether one order of folding is asked for on a communicator."""
-    state: Any = comm.Get_attr(_key())
-    return bool(state and state.wishes.is_fixed)
 
 
 @lru_cache(maxsize=8)

@@ -27,8 +27,9 @@ def test_our_calls_and_mpis_own_are_recorded_in_the_same_order(comm: Comm) -> No
     comm.Barrier_init().Free()
     with pytest.raises((MPI.Exception, TypeError)):
         comm.Ibcast(3)
-    flight = state.find_flight(comm)
-    assert flight is not None
+    serving = state.find_state(comm)
+    assert serving is not None and serving.flight is not None
+    flight = serving.flight
     dump = reader.read(flight.recorder.path)
     (group,) = {
         entry.group for entry in dump.entries if entry.call.collective == "barrier_init"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Comm  # noqa: E402
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, RankLost  # noqa: E402
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
-from mpicoll.mpi.communicator import state  # noqa: E402
+from mpicoll.mpi.communicator import levels, state  # noqa: E402
 from mpicoll.mpi.communicator.arenas import UNITS  # noqa: E402
 from mpicoll.mpi.communicator.state import FORCED  # noqa: E402
 
@@ -363,6 +364,62 @@ def test_new_communicators_of_several_nodes_exchange_nothing_where_their_ranks_h
             assert len(state_of(made).nodes) == len(state_of(world).nodes)
             made.Free()
     world.Free()
+
+
+@pytest.fixture
+def met(comm: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Comm]:
+    """A communicator of two nodes or more, whose ranks have met."""
+    if comm.size < 3:
+        pytest.skip("there is one node, or one rank on each")
+    monkeypatch.setenv(RANKS_PER_NODE, "2")
+    world = Comm(MPI.COMM_WORLD.Dup())
+    check(world, allreduce)
+    monkeypatch.setattr(state, "_met", [state_of(world)])
+    yield world
+    world.Free()
+
+
+def test_a_communicator_of_several_nodes_goes_on_where_a_freed_one_has_ended(met: Comm) -> None:
+    serving = []
+    for turn in range(3):
+        made = met.Split(0, met.rank)
+        for call in (allreduce, bcast, allgather):
+            np.testing.assert_array_equal(call(made), call(MPI.Intracomm(made)))
+        assert made.allreduce(turn) == turn * met.size
+        serving.append((state_of(made), state_of(made).methods["Allreduce"]))
+        made.Free()
+    assert serving[0] == serving[1] == serving[2]
+
+
+def test_communicators_of_several_nodes_are_freed_in_different_orders(
+    met: Comm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next ones make their channels in the same call on all ranks."""
+    monkeypatch.setattr(levels, "LEVELS_FROM", 0)
+    made = [met.Dup(), met.Dup()]
+    for count, part in enumerate(made):
+        for _ in range(count * levels.LEVELS_AFTER):
+            check(part, allreduce)
+    for part in made if met.rank else made[::-1]:
+        part.Free()
+    made = [met.Dup(), met.Dup()]
+    for part in made:
+        for _ in range(levels.LEVELS_AFTER + 1):
+            check(part, allreduce)
+        part.Free()
+
+
+@pytest.mark.parametrize("form", [list, tuple, None])
+def test_mpi_runs_a_short_call_on_several_nodes_at_once(
+    met: Comm, monkeypatch: pytest.MonkeyPatch, form: Any
+) -> None:
+    x, out = np.ones(3), np.empty(3)
+    buffers = [buffer if form is None else form((buffer, MPI.DOUBLE)) for buffer in (x, out)]
+    met.Allreduce(*buffers)
+    with monkeypatch.context() as patch:
+        patch.setattr(levels.Levels, "run", None)
+        met.Allreduce(*buffers)
+    assert out.tolist() == [met.size] * 3
 
 
 def test_an_impossible_node_of_one_rank_is_an_error_on_all(
