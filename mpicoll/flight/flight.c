@@ -536,9 +536,14 @@ static PyObject *recorded_request(const RecordedObject *self, PyObject *request)
 {
     if (!self->place)
         return request;
+    static PyObject *name;
+    if (!name && !(name = PyUnicode_InternFromString("recorded_wait"))) {
+        Py_DECREF(request);
+        return NULL;
+    }
     PyObject *const made = PyObject_CallOneArg(PyTuple_GET_ITEM(self->place, 0), request);
     Py_DECREF(request);
-    if (made && PyObject_SetAttrString(made, "recorded_wait", PyTuple_GET_ITEM(self->place, 1)) < 0) {
+    if (made && PyObject_SetAttr(made, name, PyTuple_GET_ITEM(self->place, 1)) < 0) {
         Py_DECREF(made);
         return NULL;
     }

@@ -87,6 +87,7 @@ class RecordedRequest(MPI.Request):
         recorded_wait: MPI's own wait, recorded.
     """
 
+    __slots__ = ("recorded_wait",)
     recorded_wait: Callable[..., Any]
 
     def Wait(self, status: MPI.Status | None = None) -> Any:
