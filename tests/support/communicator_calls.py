@@ -18,7 +18,7 @@ Call = Callable[[Any], Any]
 
 def state_of(comm: Any) -> Any:
     """Return the state of a communicator, None before its first call."""
-    return comm.Get_attr(state._key())
+    return state.find_state(comm)
 
 
 def calls_of_mpi(patch: pytest.MonkeyPatch) -> list[str]:

@@ -276,7 +276,7 @@ def main(seed: int, count: int) -> None:
     calls = RandomCalls(comm, seed)
     for _ in range(count):
         calls.run()
-    server = comm.Get_attr(state._key()).server
+    server = state.find_state(comm).server
     plans = server.collectives.plans.plans
     print(f"{count} calls are right, {len(plans)} plans", flush=True)
     comm.Free()

@@ -204,11 +204,11 @@ def state_of(comm: MPI.Comm) -> State:
     plain = MPI.Intracomm(comm)
     if plain.size == 1:
         return State(_NOBODY)
-    state: Any = plain.Get_attr(_key())
+    state = find_state(plain)
     if state is None:
         state = _make_state(plain)
-        plain.Set_attr(_key(), state)
-    return state  # type: ignore[no-any-return]
+        plain.Set_attr(_key(), _Attribute(state))
+    return state
 
 
 def prepare() -> None:
@@ -415,8 +415,8 @@ def _digest(text: str) -> int:
 
 def find_state(comm: MPI.Comm) -> State | None:
     """Return the state of a communicator, None before its first call; not collective."""
-    state: Any = comm.Get_attr(_key())
-    return state  # type: ignore[no-any-return]
+    attribute: Any = comm.Get_attr(_key())
+    return None if attribute is None else attribute.state
 
 
 def issuing_flight(comm: MPI.Comm) -> GroupFlight | None:
@@ -485,12 +485,21 @@ def _agree(rank: int, wishes: list[Wishes]) -> None:
             )
 
 
+class _Attribute:
+    """The attribute of a communicator, which MPI drops as it frees the communicator.
+
+    A function of Python that MPI calls then would crash MPICH 5.0.2 at times: mpi4py asks for the
+    topology before it calls one, and MPICH looks that up among attributes that it has freed.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def __del__(self) -> None:
+        self.state.close()
+
+
 def _key() -> int:
     if not _keyval:
-        _keyval.append(MPI.Comm.Create_keyval(delete_fn=_end))
+        _keyval.append(MPI.Comm.Create_keyval())
     return _keyval[0]
-
-
-def _end(comm: MPI.Comm, keyval: int, state: State) -> None:
-    """Release what serves a communicator that is freed."""
-    state.close()
