@@ -140,8 +140,9 @@ static enum outcome refuse(
 }
 
 /* Return the next message of rank `peer` in this call; NULL with an outcome where it does not come or does
-   not fit. `total`: what it must have, -1 where that is not known. */
-static Head *take(Channel *channel, int peer, Key key, int64_t total, enum outcome *outcome)
+   not fit. `total`: what it must have, or at most if `has_room`; -1 where that is not known. */
+static Head *take(
+    Channel *channel, int peer, Key key, int64_t total, int has_room, enum outcome *outcome)
 {
     for (;;) {
         const int64_t next = channel->taken[peer] + 1;
@@ -160,7 +161,7 @@ static Head *take(Channel *channel, int peer, Key key, int64_t total, enum outco
             continue;
         }
         const int is_now = copy.call == channel->call;
-        if (is_now && is_same(copy.key, key) && (total < 0 || copy.total == total))
+        if (is_now && is_same(copy.key, key) && (total < 0 || copy.total == total || (has_room && copy.total < total)))
             return head;
         if (copy.call > channel->call || is_for(channel, &copy, peer)) {
             if (copy.call < channel->call)
@@ -296,11 +297,11 @@ static enum outcome get_part(Channel *channel, const Move *move, int peer, int64
     const int block = move->gets_one ? 0 : peer;
     const int64_t wanted = move->allocates ? -1 : length_of(&move->target, block);
     enum outcome outcome = FINE;
-    Head *const head = take(channel, peer, move->key, has_rows ? -1 : wanted, &outcome);
+    Head *const head = take(channel, peer, move->key, has_rows ? -1 : wanted, move->has_room, &outcome);
     if (!head)
         return outcome;
     const int64_t total = has_rows ? lengths_in(head)[channel->rank] : head->total;
-    if (wanted >= 0 && total != wanted)
+    if (wanted >= 0 && (move->has_room ? total > wanted : total != wanted))
         return refuse(channel, peer, head, total, move->key, wanted);
     const int64_t most = has_rows ? row_bytes(channel) : SLOT_BYTES, start = part * most;
     const int64_t nbytes = rest_of(total, start, most);
@@ -325,7 +326,7 @@ static enum outcome get_part(Channel *channel, const Move *move, int peer, int64
 static void keep_block(const Channel *channel, const Move *move)
 {
     const int sent = move->sends_rows ? channel->rank : 0, block = move->gets_one ? 0 : channel->rank;
-    const int64_t nbytes = length_of(&move->source, sent);
+    const int64_t nbytes = least(length_of(&move->source, sent), length_of(&move->target, block));
     const char *const source = start_of(&move->source, sent);
     char *const target = start_of(&move->target, block);
     if (nbytes && target != source)
@@ -425,7 +426,7 @@ static enum outcome take_parts(
             operands[peer] = local;
             continue;
         }
-        Head *const head = take(channel, peer, call->key, call->nbytes, &outcome);
+        Head *const head = take(channel, peer, call->key, call->nbytes, 0, &outcome);
         if (!head)
             return outcome;
         operands[peer] = data_of(head, nbytes) + offset;
@@ -510,7 +511,7 @@ static enum outcome get_shares(Channel *channel, const FoldCall *call, int64_t p
     enum outcome outcome = FINE;
     for (int turn = 1; turn < channel->size; turn++) {
         const int peer = (channel->rank + turn) % channel->size;
-        Head *const head = take(channel, peer, key, call->nbytes, &outcome);
+        Head *const head = take(channel, peer, key, call->nbytes, 0, &outcome);
         if (!head)
             return outcome;
         const int64_t begin = share_start(channel, call, nbytes, peer);
@@ -562,7 +563,7 @@ enum outcome channel_fold_rows(Channel *channel, const FoldCall *call, const Blo
         const int64_t start = part * most, nbytes = rest_of(total, start, most);
         for (int turn = 1; turn < channel->size; turn++) {
             const int peer = (channel->rank + turn) % channel->size;
-            Head *const head = take(channel, peer, call->key, -1, &outcome);
+            Head *const head = take(channel, peer, call->key, -1, 0, &outcome);
             if (!head)
                 return outcome;
             const int64_t length = lengths_in(head)[channel->rank];

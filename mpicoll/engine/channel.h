@@ -93,12 +93,12 @@ enum outcome { FINE, DIFFERENT, BROKEN };
 
    `sends_rows`: each reader gets its block of `source`; else all get the only one. It gets a block from each
    rank from `first_peer` to `end_peer`; `gets_one`: the only one of `target`; `allocates`: of unknown length.
-   `keeps`: it copies its own block. */
+   `has_room`: blocks of `target` may be longer than what comes. `keeps`: it copies its own block. */
 typedef struct {
     Key key;
     int sends, sends_rows, first_reader, end_reader;
     Blocks source;
-    int first_peer, end_peer, gets_one, allocates, keeps;
+    int first_peer, end_peer, gets_one, allocates, has_room, keeps;
     Blocks target;
 } Move;
 

@@ -308,11 +308,12 @@ static int is_even(const ChannelObject *self, const Buffer *buffer)
 enum served build_move(ChannelObject *self, enum collective collective, int counted, Request *request)
 {
     const int rank = self->channel.rank, size = self->channel.size, root = request->root;
-    const int is_root = rank == root;
+    const int is_root = rank == root, has_room = request->has_room;
     Move *const move = &request->move;
     Buffer *const x = &request->x, *const out = &request->out;
     memset(move, 0, sizeof *move);
     move->key.collective = (uint8_t)collective, move->key.root = (uint16_t)root;
+    move->has_room = has_room && collective != BCAST;
     request->key = move->key, request->shape = MOVES;
     Blocks whole;
     switch (collective) {
@@ -344,7 +345,8 @@ enum served build_move(ChannelObject *self, enum collective collective, int coun
         move->source = all_blocks(self, x);
         whole = block_of(&move->source, rank);
         if (out->kind > 0) {
-            if (whole.nbytes > out->nbytes || (overlap(x, out, size) && whole.base != out->address))
+            if ((!has_room && whole.nbytes > out->nbytes) ||
+                (overlap(x, out, size) && whole.base != out->address))
                 return IS_SLOW;
             move->keeps = move->gets_one = 1, move->target = one_block(out);
         }
@@ -358,7 +360,7 @@ enum served build_move(ChannelObject *self, enum collective collective, int coun
         move->target = all_blocks(self, out);
         move->source = x->kind > 0 ? all_blocks(self, x) : move->target;
         move->keeps = x->kind > 0;
-        if (move->keeps &&
+        if (move->keeps && !has_room &&
             block_of(&move->source, rank).nbytes != block_of(&move->target, rank).nbytes)
             return IS_SLOW;
         break;
@@ -379,7 +381,9 @@ enum served build_move(ChannelObject *self, enum collective collective, int coun
         whole = block_of(&move->target, rank);
         move->keeps = x->kind > 0;
         move->source = x->kind > 0 ? one_block(x) : whole;
-        if (move->source.nbytes != whole.nbytes ||
+        if (has_room && move->source.nbytes > whole.nbytes)
+            move->source.nbytes = whole.nbytes;
+        if ((!has_room && move->source.nbytes != whole.nbytes) ||
             (x->kind > 0 && overlap(x, out, size) && whole.base != x->address))
             return IS_SLOW;
     }
@@ -539,7 +543,7 @@ enum served request_read(ChannelObject *self, PyObject *const *args, Request *re
     const int size = self->channel.size, method = method_of(args[0]);
     const int64_t root = read_integer(args[4]);
     Buffer *const x = &request->x, *const out = &request->out;
-    request->root = (int)root;
+    request->root = (int)root, request->has_room = 1;
     x->packed = out->packed = NULL;
     if (method == METHODS || root < 0 || root >= size)
         return IS_SLOW;
@@ -631,6 +635,10 @@ PyObject *read_buffers(PyObject *Py_UNUSED(module), PyObject *args)
         buffer_release(buffer);
         if (view == Py_None && side->is_read)
             Py_CLEAR(view);
+        if (view && buffer->kind > 0 && !side->is_counted && buffer->nbytes / buffer->itemsize % side->blocks) {
+            PyErr_SetString(PyExc_ValueError, "blocks of different lengths");
+            Py_CLEAR(view);
+        }
         if (!view && !PyErr_Occurred())
             view = PyObject_CallFunction(pack, "Oiiii", given[index], side->is_written, side->is_folded,
                                          side->is_counted, side->blocks);

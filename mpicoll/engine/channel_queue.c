@@ -115,7 +115,8 @@ int queue_read(
     const int counts_x = has_counts && (collective == ALLTOALL || (collective == SCATTER && is_root));
     const int counts_out = has_counts && (collective == ALLTOALL || collective == ALLGATHER ||
                                           (collective == GATHER && is_root));
-    request->root = (int)root, request->has_counts = has_counts && collective == REDUCE_SCATTER;
+    request->root = (int)root, request->has_room = 0;
+    request->has_counts = has_counts && collective == REDUCE_SCATTER;
     if ((request->has_counts && !read_counts(self, x_counts, width, request->counts)) ||
         (counts_x && !read_counts(self, x_counts, width, counts)) ||
         !read_side(self, args[1], x_given, &request->x, collective == BCAST && !is_root, rows & INPUT_ROWS,

@@ -57,6 +57,7 @@ typedef struct Request {
     Move move;
     FoldCall fold;
     Buffer x, out;
+    int has_room; /* blocks may be longer than what comes there, as in MPI */
     int has_counts;
     int64_t counts[MOST_MEMBERS];
     /* Where it was issued: */

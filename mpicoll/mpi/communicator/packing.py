@@ -95,6 +95,8 @@ def packing(spec: Any, blocks: int, *, is_written: bool) -> Packing:
     kind = datatype(spec)
     learn_layout(kind)
     total = entries(spec) * (1 if count is None else max(blocks, 1))
+    if blocks > 1 and total % blocks:
+        raise Unreadable(f"{total} elements for {blocks} ranks")
     local = [memory, (total, displacement or 0), kind]
     return Packing(local, total * kind.Get_size(), is_written=is_written)
 
