@@ -42,7 +42,7 @@ def tell(out: Console, directory: Path | None, seconds: float) -> list[Dump]:
             return []
         directory = listed[0].directory
     diagnosis, dumps, faults = look(directory)
-    if diagnosis.stuck or not diagnosis.is_alive:
+    if diagnosis.is_stuck or not diagnosis.is_alive:
         show(out, directory, diagnosis, faults)
         out.print()
         summary.show(out, judge(dumps))
@@ -67,7 +67,9 @@ def idle(dumps: list[Dump], begin: int) -> Iterator[str]:
         begin: of the watching, in nanoseconds since the epoch.
     """
     entries = [entry for dump in dumps for entry in dump.entries]
-    if not dumps or any(max(entry.start, entry.end) >= begin for entry in entries):
+    moments = [max(entry.start, entry.end) for entry in entries]
+    moments += [sample.at for dump in dumps for sample in dump.samples]  # in messages, too
+    if not dumps or max(moments, default=0) >= begin:
         return
     now = time_ns()
     if not entries:

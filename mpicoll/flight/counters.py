@@ -9,43 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpicoll.flight.entries import LinkRow, SampleRow, checks_of
+from mpicoll.flight.entries import LinkRow, Sample, checks_of
 from mpicoll.flight.layout import LINK, LINKS, LINKS_AT, SAMPLE, SAMPLES, SAMPLES_AT
 
 _MOST_TICKS = 1 << 63
 Clock = Callable[[int], int]
 """Converts ticks of the file to nanoseconds."""
-
-
-class Sample(NamedTuple):
-    """The counters of one thread at one moment; all but `at`, `thread` and `probe` are cumulative.
-
-    Attributes:
-        at: nanoseconds since the epoch.
-        thread: the system's number of it.
-        running: nanoseconds that the thread has run.
-        queued: nanoseconds that it was ready and had no core.
-        process, children, main: nanoseconds that all threads of the process have run, its ended
-            children, and the thread that it began with.
-        identity: the number of the thread by which `faulthandler` names it.
-        preempted: its involuntary context switches.
-        faults: its major page faults.
-        continued: SIGCONT that the process has received.
-        probe: nanoseconds that a fixed loop of arithmetic took, once a second; 0 in other samples.
-    """
-
-    at: int
-    thread: int
-    running: int
-    queued: int
-    preempted: int
-    faults: int
-    continued: int
-    probe: int
-    process: int = 0
-    children: int = 0
-    main: int = 0
-    identity: int = 0
 
 
 class Link(NamedTuple):
@@ -86,16 +55,10 @@ class Link(NamedTuple):
 
 
 def samples(data: bytes, time: Clock, faults: list[str]) -> list[Sample]:
-    """Return the samples that are whole, in order."""
-    rows = [SampleRow(*fields) for fields in _whole(data, SAMPLES_AT, SAMPLES, SAMPLE, faults)]
+    """Return the samples that are whole, in order, with nanoseconds in place of ticks."""
+    rows = [Sample(*fields) for fields in _whole(data, SAMPLES_AT, SAMPLES, SAMPLE, faults)]
     rows.sort(key=lambda row: row.at)  # as the threads of a rank take them, in whatever order
-    return [
-        Sample(
-            time(row.at), row.thread, row.running, row.queued, row.preempted, row.faults,
-            row.continued, row.probe, row.process, row.children, row.main, row.identity,
-        )
-        for row in rows
-    ]  # fmt: skip
+    return [row._replace(at=time(row.at), messages=length_of(row.messages, time)) for row in rows]
 
 
 def links(data: bytes, time: Clock, faults: list[str]) -> list[Link]:
@@ -108,6 +71,11 @@ def links(data: bytes, time: Clock, faults: list[str]) -> list[Link]:
         )
         for row in rows
     ]  # fmt: skip
+
+
+def length_of(ticks: int, time: Clock) -> int:
+    """Return the nanoseconds of a number of ticks."""
+    return time(ticks) - time(0)
 
 
 def _address(data: bytes) -> str:

@@ -48,36 +48,41 @@ def check_of(row: Row) -> int:
     return total ^ total >> 29
 
 
-class SampleRow(NamedTuple):
-    """The counters of one thread at one moment; all but `number`, `at` and `probe` are cumulative.
+class Sample(NamedTuple):
+    """The counters of one thread at one moment, in nanoseconds.
+
+    All but `number`, `at`, `identity`, `thread`, `probe` and `location` are cumulative.
 
     Attributes:
         number: counts the samples of this file, from 1.
-        at: ticks, as `Row.start`.
-        running, queued: nanoseconds that the thread has run, and that it had no core.
-        process, children, main: nanoseconds that all threads of the process have run, its ended
-            children, and the thread that it began with.
+        at: since the epoch; in a file ticks, as `Row.start`.
+        running, queued: the thread has run, and was ready without a core.
+        process, children, main: all threads of the process have run, its ended children, and the
+            thread that it began with.
         identity: the number of the thread by which `faulthandler` names it.
+        messages: it was in messages outside of recorded calls; in a file in ticks.
         thread: the system's number of it.
         preempted, faults: involuntary context switches and major page faults of the thread.
         continued: SIGCONT that the process has received.
-        probe: nanoseconds that a fixed loop took; 0 in samples without it.
+        probe: a fixed loop of arithmetic took so long, once a second; 0 in other samples.
+        location: the place in the table of the line of a message that begins or ends here, or 0.
     """
 
-    number: int
-    at: int
-    running: int
-    queued: int
-    process: int
-    children: int
-    main: int
-    identity: int
-    thread: int
-    preempted: int
-    faults: int
-    continued: int
-    probe: int
-    unused: int = 0
+    number: int = 0
+    at: int = 0
+    running: int = 0
+    queued: int = 0
+    process: int = 0
+    children: int = 0
+    main: int = 0
+    identity: int = 0
+    messages: int = 0
+    thread: int = 0
+    preempted: int = 0
+    faults: int = 0
+    continued: int = 0
+    probe: int = 0
+    location: int = 0
 
 
 class LinkRow(NamedTuple):
@@ -152,7 +157,7 @@ def packed(row: Row) -> bytes:
     return ROW.pack(*row, check_of(row))
 
 
-def packed_words(kind: struct.Struct, entry: SampleRow | LinkRow) -> bytes:
+def packed_words(kind: struct.Struct, entry: Sample | LinkRow) -> bytes:
     """Return the bytes of a sample or a link, with their check."""
     words = np.frombuffer(kind.pack(*entry, 0), "<u8")[:-1]
     return words.tobytes() + checks_of(words[None]).tobytes()

@@ -3,7 +3,9 @@
    Ring is the memory of one rank's file, Log one group's calls in it. All is called by threads that
    hold Python's interpreter. The begin and the end of a call also take a sample (counters.h), every
    2 ms. If 200 us lie between two calls, both ends of the gap take one. Before rows are overwritten,
-   their calls are added to totals, many at once. */
+   their calls are added to totals, many at once.
+
+   Messages have no rows: their time is added up, and samples have the sum. */
 
 #include "flight.h"
 
@@ -21,9 +23,10 @@ typedef struct {
     uint64_t check;
 } Row;
 
-/* The same moment by both clocks, when the file was made and lately. */
+/* The same moment by both clocks, when the file was made and lately. Then when the present message began,
+   0 if there is none, and the ticks of the longest message. */
 typedef struct {
-    int64_t first_ticks, first_ns, ticks, ns;
+    int64_t first_ticks, first_ns, ticks, ns, message, longest;
 } Clock;
 
 enum { BUCKETS = 96 };
@@ -121,6 +124,10 @@ static uint64_t check_of(const Row *row, uint64_t number)
 /* The system's number of this thread, 0 until it is asked for. */
 static _Thread_local uint32_t thread_number;
 
+/* The ticks of this thread in messages, and the rows that it is in: they have their messages' time. */
+static _Thread_local int64_t message_ticks;
+static _Thread_local int rows_begun;
+
 /* The thread of a forked child has another number. */
 static void reset_thread_number(void)
 {
@@ -144,12 +151,12 @@ static uint32_t current_thread(void)
 
 /* Samples are due when the time of day is a multiple of the interval. So all ranks take them in the same
    call, where they delay the others once and not in turn. */
-__attribute__((noinline, cold)) static void take_sample(RingObject *ring)
+__attribute__((noinline, cold)) static void take_sample(RingObject *ring, uint32_t where)
 {
     const Clock *const clock = ring->clock;
     set_clock(ring);
     const int64_t day = nanoseconds_of(CLOCK_REALTIME), next = SAMPLE_INTERVAL - day % SAMPLE_INTERVAL;
-    counters_record(&ring->counters, current_thread(), clock->ticks, day);
+    counters_record(&ring->counters, current_thread(), clock->ticks, day, message_ticks, where);
     const int64_t ticks = clock->ticks - clock->first_ticks, ns = clock->ns - clock->first_ns;
     const double ticks_per_ns = ns > 0 ? (double)ticks / (double)ns : 0.0;
     ring->next_sample = clock->ticks + (int64_t)(ticks_per_ns * (double)next);
@@ -219,7 +226,7 @@ static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below
     ring->has_gaps = start - ring->last_moment >= ring->long_gap;
     ring->last_moment = start;
     if (ring->has_gaps || start >= ring->next_sample) {
-        take_sample(ring);
+        take_sample(ring, 0);
         start = now(ring);
     }
     if (ring->written % CHUNK == 0 && ring->written > ring->mask)
@@ -259,14 +266,14 @@ uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library)
         return 0;
     uint64_t number = begin(log, call, UNDER_WAY, below_library);
     if (number)
-        log->inside = state, log->row = number;
+        log->inside = state, log->row = number, rows_begun++;
     return number;
 }
 
 static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t text)
 {
-    if (log->row == number)
-        log->inside = NULL;
+    if (log->inside && log->row == number)
+        log->inside = NULL, rows_begun--;
     RingObject *ring = log->ring;
     if (!ring->rows)
         return;
@@ -280,7 +287,7 @@ static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t t
     __atomic_store_n(&row->outcome, outcome, __ATOMIC_RELEASE);
     ring->last_moment = end;
     if (ring->has_gaps || end >= ring->next_sample)
-        take_sample(ring);
+        take_sample(ring, 0);
 }
 
 void log_done(LogObject *log, uint64_t number)
@@ -326,6 +333,70 @@ void log_end(LogObject *log, uint64_t number, int failed)
     PyErr_NormalizeException(&type, &value, &trace);
     finish(log, number, RAISED, value ? described(log->ring, value) : 0);
     PyErr_Restore(type, value, trace);
+}
+
+/* -- messages ---------------------------------------------------------------------------------- */
+
+/* Functions of MPI's messages share one vectorcall, in place of which they have `timed_call`. */
+static RingObject *message_ring;
+static vectorcallfunc plain_call;
+
+/* Call a function that may wait for other ranks, and add its time up. Both ends take a sample after a long
+   gap without calls and messages, and every 2 ms. */
+static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
+{
+    RingObject *const ring = message_ring;
+    if (!ring->rows || rows_begun)
+        return plain_call(function, args, flags, names);
+    const int64_t ticks = message_ticks;
+    int64_t start = now(ring);
+    const int is_sampled = start - ring->last_moment >= ring->long_gap || start >= ring->next_sample;
+    uint32_t where = 0;
+    if (is_sampled && (where = sites_find(&ring->sites, 0), ring->rows)) {
+        take_sample(ring, where);
+        start = now(ring);
+    }
+    if (ring->rows)
+        ring->clock->message = start;
+    PyObject *const result = plain_call(function, args, flags, names);
+    if (!ring->rows)
+        return result;
+    const int64_t end = ring->last_moment = now(ring);
+    message_ticks = ticks + end - start;
+    ring->clock->message = 0;
+    if (end - start > ring->clock->longest)
+        ring->clock->longest = end - start;
+    if (is_sampled || end >= ring->next_sample) {
+        if (!is_sampled && result)
+            where = sites_find(&ring->sites, 0);
+        if (ring->rows)
+            take_sample(ring, where);
+    }
+    return result;
+}
+
+/* time_messages(functions): add up the time of these functions from now on. */
+static PyObject *time_messages(RingObject *self, PyObject *functions)
+{
+    PyObject *const list = PySequence_Fast(functions, "a sequence of functions");
+    for (Py_ssize_t place = 0; list && place < PySequence_Fast_GET_SIZE(list); place++) {
+        PyObject *const function = PySequence_Fast_GET_ITEM(list, place);
+        const Py_ssize_t offset = Py_TYPE(function)->tp_vectorcall_offset;
+        if (!PyVectorcall_Function(function) || offset <= 0)
+            continue;
+        vectorcallfunc *const call = (vectorcallfunc *)(void *)((char *)function + offset);
+        if (!plain_call)
+            plain_call = *call;
+        if (*call == plain_call)
+            *call = timed_call;
+    }
+    if (!list)
+        return NULL;
+    Py_DECREF(list);
+    Py_INCREF(self);
+    Py_XDECREF(message_ring);
+    message_ring = self;
+    Py_RETURN_NONE;
 }
 
 /* -- Ring -------------------------------------------------------------------------------------- */
@@ -424,6 +495,7 @@ static void ring_dealloc(RingObject *self)
 
 static PyMethodDef ring_methods[] = {
     {"close", (PyCFunction)ring_close, METH_NOARGS, NULL},
+    {"time_messages", (PyCFunction)time_messages, METH_O, NULL},
     {NULL},
 };
 

@@ -20,12 +20,13 @@ from mpicoll.flight.directory import opened, remove_ended
 from mpicoll.flight.layout import (
     BEAT,
     BEAT_AT,
-    CLOCK,
     CLOCK_AT,
     ENDING,
     ENDING_AT,
     FILE_BYTES,
     LINKS_AT,
+    MESSAGE,
+    MESSAGE_AT,
     MOST_BYTES,
     ROWS_AT,
     SAMPLES_AT,
@@ -105,7 +106,7 @@ class Recorder:
             error.filename = self.path
             raise
         self.ring = writers.Ring(
-            self.memory[ROWS_AT:SAMPLES_AT], self.memory[CLOCK_AT : CLOCK_AT + CLOCK.size],
+            self.memory[ROWS_AT:SAMPLES_AT], self.memory[CLOCK_AT : MESSAGE_AT + MESSAGE.size],
             self.memory[SAMPLES_AT:LINKS_AT], self.memory[LINKS_AT:TOTALS_AT],
             self.memory[TOTALS_AT:TABLE_AT], self.locate, self.describe, _counts_steadily(),
         )  # fmt: skip

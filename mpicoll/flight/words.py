@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from linecache import getline
+from os.path import isfile
 
 from mpicoll.flight.diagnosis import Diagnosis, Rank, Stuck, last_waiting
 from mpicoll.flight.layout import Outcome, State
@@ -88,9 +90,7 @@ def _last_calls(diagnosis: Diagnosis, killed: list[Rank]) -> str:
     if not starts:
         return ""
     length = diagnosis.now - max(starts)
-    is_long = length >= max(1.0, diagnosis.threshold) * _NANO
-    unknown = ", and messages since, such as Recv, are not recorded" if is_long else ""
-    return f"; the last call began {duration(length)} before{unknown}"
+    return f"; the last call began {duration(length)} before"
 
 
 def _has_ended_well(rank: Rank) -> bool:
@@ -110,6 +110,40 @@ def _messages(diagnosis: Diagnosis) -> Iterator[str]:
             yield (
                 f"Rank {rank.number} {how} {call}, {from_where(entry)}, after {duration(length)}."
             )
+    waiting = [rank for rank in diagnosis.ranks.values() if rank.message]
+    for ranks, text in _by_place(waiting):
+        length = duration(max(rank.message for rank in ranks))
+        wait = _verb(ranks, "waits", "wait")
+        yield f"{named(_numbers(ranks))} {wait} in a message for {length}{text}."
+    if waiting and not diagnosis.stuck:
+        remaining = [
+            rank for rank in diagnosis.ranks.values()
+            if rank not in waiting and rank.at and not rank.is_over
+        ]  # fmt: skip
+        for ranks, text in _by_place(remaining):
+            yield f"{named(_numbers(ranks))} {_verb(ranks, 'is', 'are')}{text[1:]}."
+        for rank in diagnosis.ranks.values():
+            if _has_ended_well(rank):
+                yield f"Rank {rank.number} {rank.standing}."
+
+
+def _by_place(ranks: list[Rank]) -> Iterator[tuple[list[Rank], str]]:
+    """Yield ranks that are at one line, and the line with its source."""
+    by_place: dict[Frame | None, list[Rank]] = {}
+    for rank in ranks:
+        by_place.setdefault(rank.at, []).append(rank)
+    for frame, members in by_place.items():
+        is_here = frame is not None and isfile(frame.file)
+        source = f": {getline(frame.file, frame.line).strip()}" if frame and is_here else ""
+        yield members, f", at {frame}{source}" if frame else ""
+
+
+def _numbers(ranks: list[Rank]) -> list[int]:
+    return [rank.number for rank in ranks]
+
+
+def _verb(ranks: list[Rank], single: str, several: str) -> str:
+    return single if len(ranks) == 1 else several
 
 
 def _is_killed(rank: Rank) -> bool:

@@ -1,4 +1,4 @@
-"""The activity of a rank between its calls: whether its thread ran, had no core, or slept.
+"""The activity of a rank outside of calls and messages: whether its thread ran or slept.
 
 A thread of its own may make the calls, as that of torch's backward pass does. Then the running of
 the thread that the process began with counts, too.
@@ -15,7 +15,7 @@ from mpicoll.flight.reader import Dump, Entry, Sample
 
 
 class Activity(NamedTuple):
-    """A division of time outside of calls, in nanoseconds.
+    """A division of time outside of calls and messages, in nanoseconds.
 
     Attributes:
         running: the thread ran.
@@ -25,6 +25,7 @@ class Activity(NamedTuple):
         reading: the part of `asleep` with major page faults: memory that was read from a disk.
         threads: other threads of the process ran, meanwhile or at the same time.
         children: child processes ran, which have ended.
+        messages: the time in messages, which is no part of the others.
     """
 
     running: float = 0.0
@@ -34,11 +35,17 @@ class Activity(NamedTuple):
     reading: float = 0.0
     threads: float = 0.0
     children: float = 0.0
+    messages: float = 0.0
 
     @property
     def stretch(self) -> float:
         """By what factor waits for a core make the running longer."""
         return (self.running + self.queued) / max(self.running, 1.0)
+
+    @property
+    def outside(self) -> float:
+        """The time outside of calls and messages."""
+        return self.running + self.queued + self.asleep
 
     @property
     def by_itself(self) -> float:
@@ -111,7 +118,8 @@ class Calls:
 def _between(first: Sample, second: Sample, calls: Calls) -> Activity:
     """Return the activity outside of calls between two samples of a thread."""
     wall = max(1, second.at - first.at)
-    outside = max(0, wall - (calls.until(second.at) - calls.until(first.at)))
+    messages = max(0, second.messages - first.messages)
+    outside = max(0, wall - messages - (calls.until(second.at) - calls.until(first.at)))
     share = outside / wall
     thread = second.running - first.running
     if second.main != second.running:  # the thread that the process began with works for the call
@@ -125,7 +133,7 @@ def _between(first: Sample, second: Sample, calls: Calls) -> Activity:
         idle if second.continued > first.continued else 0.0,
         asleep if second.faults > first.faults else 0.0,
         share * max(0, second.process - first.process - thread),
-        share * max(0, second.children - first.children),
+        share * max(0, second.children - first.children), messages,
     )  # fmt: skip
 
 

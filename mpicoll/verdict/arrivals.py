@@ -67,6 +67,7 @@ class Observation(NamedTuple):
         stops: how often each rank was continued after a stop.
         waiting: by place the share of the time in which ranks wait for later ranks, `moving` that
             in which data moves, and `coreless` the part of that in which the rank has no core.
+        curves: by rank the activity of the thread that is longest in messages.
     """
 
     meetings: dict[Place, list[Meeting]]
@@ -76,11 +77,20 @@ class Observation(NamedTuple):
     waiting: dict[Place, float]
     moving: dict[Place, float]
     coreless: dict[Place, float]
+    curves: dict[int, Curve]
 
     @property
     def total(self) -> int:
         """The observed time of all ranks together."""
         return max(1, sum(self.observed.values()))
+
+    def joined(self, slices: Observation) -> Observation:
+        """Return it with slices of the time; the figures of the ranks are those of the longer."""
+        is_longer = slices.span > self.span and (slices.meetings or not self.meetings)
+        return (slices if is_longer else self)._replace(
+            meetings=self.meetings | slices.meetings, waiting=self.waiting | slices.waiting,
+            moving=self.moving | slices.moving, coreless=self.coreless | slices.coreless,
+        )  # fmt: skip
 
     def of_group(self, group: str) -> list[Meeting]:
         """Return the calls of one group."""
@@ -130,6 +140,8 @@ def observe(dumps: Sequence[Dump]) -> Observation:
         {dump.rank: _stops(dump) for dump in dumps},
         *(_shares(field, meetings, max(1, sum(observed.values())))
           for field in ("wait", "moving", "coreless")),
+        {rank: max(history.curves.values(), key=lambda curve: curve.sums[-1].messages)
+         for rank, history in histories.items() if history.curves},
     )  # fmt: skip
 
 

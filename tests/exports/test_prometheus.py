@@ -10,7 +10,8 @@ import pytest
 from synthetic_job import dump, lockstep
 
 from mpicoll.exports.prometheus import metrics, write
-from mpicoll.flight.counters import Link, Sample
+from mpicoll.flight.counters import Link
+from mpicoll.flight.entries import Sample
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump
 from mpicoll.flight.records import Location
@@ -21,7 +22,7 @@ SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} ([-
 def job() -> list[Dump]:
     rows = lockstep([[0, 0, 4], [0, 2, 0]])
     rows[2][1] = rows[2][1]._replace(end=0, outcome=Outcome.UNDER_WAY)
-    samples = [Sample(1, 7, 5_000_000_000, 250_000_000, 3, 1, 0, 0)]
+    samples = [Sample(1, 1, 5_000_000_000, 250_000_000, thread=7, preempted=3, faults=1)]
     dumps = [dump(rank, rows[rank], size=3)._replace(samples=samples) for rank in range(3)]
     dumps[2] = dumps[2]._replace(links=[reading(1, 1000), reading(2, 4000)])
     return [with_address(dump) for dump in dumps]

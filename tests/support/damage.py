@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpicoll.flight.entries import LinkRow, Row, SampleRow, packed, packed_words
+from mpicoll.flight.entries import LinkRow, Row, Sample, packed, packed_words
 from mpicoll.flight.layout import (
     CLOCK,
     CLOCK_AT,
@@ -236,9 +236,9 @@ def _change_row(content: bytes, dice: random.Random) -> bytes:
 
 def _change_sample(content: bytes, dice: random.Random) -> bytes:
     """Write the first sample with a number that no rank writes, and a check that holds."""
-    fields = [1, *(dice.choice(WORDS) for _ in range(12))]
-    fields[8:] = [word % (1 << 32) for word in fields[8:]]
-    entry = packed_words(SAMPLE, SampleRow(*(word % (1 << 63) for word in fields)))
+    fields = [1, *(dice.choice(WORDS) for _ in range(14))]
+    fields[9:] = [word % (1 << 32) for word in fields[9:]]
+    entry = packed_words(SAMPLE, Sample(*(word % (1 << 63) for word in fields)))
     return _laid(content, SAMPLES_AT, entry) if len(content) > TABLE_AT else content
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mpicoll.flight.entries import (
     LinkRow,
     Row,
-    SampleRow,
+    Sample,
     TotalRow,
     mark_of,
     packed,
@@ -201,8 +201,8 @@ def _fill_rings(draw: st.DrawFn, content: bytearray, job: Job, places: list[int]
         at = ROWS_AT + (number - 1) % ROWS * ROW.size
         content[at : at + ROW.size] = packed(row)
     for number in range(1, 1 + draw(st.sampled_from([0, 3, 20]))):
-        sums = (draw(LONG_WORDS) for _ in range(6))
-        sample = SampleRow(number, draw(TICKS), *sums, 7, *(draw(WORDS) for _ in range(4)))
+        sums = (draw(LONG_WORDS) for _ in range(7))
+        sample = Sample(number, draw(TICKS), *sums, 7, *(draw(WORDS) for _ in range(5)))
         at = SAMPLES_AT + (number - 1) % SAMPLES * SAMPLE.size
         content[at : at + SAMPLE.size] = packed_words(SAMPLE, sample)
     ends = [bytes(10) + b"\xff\xff\x0a\0\0" + bytes([number]) for number in range(3)]
