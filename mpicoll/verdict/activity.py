@@ -19,13 +19,13 @@ class Activity(NamedTuple):
 
     Attributes:
         running: the thread ran.
-        queued: the thread was ready, and had no core.
+        queued: the thread was ready, and had no core; in messages, too.
         asleep: the thread waited for something else, or its process was stopped.
         stopped: the process was stopped, and continued by SIGCONT; in calls, too.
         reading: the part of `asleep` with major page faults: memory that was read from a disk.
         threads: other threads of the process ran, meanwhile or at the same time.
         children: child processes ran, which have ended.
-        messages: the time in messages, which is no part of the others.
+        messages: the rest of the time in messages.
     """
 
     running: float = 0.0
@@ -44,7 +44,7 @@ class Activity(NamedTuple):
 
     @property
     def outside(self) -> float:
-        """The time outside of calls and messages."""
+        """The time outside of calls and messages, and that without a core in messages."""
         return self.running + self.queued + self.asleep
 
     @property
@@ -127,13 +127,14 @@ def _between(first: Sample, second: Sample, calls: Calls) -> Activity:
     running = min(share * thread, outside)
     queued = min(share * (second.queued - first.queued), outside - running)
     asleep = max(0.0, outside - running - queued)
+    coreless = min(messages / wall * (second.queued - first.queued), messages)
     idle = max(0, wall - (second.running - first.running) - (second.queued - first.queued))
     return Activity(
-        running, queued, asleep,
+        running, queued + coreless, asleep,
         idle if second.continued > first.continued else 0.0,
         asleep if second.faults > first.faults else 0.0,
         share * max(0, second.process - first.process - thread),
-        share * max(0, second.children - first.children), messages,
+        share * max(0, second.children - first.children), messages - coreless,
     )  # fmt: skip
 
 

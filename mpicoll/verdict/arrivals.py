@@ -220,8 +220,12 @@ class History:
                 total += entry.end - entry.start if entry.number in self.waited else 0
                 continue
             key = entry.group.id
-            begin = since.get(key)
-            self.window[entry.number] = begin and begin._replace(waited=total - begin.waited)
+            begin, curve = since.get(key), self.curves.get(entry.thread)
+            activity = curve.between(begin.start, entry.start) if begin and curve else None
+            self.window[entry.number] = begin and begin._replace(
+                waited=total - begin.waited + round(activity.messages if activity else 0),
+                activity=activity,
+            )
             total += self.waited.get(entry.number, 0)
             is_new = entry.call.collective in SYNCHRONISING
             if not is_new:  # as a root that waits, and has no core when the last rank has come
@@ -238,7 +242,7 @@ class History:
             last: when the last rank came that this one needs.
         """
         window, curve = self.window[entry.number], self.curves.get(entry.thread)
-        activity = curve.between(window.start, entry.start) if window and curve else None
+        activity = window.activity if window else None
         if activity and window:
             activity = activity._replace(
                 queued=activity.queued + window.coreless, asleep=activity.asleep + window.held,
@@ -274,13 +278,15 @@ class Window(NamedTuple):
 
     Attributes:
         start: when it left that call.
-        waited: the time that it waits in other calls since.
+        waited: the time that it waits in other calls and is in messages since.
         coreless: for how long it had no core in that call after all ranks had come. The rank left
             the call that much later: its core was late, and not the data.
         held: the same for the time in which other threads of its process kept the interpreter.
+        activity: of the rank since; None where no samples tell it.
     """
 
     start: int
     waited: int
     coreless: int = 0
     held: int = 0
+    activity: Activity | None = None

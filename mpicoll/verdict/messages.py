@@ -31,8 +31,10 @@ def slices_of(observation: Observation, dumps: Sequence[Dump]) -> Observation:
     end = max(begin + 1, min((curve.times[-1] for curve in curves.values()), default=0))
     whole = {rank: curve.between(begin, end) or Activity() for rank, curve in curves.items()}
     shares = {rank: activity.messages / (end - begin) for rank, activity in whole.items()}
+    works = {rank: activity.running + activity.asleep for rank, activity in whole.items()}
     # A rank that only hands out work is idle by design, and no measure for the others.
-    workers = {rank: curves[rank] for rank, share in shares.items() if share < IDLE}
+    least = IDLE * max(works.values(), default=0.0)
+    workers = {rank: curves[rank] for rank, work in works.items() if work >= least}
     count = min(_MOST_SLICES, (end - begin) // INDEPENDENT)
     meetings: dict[Place, list[Meeting]] = {}
     if count >= FEWEST_CALLS and len(workers) > 1 and max(shares.values()) >= RELEVANT:
@@ -68,8 +70,8 @@ def _slice(
         rank: Entry(number, number, at, max(at, end), _GROUP, _CALL, None, 0, Outcome.COMPLETED, "")
         for rank, at in times.items()
     }
-    last = max(times.values())
-    return Meeting(MatchedCall(_GROUP, number, place, tuple(curves), rows, None), {
-        rank: Arrival(times[rank], min(last - times[rank], round(activity.messages)), 0, 0, activity)
-        for rank, activity in activities.items()
-    })  # fmt: skip
+    arrivals = {}
+    for rank, activity in activities.items():
+        wait = min(max(times.values()) - times[rank], round(activity.messages))
+        arrivals[rank] = Arrival(times[rank], wait, 0, 0, activity)
+    return Meeting(MatchedCall(_GROUP, number, place, tuple(curves), rows, None), arrivals)

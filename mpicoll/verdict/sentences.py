@@ -75,7 +75,7 @@ def _longer(finding: Finding) -> str:
     length, when = duration(excess), " longer before the call"
     if _is_of_messages(finding):
         share = excess / max(1.0, profile.total.outside + profile.total.messages)
-        length, when = percent(share), " of the time longer between its messages"
+        length, when = f"for {percent(share)}", " more of the time between its messages"
     rank = "it" if len(finding.ranks) == 1 else f"rank {profile.rank}"
     rare = " on average" if finding.frequency < 0.5 and not _is_of_messages(finding) else ""
     owner = f" of node {finding.host}" if finding.host else ""
@@ -241,7 +241,8 @@ def _no_cause(verdict: Verdict) -> Iterator[str]:
     observation = verdict.observation
     messages = sum(activity.messages for activity in observation.activity.values())
     share = messages / observation.total
-    if verdict.calls < FEWEST_CALLS and share < RELEVANT:
+    is_in_messages = share >= RELEVANT
+    if verdict.calls < FEWEST_CALLS and not is_in_messages:
         yield (
             f"Calls that all ranks have recorded: {verdict.calls}, too few for a verdict on lost "
             "time."
@@ -255,8 +256,8 @@ def _no_cause(verdict: Verdict) -> Iterator[str]:
         f"ranks wait for each other {percent(waiting)} of the time, and data moves "
         f"{percent(moving)} of it"
     )
-    if share >= RELEVANT:
-        shares += f", and messages take {percent(share)}"
+    if is_in_messages:
+        shares += f"; ranks are in messages {percent(share)} of it"
     yield f"No rank, node or link stands out in {verdict.calls:,} calls: {shares}."
 
 

@@ -40,8 +40,8 @@ UNEVEN = 1.5
 """The ratio of a rank's count to the median count from which on data counts as uneven."""
 RELEVANT_STOP = 0.01
 """The share of a rank's time in which it was stopped. No healthy job is stopped: less suffices."""
-IDLE = 0.95
-"""The share of its time in messages from which on a rank has no work of its own."""
+IDLE = 0.04
+"""The part of the work of the busiest rank below which a rank in messages only hands out work."""
 DIRECT = 400_000
 """Nanoseconds that a rank runs or sleeps between two calls that follow each other directly: on a
 busy machine, torch and Python take up to 300 us to return from one call and begin the next."""

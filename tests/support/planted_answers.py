@@ -25,7 +25,8 @@ _KINDS = (
     ("slow link", r"[Ll]ink (of|from)"), ("slow node", r"the node is slow"),
     (planted.MISMATCH, r"in different calls|ask for different|disagree|against \d+ elements"),
     (planted.KILLED, r"while (it|they) worked|while all ranks worked"),
-    (planted.HANG, r"others waiting|[Rr]anks wait for each other, in different|does not end|waits? in a message for"),
+    (planted.HANG, r"others waiting|[Rr]anks wait for each other, in different|does not end"),
+    (planted.HANG, r"waits? in a message for"),
     (planted.NOBODY, r"[Nn]obody stands out|stands out in|too few"),
     ("late", r"arrives?"),
 )  # fmt: skip

@@ -103,11 +103,10 @@ def exchange() -> None:
 
 
 def exchange_by_requests() -> None:
-    targets = np.empty((2, 8))
-    MPI.Request.Waitall([
-        *(world.Irecv(target, (rank + step) % size, 5) for step, target in zip((1, -1), targets)),
-        *(world.Isend(x, (rank + step) % size, 5) for step in (1, -1)),
-    ])  # fmt: skip
+    peers, targets = [(rank + step) % size for step in (1, -1)], np.empty((2, 8))
+    requests = [world.Irecv(target, peer) for target, peer in zip(targets, peers, strict=True)]
+    requests += [world.Isend(x, peer) for peer in peers]
+    MPI.Request.Waitall(requests)
 
 
 def take_core(planted: Planted) -> None:
