@@ -7,11 +7,12 @@ the thread that the process began with counts, too.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from mpicoll.flight.reader import Dump, Entry, Sample
+from mpicoll.verdict.thresholds import IDLE, UNFAIR
 
 
 class Activity(NamedTuple):
@@ -127,7 +128,11 @@ def _between(first: Sample, second: Sample, calls: Calls) -> Activity:
     running = min(share * thread, outside)
     queued = min(share * (second.queued - first.queued), outside - running)
     asleep = max(0.0, outside - running - queued)
-    coreless = min(messages / wall * (second.queued - first.queued), messages)
+    # A rank that ran in a message and stayed waited for data: of its waits for a core only the last
+    # one counts, if it is longer than fair.
+    last_wait = (second.queued - first.queued) / max(1, second.preempted - first.preempted)
+    unfair = max(0.0, last_wait - UNFAIR * (second.running - first.running))
+    coreless = min(messages / wall * unfair, messages)
     idle = max(0, wall - (second.running - first.running) - (second.queued - first.queued))
     return Activity(
         running, queued + coreless, asleep,
@@ -136,6 +141,16 @@ def _between(first: Sample, second: Sample, calls: Calls) -> Activity:
         share * max(0, second.process - first.process - thread),
         share * max(0, second.children - first.children), messages - coreless,
     )  # fmt: skip
+
+
+def working_ranks(activities: Mapping[int, Activity]) -> list[int]:
+    """Return the ranks without those that only hand out work: these are in messages, and idle."""
+    works = {rank: activity.running + activity.asleep for rank, activity in activities.items()}
+    least = IDLE * max(works.values(), default=0.0)
+    return [
+        rank for rank, activity in activities.items()
+        if works[rank] >= least or activity.messages < activity.outside
+    ]  # fmt: skip
 
 
 def blocking_rows(entries: Sequence[Entry]) -> set[int]:

@@ -15,10 +15,10 @@ from statistics import fmean
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.records import Call, Group, Location
-from mpicoll.verdict.activity import Activity, Curve
+from mpicoll.verdict.activity import Activity, Curve, working_ranks
 from mpicoll.verdict.arrivals import Arrival, Meeting, Observation
 from mpicoll.verdict.matching import IN_MESSAGES, MatchedCall, Place
-from mpicoll.verdict.thresholds import FEWEST_CALLS, IDLE, INDEPENDENT, RELEVANT
+from mpicoll.verdict.thresholds import FEWEST_CALLS, INDEPENDENT, RELEVANT
 
 _MOST_SLICES = 64
 _GROUP, _CALL = Group(IN_MESSAGES, IN_MESSAGES, 0, ""), Call(IN_MESSAGES)
@@ -31,10 +31,7 @@ def slices_of(observation: Observation, dumps: Sequence[Dump]) -> Observation:
     end = max(begin + 1, min((curve.times[-1] for curve in curves.values()), default=0))
     whole = {rank: curve.between(begin, end) or Activity() for rank, curve in curves.items()}
     shares = {rank: activity.messages / (end - begin) for rank, activity in whole.items()}
-    works = {rank: activity.running + activity.asleep for rank, activity in whole.items()}
-    # A rank that only hands out work is idle by design, and no measure for the others.
-    least = IDLE * max(works.values(), default=0.0)
-    workers = {rank: curves[rank] for rank, work in works.items() if work >= least}
+    workers = {rank: curves[rank] for rank in working_ranks(whole)}
     count = min(_MOST_SLICES, (end - begin) // INDEPENDENT)
     meetings: dict[Place, list[Meeting]] = {}
     if count >= FEWEST_CALLS and len(workers) > 1 and max(shares.values()) >= RELEVANT:
