@@ -110,40 +110,32 @@ def _messages(diagnosis: Diagnosis) -> Iterator[str]:
             yield (
                 f"Rank {rank.number} {how} {call}, {from_where(entry)}, after {duration(length)}."
             )
-    waiting = [rank for rank in diagnosis.ranks.values() if rank.message]
-    for ranks, text in _by_place(waiting):
-        length = duration(max(rank.message for rank in ranks))
-        wait = _verb(ranks, "waits", "wait")
-        yield f"{named(_numbers(ranks))} {wait} in a message for {length}{text}."
+    waiting = {rank.number: rank for rank in diagnosis.ranks.values() if rank.message}
+    if waiting:
+        frames = {number: rank.at for number, rank in waiting.items()}
+        how = f"in a message for {duration(max(rank.message for rank in waiting.values()))}"
+        yield from whereabouts(frames, f"waits {how}", f"wait {how}")
     if waiting and not diagnosis.stuck:
-        remaining = [
-            rank for rank in diagnosis.ranks.values()
-            if rank not in waiting and rank.at and not rank.is_over
-        ]  # fmt: skip
-        for ranks, text in _by_place(remaining):
-            yield f"{named(_numbers(ranks))} {_verb(ranks, 'is', 'are')}{text[1:]}."
-        for rank in diagnosis.ranks.values():
-            if _has_ended_well(rank):
-                yield f"Rank {rank.number} {rank.standing}."
+        remaining = [rank for rank in diagnosis.ranks.values() if rank.number not in waiting]
+        yield from whereabouts({rank.number: rank.at for rank in remaining if not rank.is_over})
+        yield from (f"Rank {rank.number} {rank.standing}." for rank in remaining if rank.is_over)
 
 
-def _by_place(ranks: list[Rank]) -> Iterator[tuple[list[Rank], str]]:
-    """Yield ranks that are at one line, and the line with its source."""
-    by_place: dict[Frame | None, list[Rank]] = {}
-    for rank in ranks:
-        by_place.setdefault(rank.at, []).append(rank)
-    for frame, members in by_place.items():
-        is_here = frame is not None and isfile(frame.file)
-        source = f": {getline(frame.file, frame.line).strip()}" if frame and is_here else ""
-        yield members, f", at {frame}{source}" if frame else ""
+def whereabouts(
+    frames: Mapping[int, Frame | None], single: str = "is", several: str = "are"
+) -> Iterator[str]:
+    """Yield for each line the ranks that are there, with its source.
 
-
-def _numbers(ranks: list[Rank]) -> list[int]:
-    return [rank.number for rank in ranks]
-
-
-def _verb(ranks: list[Rank], single: str, several: str) -> str:
-    return single if len(ranks) == 1 else several
+    Args:
+        single, several: the verb for one rank, and for more.
+    """
+    ranks_at: dict[Frame | None, list[int]] = {}
+    for rank, frame in frames.items():
+        ranks_at.setdefault(frame, []).append(rank)
+    for frame, ranks in ranks_at.items():
+        source = getline(frame.file, frame.line).strip() if frame and isfile(frame.file) else ""
+        place = f"at {frame}{source and f': {source}'}" if frame else "at an unknown line"
+        yield f"{named(ranks)} {single if len(ranks) == 1 else several} {place}."
 
 
 def _is_killed(rank: Rank) -> bool:

@@ -65,19 +65,19 @@ class Observation(NamedTuple):
         observed: nanoseconds that the rows of each rank cover.
         activity: of each rank outside of its calls; of ranks without samples all zeros.
         stops: how often each rank was continued after a stop.
+        curves: by rank the activity of the thread that is longest in messages.
         waiting: by place the share of the time in which ranks wait for later ranks, `moving` that
             in which data moves, and `coreless` the part of that in which the rank has no core.
-        curves: by rank the activity of the thread that is longest in messages.
     """
 
     meetings: dict[Place, list[Meeting]]
     observed: dict[int, int]
     activity: dict[int, Activity]
     stops: dict[int, int]
+    curves: dict[int, Curve]
     waiting: dict[Place, float]
     moving: dict[Place, float]
     coreless: dict[Place, float]
-    curves: dict[int, Curve]
 
     @property
     def total(self) -> int:
@@ -138,10 +138,10 @@ def observe(dumps: Sequence[Dump]) -> Observation:
         meetings, observed,
         {rank: history.activity for rank, history in histories.items()},
         {dump.rank: _stops(dump) for dump in dumps},
-        *(_shares(field, meetings, max(1, sum(observed.values())))
-          for field in ("wait", "moving", "coreless")),
         {rank: max(history.curves.values(), key=lambda curve: curve.sums[-1].messages)
          for rank, history in histories.items() if history.curves},
+        *(_shares(field, meetings, max(1, sum(observed.values())))
+          for field in ("wait", "moving", "coreless")),
     )  # fmt: skip
 
 

@@ -42,8 +42,8 @@ def slices_of(observation: Observation, dumps: Sequence[Dump]) -> Observation:
         ]
     nothing = dict.fromkeys(meetings, 0.0)
     return Observation(
-        meetings, dict.fromkeys(whole, end - begin), whole, observation.stops,
-        dict.fromkeys(meetings, fmean(shares.values() or [0.0])), nothing, nothing, curves,
+        meetings, dict.fromkeys(whole, end - begin), whole, observation.stops, curves,
+        dict.fromkeys(meetings, fmean(shares.values() or [0.0])), nothing, nothing,
     )  # fmt: skip
 
 
