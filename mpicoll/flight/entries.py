@@ -65,7 +65,7 @@ class Sample(NamedTuple):
         preempted, faults: involuntary context switches and major page faults of the thread.
         continued: SIGCONT that the process has received.
         probe: a fixed loop of arithmetic took so long, once a second; 0 in other samples.
-        location: the place in the table of the line of a message that begins or ends here, or 0.
+        location: the place in the table of the line of a message that ends here, or 0.
     """
 
     number: int = 0

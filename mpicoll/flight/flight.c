@@ -5,7 +5,8 @@
    2 ms. If 200 us lie between two calls, both ends of the gap take one. Before rows are overwritten,
    their calls are added to totals, many at once.
 
-   Messages have no rows: their time is added up, and samples have the sum. */
+   Messages have no rows: their time is added up, and samples have the sum. They take samples as calls do,
+   but at their end only if they last for 200 us. */
 
 #include "flight.h"
 
@@ -61,7 +62,7 @@ typedef struct {
     Clock *clock;
     Counters counters;
     int64_t next_sample, last_moment, long_gap; /* ticks; the last begin or end of a call */
-    int has_gaps;                               /* the last gap between two calls was long */
+    int has_gap;                                /* a long gap ended, and its call has no sample at its end */
     uint64_t mask, written;
     Total *totals;
     uint32_t last_total; /* the place of the last one, but for the first total */
@@ -163,6 +164,17 @@ __attribute__((noinline, cold)) static void take_sample(RingObject *ring, uint32
     ring->long_gap = (int64_t)(ticks_per_ns * LONG_GAP);
 }
 
+/* Take a sample if a long gap without calls and messages ends, or one is due; return the time. */
+static int64_t end_gap(RingObject *ring, int64_t start)
+{
+    const int is_long = start - ring->last_moment >= ring->long_gap;
+    ring->has_gap |= is_long;
+    if (!is_long && start < ring->next_sample)
+        return start;
+    take_sample(ring, 0);
+    return now(ring);
+}
+
 /* Return the total for a row; the first one where there is no room for another. */
 static Total *total_of(const RingObject *ring, const Row *row)
 {
@@ -222,13 +234,7 @@ static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below
     uint32_t where = sites_find(&ring->sites, below_library);
     if (!ring->rows)
         return 0;
-    int64_t start = now(ring);
-    ring->has_gaps = start - ring->last_moment >= ring->long_gap;
-    ring->last_moment = start;
-    if (ring->has_gaps || start >= ring->next_sample) {
-        take_sample(ring, 0);
-        start = now(ring);
-    }
+    const int64_t start = ring->last_moment = end_gap(ring, now(ring));
     if (ring->written % CHUNK == 0 && ring->written > ring->mask)
         fold_rows(ring);
     uint64_t number = ++ring->written;
@@ -286,8 +292,10 @@ static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t t
     row->text = text;
     __atomic_store_n(&row->outcome, outcome, __ATOMIC_RELEASE);
     ring->last_moment = end;
-    if (ring->has_gaps || end >= ring->next_sample)
+    if (ring->has_gap || end >= ring->next_sample) {
         take_sample(ring, 0);
+        ring->has_gap = 0;
+    }
 }
 
 void log_done(LogObject *log, uint64_t number)
@@ -341,23 +349,16 @@ void log_end(LogObject *log, uint64_t number, int failed)
 static RingObject *message_ring;
 static vectorcallfunc plain_call;
 
-/* Call a function that may wait for other ranks, and add its time up. Both ends take a sample after a long
-   gap without calls and messages, and every 2 ms. */
+/* Call a function that may wait for other ranks, and add its time up. A sample is taken at the end of a long
+   gap without calls and messages, at the end of a long message, and every 2 ms. */
 static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
     RingObject *const ring = message_ring;
     if (!ring->rows || rows_begun)
         return plain_call(function, args, flags, names);
     const int64_t ticks = message_ticks;
-    int64_t start = now(ring);
-    const int is_sampled = start - ring->last_moment >= ring->long_gap || start >= ring->next_sample;
-    uint32_t where = 0;
-    if (is_sampled && (where = sites_find(&ring->sites, 0), ring->rows)) {
-        take_sample(ring, where);
-        start = now(ring);
-    }
-    if (ring->rows)
-        ring->clock->message = start;
+    const int64_t start = end_gap(ring, now(ring));
+    ring->clock->message = start;
     PyObject *const result = plain_call(function, args, flags, names);
     if (!ring->rows)
         return result;
@@ -366,11 +367,10 @@ static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t fl
     ring->clock->message = 0;
     if (end - start > ring->clock->longest)
         ring->clock->longest = end - start;
-    if (is_sampled || end >= ring->next_sample) {
-        if (!is_sampled && result)
-            where = sites_find(&ring->sites, 0);
+    if (end - start >= ring->long_gap || end >= ring->next_sample) {
+        const uint32_t where = result ? sites_find(&ring->sites, 0) : 0;
         if (ring->rows)
-            take_sample(ring, where);
+            take_sample(ring, where), ring->has_gap = 0;
     }
     return result;
 }

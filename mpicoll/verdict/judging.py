@@ -16,7 +16,7 @@ from mpicoll.verdict.links import slow_links, with_full_link
 from mpicoll.verdict.matching import IN_MESSAGES, Place
 from mpicoll.verdict.messages import slices_of
 from mpicoll.verdict.profiles import Profile, profiles
-from mpicoll.verdict.thresholds import MOVING, RELEVANT_STOP
+from mpicoll.verdict.thresholds import MOVING, RELEVANT, RELEVANT_STOP
 
 _ASLEEP = frozenset((Kind.ASLEEP, Kind.CHILD_PROCESS, Kind.OWN_THREAD))
 
@@ -50,7 +50,8 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     places, lateness = _late(observation, nodes)
     slices = slices_of(observation, alignment.dumps)
     slice_places, reasons = _late(slices, nodes)
-    places, lateness = places | slice_places, lateness or reasons
+    lateness = lateness or [finding for finding in reasons if finding.cost >= RELEVANT]
+    places |= slice_places
     observation = observation.joined(slices)
     findings = [*_merged([*stopped_ranks(observation, nodes), *lateness])]
     findings += [*slow_links(dumps, observation), *unneeded_calls(observation)]

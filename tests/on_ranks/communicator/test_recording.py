@@ -68,4 +68,4 @@ def test_samples_have_the_time_in_messages(comm: Comm) -> None:
     last = [sample for sample in dump.samples if sample.thread == thread][-1]
     length = last.messages - before[-1].messages
     assert (length > 100_000_000) == (comm.rank > 0)
-    assert dump.locations[last.location].file == __file__
+    assert comm.rank == 0 or dump.locations[last.location].file == __file__
