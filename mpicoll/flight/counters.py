@@ -5,53 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from mpicoll.flight.entries import LinkRow, Sample, checks_of
+from mpicoll.flight.entries import Link, Sample, checks_of
 from mpicoll.flight.layout import LINK, LINKS, LINKS_AT, SAMPLE, SAMPLES, SAMPLES_AT
 
 _MOST_TICKS = 1 << 63
 Clock = Callable[[int], int]
 """Converts ticks of the file to nanoseconds."""
-
-
-class Link(NamedTuple):
-    """One reading of one TCP connection; `sent`, `busy` and `retransmitted` are cumulative.
-
-    A connection is read once a second while it sends. The difference of two readings tells the
-    traffic between them, without that of the time before the first one.
-
-    Attributes:
-        at: nanoseconds since the epoch.
-        local, peer: the addresses of both ends.
-        local_port, peer_port: their ports.
-        sent: bytes that the peer has acknowledged.
-        busy: microseconds with data to send for which the receiver had room, in ticks of the kernel
-            of 1 to 10 ms.
-        rate: bytes a second at which the peer has lately acknowledged data, as the kernel estimates
-            it: of transfers that kept the connection busy, or the largest of others.
-        retransmitted: segments.
-        rtt, rtt_min: the round trip in microseconds, smoothed and the least.
-    """
-
-    at: int
-    local: str
-    local_port: int
-    peer: str
-    peer_port: int
-    sent: int
-    busy: int
-    rate: int
-    retransmitted: int
-    rtt: int
-    rtt_min: int
-
-    @property
-    def connection(self) -> tuple[str, int, str, int]:
-        """Both ends, which identify the connection."""
-        return self[1:5]
 
 
 def samples(data: bytes, time: Clock, faults: list[str]) -> list[Sample]:
@@ -63,14 +26,11 @@ def samples(data: bytes, time: Clock, faults: list[str]) -> list[Sample]:
 
 def links(data: bytes, time: Clock, faults: list[str]) -> list[Link]:
     """Return the readings of connections that are whole, in order."""
-    rows = [LinkRow(*fields) for fields in _whole(data, LINKS_AT, LINKS, LINK, faults)]
+    rows = (Link(*fields) for fields in _whole(data, LINKS_AT, LINKS, LINK, faults))
     return [
-        Link(
-            time(row.at), _address(row.local), row.local_port, _address(row.peer), row.peer_port,
-            row.sent, row.busy, row.rate, row.retransmitted, row.rtt, row.rtt_min,
-        )
+        row._replace(at=time(row.at), local=_address(row.local), peer=_address(row.peer))
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def length_of(ticks: int, time: Clock) -> int:
@@ -78,7 +38,7 @@ def length_of(ticks: int, time: Clock) -> int:
     return time(ticks) - time(0)
 
 
-def _address(data: bytes) -> str:
+def _address(data: Any) -> str:
     """Return an address as text.
 
     >>> _address(bytes([0] * 10 + [255, 255, 10, 0, 0, 7])), _address(bytes([0] * 15 + [1]))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-
-from mpicoll.flight.layout import ROW
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,24 +82,30 @@ class Sample(NamedTuple):
     location: int = 0
 
 
-class LinkRow(NamedTuple):
+class Link(NamedTuple):
     """One reading of one TCP connection; `sent`, `busy` and `retransmitted` are cumulative.
+
+    A connection is read once a second while it sends. The difference of two readings tells the
+    traffic between them, without that of the time before the first one.
 
     Attributes:
         number: counts the readings of this file, from 1.
-        at: ticks, as `Row.start`.
-        local, peer: the addresses of both ends, as 16 bytes of IPv6.
+        at: nanoseconds since the epoch; in a file ticks, as `Row.start`.
+        local, peer: the addresses of both ends; in a file 16 bytes of IPv6.
         sent: bytes that the peer has acknowledged.
-        busy: microseconds with data to send for which the receiver had room.
-        rate: bytes a second at which the peer has lately acknowledged data.
+        busy: microseconds with data to send for which the receiver had room, in ticks of the kernel
+            of 1 to 10 ms.
+        rate: bytes a second at which the peer has lately acknowledged data, as the kernel estimates
+            it: of transfers that kept the connection busy, or the largest of others.
         retransmitted: segments.
         rtt, rtt_min: the round trip in microseconds, smoothed and the least.
+        local_port, peer_port: the ports of both ends.
     """
 
     number: int
     at: int
-    local: bytes
-    peer: bytes
+    local: str
+    peer: str
     sent: int
     busy: int
     rate: int
@@ -111,6 +114,11 @@ class LinkRow(NamedTuple):
     rtt_min: int
     local_port: int
     peer_port: int
+
+    @property
+    def connection(self) -> tuple[str, int, str, int]:
+        """Both ends, which identify the connection."""
+        return self.local, self.local_port, self.peer, self.peer_port
 
 
 class TotalRow(NamedTuple):
@@ -150,14 +158,3 @@ def checks_of(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     total: NDArray[np.uint64] = (words * np.array(powers, np.uint64)).sum(axis=1, dtype=np.uint64)
     checks: NDArray[np.uint64] = total ^ total >> np.uint64(29)
     return checks
-
-
-def packed(row: Row) -> bytes:
-    """Return a row's bytes."""
-    return ROW.pack(*row, check_of(row))
-
-
-def packed_words(kind: struct.Struct, entry: Sample | LinkRow) -> bytes:
-    """Return the bytes of a sample or a link, with their check."""
-    words = np.frombuffer(kind.pack(*entry, 0), "<u8")[:-1]
-    return words.tobytes() + checks_of(words[None]).tobytes()

@@ -64,6 +64,8 @@ typedef struct {
     int64_t next_sample, last_moment, long_gap; /* ticks; the last begin or end of a call */
     int has_gap;                                /* a long gap ended, and its call has no sample at its end */
     uint64_t mask, written;
+    const PyThreadState *inside; /* the thread in a call, whose row has the time of its messages, too */
+    uint64_t row;                /* the outermost one of that thread */
     Total *totals;
     uint32_t last_total; /* the place of the last one, but for the first total */
     int by_processor; /* ticks are the processor's; else nanoseconds */
@@ -125,9 +127,8 @@ static uint64_t check_of(const Row *row, uint64_t number)
 /* The system's number of this thread, 0 until it is asked for. */
 static _Thread_local uint32_t thread_number;
 
-/* The ticks of this thread in messages, and the rows that it is in: they have their messages' time. */
+/* The ticks of this thread in messages. */
 static _Thread_local int64_t message_ticks;
-static _Thread_local int rows_begun;
 
 /* The thread of a forked child has another number. */
 static void reset_thread_number(void)
@@ -272,15 +273,19 @@ uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library)
         return 0;
     uint64_t number = begin(log, call, UNDER_WAY, below_library);
     if (number)
-        log->inside = state, log->row = number, rows_begun++;
+        log->inside = state, log->row = number;
+    if (number && log->ring->inside != state)
+        log->ring->inside = state, log->ring->row = number;
     return number;
 }
 
 static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t text)
 {
-    if (log->inside && log->row == number)
-        log->inside = NULL, rows_begun--;
+    if (log->row == number)
+        log->inside = NULL;
     RingObject *ring = log->ring;
+    if (ring->row == number)
+        ring->inside = NULL;
     if (!ring->rows)
         return;
     __builtin_prefetch(ring->rows + (ring->written & ring->mask), 1);
@@ -354,7 +359,7 @@ static vectorcallfunc plain_call;
 static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
     RingObject *const ring = message_ring;
-    if (!ring->rows || rows_begun)
+    if (!ring->rows || ring->inside == PyThreadState_Get())
         return plain_call(function, args, flags, names);
     const int64_t ticks = message_ticks;
     const int64_t start = end_gap(ring, now(ring));

@@ -17,8 +17,8 @@ from zlib import crc32
 from mpicoll.errors import ArgumentError
 from mpicoll.flight import counters, records
 from mpicoll.flight.counters import Clock
-from mpicoll.flight.counters import Link as Link
 from mpicoll.flight.directory import files, is_held
+from mpicoll.flight.entries import Link as Link
 from mpicoll.flight.entries import Row, check_of
 from mpicoll.flight.entries import Sample as Sample
 from mpicoll.flight.layout import (

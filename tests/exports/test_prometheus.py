@@ -10,8 +10,7 @@ import pytest
 from synthetic_job import dump, lockstep
 
 from mpicoll.exports.prometheus import metrics, write
-from mpicoll.flight.counters import Link
-from mpicoll.flight.entries import Sample
+from mpicoll.flight.entries import Link, Sample
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump
 from mpicoll.flight.records import Location
@@ -30,7 +29,8 @@ def job() -> list[Dump]:
 
 def reading(at: int, sent: int) -> Link:
     """Return a reading of the connection from rank 2 to another host of the job."""
-    return Link(at, "10.0.0.2", 2000, "10.0.0.1", 1000, sent, 500_000, 8_000_000, 3, 120, 80)
+    ends, ports = ("10.0.0.2", "10.0.0.1"), (2000, 1000)
+    return Link(1, at, *ends, sent, 500_000, 8_000_000, 3, 120, 80, *ports)
 
 
 def with_address(dump: Dump) -> Dump:

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import NamedTuple
 
+from flight_entries import packed, packed_words
 from hypothesis import strategies as st
 
 from mpicoll.flight.entries import (
-    LinkRow,
+    Link,
     Row,
     Sample,
     TotalRow,
     mark_of,
-    packed,
-    packed_words,
 )
 from mpicoll.flight.layout import (
     BUCKETS,
@@ -207,7 +206,7 @@ def _fill_rings(draw: st.DrawFn, content: bytearray, job: Job, places: list[int]
         content[at : at + SAMPLE.size] = packed_words(SAMPLE, sample)
     ends = [bytes(10) + b"\xff\xff\x0a\0\0" + bytes([number]) for number in range(3)]
     for number in range(1, 1 + draw(st.sampled_from([0, 3, 10]))):
-        link = LinkRow(
+        link = Link(
             number, draw(TICKS), draw(st.sampled_from(ends)), draw(st.sampled_from(ends)),
             draw(LONG_WORDS), draw(LONG_WORDS), draw(LONG_WORDS), draw(WORDS), draw(WORDS),
             draw(WORDS), draw(st.integers(0, 65535)), 7,
