@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.errors import RankLost
-from mpicoll.flight import messages, signals
+from mpicoll.flight import signals
 from mpicoll.flight.directory import is_on, new_name, of_job
 from mpicoll.flight.layout import STACKS
 from mpicoll.flight.recorder import Recorder
@@ -186,8 +186,10 @@ def _join(
     numbers = [description.rank for description in everyone]
     members, name = ranges(numbers), name or _name_of(numbers)
     group = Group(everyone[0].id, name, rank, members)
-    pairs = Group(f"{group.id}{MESSAGES}", f"messages of {name}", rank, members, True)
-    logs = (recorder.writers.Log(recorder.ring, recorder.intern(item)) for item in (group, pairs))
+    messages = Group(f"{group.id}{MESSAGES}", f"messages of {name}", rank, members, True)
+    logs = (
+        recorder.writers.Log(recorder.ring, recorder.intern(item)) for item in (group, messages)
+    )
     return GroupFlight(recorder, *logs)
 
 
@@ -224,7 +226,7 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
             _of_thread.recorder = recorder
             return recorder
         signals.watch(writers, recorder.ending, recorder.beat, recorder.stacks)
-        messages.add_up(recorder.ring)
+        recorder.time_messages()
         RankLost.raised = staticmethod(ask_for_stacks)
         _of_process.append(recorder)
         return recorder
