@@ -20,6 +20,8 @@ _OF_ONE_RANK = ("up to ", "sends ", "receives ")
 _LONGER = 2
 """How many times as long as any earlier call of its group, or any message, one must last to be
 stuck."""
+_PATIENCE = 3
+"""How many times as long as a call a message must last: on a busy machine ranks wait for cores."""
 
 
 class Rank(NamedTuple):
@@ -151,7 +153,7 @@ def last_sign(dump: Dump) -> int:
 
 def _rank(dump: Dump, now: int, threshold: float) -> Rank:
     length = now - dump.message if dump.message and dump.state is State.RUNNING else 0
-    is_long = length >= max(threshold * _NANO, _LONGER * dump.longest)
+    is_long = length >= max(_PATIENCE * threshold * _NANO, _LONGER * dump.longest)
     stacks = last_stacks(dump.stacks)
     standing, is_over = _standing(dump)
     at = place(stacks, calling_thread(dump))
