@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
-from linecache import getline
 from math import hypot, sqrt
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -28,8 +26,6 @@ _CLEAR, _ERRORS = 0.3, 1.5
 """The excess from which on so few stacks are enough; how many standard errors it must exceed."""
 _DEEPER = 0.8
 """A line deeper in the program is named if it has this share of the stacks of its caller."""
-_MESSAGE = re.compile(r"\.(send)?(recv|m?probe|wait)(_replace|all|any|some)?\(", re.IGNORECASE)
-"""A method of mpi4py that waits for another rank, and that no row records."""
 _IN_PROGRAM = frozenset((
     Kind.MORE_WORK, Kind.UNEVEN_DATA, Kind.ASLEEP, Kind.UNCLEAR, Kind.SLOW_NODE, Kind.OWN_THREAD,
     Kind.CHILD_PROCESS,
@@ -120,10 +116,9 @@ def _line(dump: Dump, finding: Finding, verdict: Verdict) -> Iterator[str]:
         )
         return
     calls = {
-        (key.location.file, key.location.line)
-        for key in verdict.observation.meetings
-        if key.location
-    }
+        (location.file, location.line)
+        for dump in verdict.alignment.dumps for location in dump.locations.values()
+    }  # fmt: skip
     peer = next(
         (candidate for candidate in verdict.alignment.dumps
          if candidate.rank not in finding.ranks and is_here(candidate)), None,
@@ -140,11 +135,6 @@ def _line(dump: Dump, finding: Finding, verdict: Verdict) -> Iterator[str]:
         f"Between its calls {thread} {dump.rank} is most often at {line.path[0]}{called}: in "
         f"{count} of {len(paths)} stacks."
     )
-    if finding.kind is Kind.MORE_WORK and _MESSAGE.search(getline(*line.path[0][:2])):
-        yield (
-            "That line waits for a message, and MPI keeps a core busy meanwhile: the rank that "
-            "sends it may be the late one."
-        )
 
 
 def chosen(local: Lines, remote: Lines) -> Line | None:
@@ -187,7 +177,7 @@ def _sampled(
     """Return where a rank, and one that is not late, are between calls.
 
     Args:
-        calls: the file and the line of each call.
+        calls: the file and the line of each call, and of each message.
     """
     until = monotonic() + _SECONDS
     lines = {dump.rank: Lines([], [])} | ({peer.rank: Lines([], [])} if peer else {})

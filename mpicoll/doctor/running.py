@@ -16,7 +16,7 @@ from mpicoll.flight.listing import jobs, show_jobs
 from mpicoll.flight.reader import Dump
 from mpicoll.flight.stack_text import last_stacks, place
 from mpicoll.flight.summary import show, show_faults
-from mpicoll.flight.words import from_where, named
+from mpicoll.flight.words import from_where, whereabouts
 from mpicoll.text.numbers import duration
 from mpicoll.verdict import summary
 from mpicoll.verdict.judging import judge
@@ -42,7 +42,7 @@ def tell(out: Console, directory: Path | None, seconds: float) -> list[Dump]:
             return []
         directory = listed[0].directory
     diagnosis, dumps, faults = look(directory)
-    if diagnosis.stuck or not diagnosis.is_alive:
+    if diagnosis.is_stuck or not diagnosis.is_alive:
         show(out, directory, diagnosis, faults)
         out.print()
         summary.show(out, judge(dumps))
@@ -67,7 +67,9 @@ def idle(dumps: list[Dump], begin: int) -> Iterator[str]:
         begin: of the watching, in nanoseconds since the epoch.
     """
     entries = [entry for dump in dumps for entry in dump.entries]
-    if not dumps or any(max(entry.start, entry.end) >= begin for entry in entries):
+    moments = [max(entry.start, entry.end) for entry in entries]
+    moments += [sample.at for dump in dumps for sample in dump.samples]  # in messages, too
+    if not dumps or max(moments, default=0) >= begin:
         return
     now = time_ns()
     if not entries:
@@ -80,9 +82,7 @@ def idle(dumps: list[Dump], begin: int) -> Iterator[str]:
             f"No rank has made a call for {duration(now - last.end)}: all are outside of calls "
             f"since {last.call.collective} {last.sequence}, {from_where(last)}."
         )
-    lines: dict[str, list[int]] = {}
-    for dump in filter(is_here, dumps):
-        if frame := place(last_stacks(new_stacks(dump)), calling_thread(dump)):
-            lines.setdefault(str(frame), []).append(dump.rank)
-    for line, ranks in lines.items():
-        yield f"{named(ranks)} {'is' if len(ranks) == 1 else 'are'} at {line}."
+    yield from whereabouts({
+        dump.rank: place(last_stacks(new_stacks(dump)), calling_thread(dump))
+        for dump in dumps if is_here(dump)
+    })  # fmt: skip

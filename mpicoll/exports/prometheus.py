@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mpicoll.flight.counters import Link
+from mpicoll.flight.entries import Link
 from mpicoll.flight.layout import Outcome, State
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.records import Group

@@ -20,7 +20,8 @@ typedef struct {
     uint64_t number;
     int64_t at;
     uint64_t running, queued, process, children, main_running, identity;
-    uint32_t thread, preempted, faults, continued, probe, unused;
+    int64_t messages;
+    uint32_t thread, preempted, faults, continued, probe, where;
     uint64_t check;
 } Sample;
 
@@ -34,7 +35,7 @@ typedef struct {
     uint64_t check;
 } Link;
 
-_Static_assert(sizeof(Sample) == 96 && sizeof(Link) == 96, "entries as layout.py has them");
+_Static_assert(sizeof(Sample) == 104 && sizeof(Link) == 96, "entries as layout.py has them");
 
 enum { SECOND = 1000000000 };
 
@@ -56,7 +57,7 @@ static int entries_make(EntryRing *ring, const Py_buffer *view, size_t bytes)
    a number. */
 static void add(EntryRing *ring, void *entry)
 {
-    uint64_t words[sizeof(Link) / sizeof(uint64_t)], sum = 0;
+    uint64_t words[sizeof(Sample) / sizeof(uint64_t)], sum = 0;
     memcpy(words, entry, ring->words * sizeof(uint64_t));
     words[0] = ++ring->written;
     for (size_t word = 0; word < ring->words - 1; word++)
@@ -169,9 +170,10 @@ static uint64_t children_running(void)
            (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * MICROSECOND;
 }
 
-static void record_sample(Counters *counters, uint32_t thread, int64_t at, int has_probe)
+/* Complete a sample of the calling thread, and write it. */
+static void record_sample(Counters *counters, Sample sample, int has_probe)
 {
-    Sample sample = {.at = at, .thread = thread, .continued = signals_continued()};
+    const uint32_t thread = sample.thread;
     struct rusage usage;
     if (!read_queued(counters, thread, &sample.queued) || getrusage(RUSAGE_THREAD, &usage) < 0)
         return;
@@ -180,6 +182,7 @@ static void record_sample(Counters *counters, uint32_t thread, int64_t at, int h
     sample.children = children_running();
     sample.main_running = thread == (uint32_t)getpid() ? sample.running : main_running();
     sample.identity = (uint64_t)pthread_self();
+    sample.continued = signals_continued();
     sample.preempted = (uint32_t)usage.ru_nivcsw;
     sample.faults = (uint32_t)usage.ru_majflt;
     sample.probe = has_probe ? probe() : 0;
@@ -263,10 +266,12 @@ int counters_make(Counters *counters, const Py_buffer *samples, const Py_buffer 
            entries_make(&counters->links, links, sizeof(Link));
 }
 
-void counters_record(Counters *counters, uint32_t thread, int64_t at, int64_t ns)
+void counters_record(Counters *counters, uint32_t thread, int64_t at, int64_t ns, int64_t messages,
+                     uint32_t where)
 {
     const int error = errno, is_due = ns / SECOND != counters->second;
-    record_sample(counters, thread, at, is_due);
+    const Sample sample = {.at = at, .thread = thread, .messages = messages, .where = where};
+    record_sample(counters, sample, is_due);
     if (is_due)
         record_links(counters, at);
     counters->second = ns / SECOND;

@@ -36,8 +36,10 @@ int counters_make(Counters *counters, const Py_buffer *samples, const Py_buffer 
 
 /* Write a sample of the calling thread, and once a second readings of the connections.
 
-   at, ns: the present moment in ticks of the rows, and in nanoseconds since the epoch. */
-void counters_record(Counters *counters, uint32_t thread, int64_t at, int64_t ns);
+   at, ns: the present moment in ticks of the rows, and in nanoseconds since the epoch.
+   messages, where: the ticks of the thread in messages so far, and the line of the present one. */
+void counters_record(Counters *counters, uint32_t thread, int64_t at, int64_t ns, int64_t messages,
+                     uint32_t where);
 
 void counters_close(Counters *counters);
 

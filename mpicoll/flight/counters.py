@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from mpicoll.flight.entries import LinkRow, SampleRow, checks_of
+from mpicoll.flight.entries import Link, Sample, checks_of
 from mpicoll.flight.layout import LINK, LINKS, LINKS_AT, SAMPLE, SAMPLES, SAMPLES_AT
 
 _MOST_TICKS = 1 << 63
@@ -17,100 +17,28 @@ Clock = Callable[[int], int]
 """Converts ticks of the file to nanoseconds."""
 
 
-class Sample(NamedTuple):
-    """The counters of one thread at one moment; all but `at`, `thread` and `probe` are cumulative.
-
-    Attributes:
-        at: nanoseconds since the epoch.
-        thread: the system's number of it.
-        running: nanoseconds that the thread has run.
-        queued: nanoseconds that it was ready and had no core.
-        process, children, main: nanoseconds that all threads of the process have run, its ended
-            children, and the thread that it began with.
-        identity: the number of the thread by which `faulthandler` names it.
-        preempted: its involuntary context switches.
-        faults: its major page faults.
-        continued: SIGCONT that the process has received.
-        probe: nanoseconds that a fixed loop of arithmetic took, once a second; 0 in other samples.
-    """
-
-    at: int
-    thread: int
-    running: int
-    queued: int
-    preempted: int
-    faults: int
-    continued: int
-    probe: int
-    process: int = 0
-    children: int = 0
-    main: int = 0
-    identity: int = 0
-
-
-class Link(NamedTuple):
-    """One reading of one TCP connection; `sent`, `busy` and `retransmitted` are cumulative.
-
-    A connection is read once a second while it sends. The difference of two readings tells the
-    traffic between them, without that of the time before the first one.
-
-    Attributes:
-        at: nanoseconds since the epoch.
-        local, peer: the addresses of both ends.
-        local_port, peer_port: their ports.
-        sent: bytes that the peer has acknowledged.
-        busy: microseconds with data to send for which the receiver had room, in ticks of the kernel
-            of 1 to 10 ms.
-        rate: bytes a second at which the peer has lately acknowledged data, as the kernel estimates
-            it: of transfers that kept the connection busy, or the largest of others.
-        retransmitted: segments.
-        rtt, rtt_min: the round trip in microseconds, smoothed and the least.
-    """
-
-    at: int
-    local: str
-    local_port: int
-    peer: str
-    peer_port: int
-    sent: int
-    busy: int
-    rate: int
-    retransmitted: int
-    rtt: int
-    rtt_min: int
-
-    @property
-    def connection(self) -> tuple[str, int, str, int]:
-        """Both ends, which identify the connection."""
-        return self[1:5]
-
-
 def samples(data: bytes, time: Clock, faults: list[str]) -> list[Sample]:
-    """Return the samples that are whole, in order."""
-    rows = [SampleRow(*fields) for fields in _whole(data, SAMPLES_AT, SAMPLES, SAMPLE, faults)]
+    """Return the samples that are whole, in order, with nanoseconds in place of ticks."""
+    rows = [Sample(*fields) for fields in _whole(data, SAMPLES_AT, SAMPLES, SAMPLE, faults)]
     rows.sort(key=lambda row: row.at)  # as the threads of a rank take them, in whatever order
-    return [
-        Sample(
-            time(row.at), row.thread, row.running, row.queued, row.preempted, row.faults,
-            row.continued, row.probe, row.process, row.children, row.main, row.identity,
-        )
-        for row in rows
-    ]  # fmt: skip
+    return [row._replace(at=time(row.at), messages=length_of(row.messages, time)) for row in rows]
 
 
 def links(data: bytes, time: Clock, faults: list[str]) -> list[Link]:
     """Return the readings of connections that are whole, in order."""
-    rows = [LinkRow(*fields) for fields in _whole(data, LINKS_AT, LINKS, LINK, faults)]
+    rows = (Link(*fields) for fields in _whole(data, LINKS_AT, LINKS, LINK, faults))
     return [
-        Link(
-            time(row.at), _address(row.local), row.local_port, _address(row.peer), row.peer_port,
-            row.sent, row.busy, row.rate, row.retransmitted, row.rtt, row.rtt_min,
-        )
+        row._replace(at=time(row.at), local=_address(row.local), peer=_address(row.peer))
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
-def _address(data: bytes) -> str:
+def length_of(ticks: int, time: Clock) -> int:
+    """Return the nanoseconds of a number of ticks."""
+    return time(ticks) - time(0)
+
+
+def _address(data: Any) -> str:
     """Return an address as text.
 
     >>> _address(bytes([0] * 10 + [255, 255, 10, 0, 0, 7])), _address(bytes([0] * 15 + [1]))

@@ -18,7 +18,10 @@ _LOST = "RankLost"
 _NANO = 1e9
 _OF_ONE_RANK = ("up to ", "sends ", "receives ")
 _LONGER = 2
-"""How many times as long as any earlier call of its group a call must last to be stuck."""
+"""How many times as long as any earlier call of its group, or any message, one must last to be
+stuck."""
+_PATIENCE = 3
+"""How many times as long as a call a message must last: on a busy machine ranks wait for cores."""
 
 
 class Rank(NamedTuple):
@@ -30,6 +33,7 @@ class Rank(NamedTuple):
         is_over: it will make no further call.
         stacks: of its threads, as they were last written, the main one's last.
         at: where the thread that makes its calls was then.
+        message: nanoseconds for which it has been in a message; 0 if that is not long.
     """
 
     number: int
@@ -38,6 +42,7 @@ class Rank(NamedTuple):
     is_over: bool
     stacks: list[Stack]
     at: Frame | None
+    message: int = 0
 
 
 class Stuck(NamedTuple):
@@ -79,6 +84,11 @@ class Diagnosis(NamedTuple):
     now: int
     threshold: float = 0.0
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a call or a message does not go on."""
+        return bool(self.stuck) or any(rank.message for rank in self.ranks.values())
+
 
 def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnosis:
     """Return the state of a job by the files of all ranks.
@@ -90,7 +100,8 @@ def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnos
     alive = any(dump.is_alive and dump.state is State.RUNNING for dump in dumps)
     if not alive:
         now = max(filter(None, map(last_sign, dumps)), default=now)
-    ranks = {dump.rank: _rank(dump) for dump in dumps}
+    least = threshold if alive or any(dump.beat for dump in dumps) else 0.0
+    ranks = {dump.rank: _rank(dump, now, threshold) for dump in dumps}
     groups: dict[str, Group] = {}
     entries: dict[str, dict[int, list[Entry]]] = {}
     for dump in dumps:
@@ -103,7 +114,6 @@ def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnos
     members = members_of(groups)
     for number in {*chain.from_iterable(members.values())} - ranks.keys():
         ranks[number] = Rank(number, None, NO_FILE, False, [], None)
-    least = threshold if alive or any(dump.beat for dump in dumps) else 0.0
     calls = (
         _stuck(groups[key], members[key], entries[key], now, least)
         for key in members if not groups[key].messages
@@ -141,11 +151,13 @@ def last_sign(dump: Dump) -> int:
     return max(dump.ended, dump.beat, dump.ending.when, *rows, 0)
 
 
-def _rank(dump: Dump) -> Rank:
+def _rank(dump: Dump, now: int, threshold: float) -> Rank:
+    length = now - dump.message if dump.message and dump.state is State.RUNNING else 0
+    is_long = length >= max(_PATIENCE * threshold * _NANO, _LONGER * dump.longest)
     stacks = last_stacks(dump.stacks)
     standing, is_over = _standing(dump)
     at = place(stacks, calling_thread(dump))
-    return Rank(dump.rank, dump, standing, is_over, stacks, at)
+    return Rank(dump.rank, dump, standing, is_over, stacks, at, length if is_long else 0)
 
 
 def calling_thread(dump: Dump) -> int:

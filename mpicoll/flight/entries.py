@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-
-from mpicoll.flight.layout import ROW
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,56 +45,67 @@ def check_of(row: Row) -> int:
     return total ^ total >> 29
 
 
-class SampleRow(NamedTuple):
-    """The counters of one thread at one moment; all but `number`, `at` and `probe` are cumulative.
+class Sample(NamedTuple):
+    """The counters of one thread at one moment, in nanoseconds.
+
+    All but `number`, `at`, `identity`, `thread`, `probe` and `location` are cumulative.
 
     Attributes:
         number: counts the samples of this file, from 1.
-        at: ticks, as `Row.start`.
-        running, queued: nanoseconds that the thread has run, and that it had no core.
-        process, children, main: nanoseconds that all threads of the process have run, its ended
-            children, and the thread that it began with.
+        at: since the epoch; in a file ticks, as `Row.start`.
+        running, queued: the thread has run, and was ready without a core.
+        process, children, main: all threads of the process have run, its ended children, and the
+            thread that it began with.
         identity: the number of the thread by which `faulthandler` names it.
+        messages: it was in messages outside of recorded calls; in a file in ticks.
         thread: the system's number of it.
         preempted, faults: involuntary context switches and major page faults of the thread.
         continued: SIGCONT that the process has received.
-        probe: nanoseconds that a fixed loop took; 0 in samples without it.
+        probe: a fixed loop of arithmetic took so long, once a second; 0 in other samples.
+        location: the place in the table of the line of a message that ends here, or 0.
     """
 
-    number: int
-    at: int
-    running: int
-    queued: int
-    process: int
-    children: int
-    main: int
-    identity: int
-    thread: int
-    preempted: int
-    faults: int
-    continued: int
-    probe: int
-    unused: int = 0
+    number: int = 0
+    at: int = 0
+    running: int = 0
+    queued: int = 0
+    process: int = 0
+    children: int = 0
+    main: int = 0
+    identity: int = 0
+    messages: int = 0
+    thread: int = 0
+    preempted: int = 0
+    faults: int = 0
+    continued: int = 0
+    probe: int = 0
+    location: int = 0
 
 
-class LinkRow(NamedTuple):
+class Link(NamedTuple):
     """One reading of one TCP connection; `sent`, `busy` and `retransmitted` are cumulative.
+
+    A connection is read once a second while it sends. The difference of two readings tells the
+    traffic between them, without that of the time before the first one.
 
     Attributes:
         number: counts the readings of this file, from 1.
-        at: ticks, as `Row.start`.
-        local, peer: the addresses of both ends, as 16 bytes of IPv6.
+        at: nanoseconds since the epoch; in a file ticks, as `Row.start`.
+        local, peer: the addresses of both ends; in a file 16 bytes of IPv6.
         sent: bytes that the peer has acknowledged.
-        busy: microseconds with data to send for which the receiver had room.
-        rate: bytes a second at which the peer has lately acknowledged data.
+        busy: microseconds with data to send for which the receiver had room, in ticks of the kernel
+            of 1 to 10 ms.
+        rate: bytes a second at which the peer has lately acknowledged data, as the kernel estimates
+            it: of transfers that kept the connection busy, or the largest of others.
         retransmitted: segments.
         rtt, rtt_min: the round trip in microseconds, smoothed and the least.
+        local_port, peer_port: the ports of both ends.
     """
 
     number: int
     at: int
-    local: bytes
-    peer: bytes
+    local: str
+    peer: str
     sent: int
     busy: int
     rate: int
@@ -106,6 +114,11 @@ class LinkRow(NamedTuple):
     rtt_min: int
     local_port: int
     peer_port: int
+
+    @property
+    def connection(self) -> tuple[str, int, str, int]:
+        """Both ends, which identify the connection."""
+        return self.local, self.local_port, self.peer, self.peer_port
 
 
 class TotalRow(NamedTuple):
@@ -145,14 +158,3 @@ def checks_of(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     total: NDArray[np.uint64] = (words * np.array(powers, np.uint64)).sum(axis=1, dtype=np.uint64)
     checks: NDArray[np.uint64] = total ^ total >> np.uint64(29)
     return checks
-
-
-def packed(row: Row) -> bytes:
-    """Return a row's bytes."""
-    return ROW.pack(*row, check_of(row))
-
-
-def packed_words(kind: struct.Struct, entry: SampleRow | LinkRow) -> bytes:
-    """Return the bytes of a sample or a link, with their check."""
-    words = np.frombuffer(kind.pack(*entry, 0), "<u8")[:-1]
-    return words.tobytes() + checks_of(words[None]).tobytes()

@@ -3,7 +3,10 @@
    Ring is the memory of one rank's file, Log one group's calls in it. All is called by threads that
    hold Python's interpreter. The begin and the end of a call also take a sample (counters.h), every
    2 ms. If 200 us lie between two calls, both ends of the gap take one. Before rows are overwritten,
-   their calls are added to totals, many at once. */
+   their calls are added to totals, many at once.
+
+   Messages have no rows: their time is added up, and samples have the sum. They take samples as calls do,
+   but at their end only if they last for 200 us. */
 
 #include "flight.h"
 
@@ -21,9 +24,10 @@ typedef struct {
     uint64_t check;
 } Row;
 
-/* The same moment by both clocks, when the file was made and lately. */
+/* The same moment by both clocks, when the file was made and lately. Then when the present message began,
+   0 if there is none, and the ticks of the longest message. */
 typedef struct {
-    int64_t first_ticks, first_ns, ticks, ns;
+    int64_t first_ticks, first_ns, ticks, ns, message, longest;
 } Clock;
 
 enum { BUCKETS = 96 };
@@ -58,8 +62,10 @@ typedef struct {
     Clock *clock;
     Counters counters;
     int64_t next_sample, last_moment, long_gap; /* ticks; the last begin or end of a call */
-    int has_gaps;                               /* the last gap between two calls was long */
+    int has_gap;                                /* a long gap ended, and its call has no sample at its end */
     uint64_t mask, written;
+    const PyThreadState *inside; /* the thread in a call, whose row has the time of its messages, too */
+    uint64_t row;                /* the outermost one of that thread */
     Total *totals;
     uint32_t last_total; /* the place of the last one, but for the first total */
     int by_processor; /* ticks are the processor's; else nanoseconds */
@@ -121,6 +127,9 @@ static uint64_t check_of(const Row *row, uint64_t number)
 /* The system's number of this thread, 0 until it is asked for. */
 static _Thread_local uint32_t thread_number;
 
+/* The ticks of this thread in messages. */
+static _Thread_local int64_t message_ticks;
+
 /* The thread of a forked child has another number. */
 static void reset_thread_number(void)
 {
@@ -144,16 +153,27 @@ static uint32_t current_thread(void)
 
 /* Samples are due when the time of day is a multiple of the interval. So all ranks take them in the same
    call, where they delay the others once and not in turn. */
-__attribute__((noinline, cold)) static void take_sample(RingObject *ring)
+__attribute__((noinline, cold)) static void take_sample(RingObject *ring, uint32_t where)
 {
     const Clock *const clock = ring->clock;
     set_clock(ring);
     const int64_t day = nanoseconds_of(CLOCK_REALTIME), next = SAMPLE_INTERVAL - day % SAMPLE_INTERVAL;
-    counters_record(&ring->counters, current_thread(), clock->ticks, day);
+    counters_record(&ring->counters, current_thread(), clock->ticks, day, message_ticks, where);
     const int64_t ticks = clock->ticks - clock->first_ticks, ns = clock->ns - clock->first_ns;
     const double ticks_per_ns = ns > 0 ? (double)ticks / (double)ns : 0.0;
     ring->next_sample = clock->ticks + (int64_t)(ticks_per_ns * (double)next);
     ring->long_gap = (int64_t)(ticks_per_ns * LONG_GAP);
+}
+
+/* Take a sample if a long gap without calls and messages ends, or one is due; return the time. */
+static int64_t end_gap(RingObject *ring, int64_t start)
+{
+    const int is_long = start - ring->last_moment >= ring->long_gap;
+    ring->has_gap |= is_long;
+    if (!is_long && start < ring->next_sample)
+        return start;
+    take_sample(ring, 0);
+    return now(ring);
 }
 
 /* Return the total for a row; the first one where there is no room for another. */
@@ -215,13 +235,7 @@ static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below
     uint32_t where = sites_find(&ring->sites, below_library);
     if (!ring->rows)
         return 0;
-    int64_t start = now(ring);
-    ring->has_gaps = start - ring->last_moment >= ring->long_gap;
-    ring->last_moment = start;
-    if (ring->has_gaps || start >= ring->next_sample) {
-        take_sample(ring);
-        start = now(ring);
-    }
+    const int64_t start = ring->last_moment = end_gap(ring, now(ring));
     if (ring->written % CHUNK == 0 && ring->written > ring->mask)
         fold_rows(ring);
     uint64_t number = ++ring->written;
@@ -260,6 +274,8 @@ uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library)
     uint64_t number = begin(log, call, UNDER_WAY, below_library);
     if (number)
         log->inside = state, log->row = number;
+    if (number && log->ring->inside != state)
+        log->ring->inside = state, log->ring->row = number;
     return number;
 }
 
@@ -268,6 +284,8 @@ static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t t
     if (log->row == number)
         log->inside = NULL;
     RingObject *ring = log->ring;
+    if (ring->row == number)
+        ring->inside = NULL;
     if (!ring->rows)
         return;
     __builtin_prefetch(ring->rows + (ring->written & ring->mask), 1);
@@ -279,8 +297,10 @@ static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t t
     row->text = text;
     __atomic_store_n(&row->outcome, outcome, __ATOMIC_RELEASE);
     ring->last_moment = end;
-    if (ring->has_gaps || end >= ring->next_sample)
-        take_sample(ring);
+    if (ring->has_gap || end >= ring->next_sample) {
+        take_sample(ring, 0);
+        ring->has_gap = 0;
+    }
 }
 
 void log_done(LogObject *log, uint64_t number)
@@ -326,6 +346,62 @@ void log_end(LogObject *log, uint64_t number, int failed)
     PyErr_NormalizeException(&type, &value, &trace);
     finish(log, number, RAISED, value ? described(log->ring, value) : 0);
     PyErr_Restore(type, value, trace);
+}
+
+/* -- messages ---------------------------------------------------------------------------------- */
+
+/* Functions of MPI's messages share one vectorcall, in place of which they have `timed_call`. */
+static RingObject *message_ring;
+static vectorcallfunc plain_call;
+
+/* Call a function that may wait for other ranks, and add its time up. A sample is taken at the end of a long
+   gap without calls and messages, at the end of a long message, and every 2 ms. */
+static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
+{
+    RingObject *const ring = message_ring;
+    if (!ring->rows || ring->inside == PyThreadState_Get())
+        return plain_call(function, args, flags, names);
+    const int64_t ticks = message_ticks;
+    const int64_t start = end_gap(ring, now(ring));
+    ring->clock->message = start;
+    PyObject *const result = plain_call(function, args, flags, names);
+    if (!ring->rows)
+        return result;
+    const int64_t end = ring->last_moment = now(ring);
+    message_ticks = ticks + end - start;
+    ring->clock->message = 0;
+    if (end - start > ring->clock->longest)
+        ring->clock->longest = end - start;
+    if (end - start >= ring->long_gap || end >= ring->next_sample) {
+        const uint32_t where = result ? sites_find(&ring->sites, 0) : 0;
+        if (ring->rows)
+            take_sample(ring, where), ring->has_gap = 0;
+    }
+    return result;
+}
+
+/* time_messages(functions): add up the time of these functions from now on. */
+static PyObject *time_messages(RingObject *self, PyObject *functions)
+{
+    PyObject *const list = PySequence_Fast(functions, "a sequence of functions");
+    for (Py_ssize_t place = 0; list && place < PySequence_Fast_GET_SIZE(list); place++) {
+        PyObject *const function = PySequence_Fast_GET_ITEM(list, place);
+        const Py_ssize_t offset = Py_TYPE(function)->tp_vectorcall_offset;
+        if (!PyVectorcall_Function(function) || offset <= 0)
+            continue;
+        vectorcallfunc *const call = (vectorcallfunc *)(void *)((char *)function + offset);
+        if (!plain_call)
+            plain_call = *call;
+        if (*call == plain_call)
+            *call = timed_call;
+    }
+    if (!list)
+        return NULL;
+    Py_DECREF(list);
+    Py_INCREF(self);
+    Py_XDECREF(message_ring);
+    message_ring = self;
+    Py_RETURN_NONE;
 }
 
 /* -- Ring -------------------------------------------------------------------------------------- */
@@ -424,6 +500,7 @@ static void ring_dealloc(RingObject *self)
 
 static PyMethodDef ring_methods[] = {
     {"close", (PyCFunction)ring_close, METH_NOARGS, NULL},
+    {"time_messages", (PyCFunction)time_messages, METH_O, NULL},
     {NULL},
 };
 

@@ -226,6 +226,7 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
             _of_thread.recorder = recorder
             return recorder
         signals.watch(writers, recorder.ending, recorder.beat, recorder.stacks)
+        recorder.time_messages()
         RankLost.raised = staticmethod(ask_for_stacks)
         _of_process.append(recorder)
         return recorder

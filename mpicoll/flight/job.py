@@ -40,7 +40,7 @@ def look(
     check_access(directory)
     dumps, faults = read_all(directory)
     diagnosis = diagnose(dumps, time_ns(), threshold)
-    running = [dump for dump in dumps if is_here(dump)] if stacks or diagnosis.stuck else []
+    running = [dump for dump in dumps if is_here(dump)] if stacks or diagnosis.is_stuck else []
     if running:
         _ask(running)
         dumps, faults = read_all(directory)

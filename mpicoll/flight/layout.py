@@ -15,7 +15,7 @@ import struct
 from enum import IntEnum
 from zlib import crc32
 
-MAGIC, VERSION = b"mpicollF", 5
+MAGIC, VERSION = b"mpicollF", 6
 SUFFIX, STACKS = ".flight", ".stacks"
 ROWS = 1024
 """Calls that are kept."""
@@ -33,6 +33,9 @@ STATE_AT = 64
 CLOCK = struct.Struct("<4q")
 """Ticks of the rows' clock and nanoseconds of the monotonic one, at the beginning and lately."""
 CLOCK_AT = 128
+MESSAGE = struct.Struct("<2q")
+"""When the present message began, 0 without one, and the length of the longest one, in ticks."""
+MESSAGE_AT = CLOCK_AT + CLOCK.size
 ENDING = struct.Struct("<4Iq")
 """Whether signals leave themselves here, the number of the last one, the process that sent it (0
 where that is not known), nothing, and when, in nanoseconds of the monotonic clock."""
@@ -44,7 +47,7 @@ BEAT_AT = 256
 ROWS_AT = 4096
 ROW = struct.Struct("<QQqq6IQ")
 SAMPLES_AT = ROWS_AT + ROWS * ROW.size
-SAMPLE = struct.Struct("<QqQQ4Q6IQ")
+SAMPLE = struct.Struct("<QqQQ5Q6IQ")
 LINKS_AT = SAMPLES_AT + SAMPLES * SAMPLE.size
 LINK = struct.Struct("<Qq16s16s3Q3I2HQ")
 TOTALS = 512

@@ -7,19 +7,20 @@ written meanwhile.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 from mpicoll.errors import ArgumentError
 from mpicoll.flight import counters, records
 from mpicoll.flight.counters import Clock
-from mpicoll.flight.counters import Link as Link
-from mpicoll.flight.counters import Sample as Sample
 from mpicoll.flight.directory import files, is_held
+from mpicoll.flight.entries import Link as Link
 from mpicoll.flight.entries import Row, check_of
+from mpicoll.flight.entries import Sample as Sample
 from mpicoll.flight.layout import (
     BEAT,
     BEAT_AT,
@@ -31,6 +32,8 @@ from mpicoll.flight.layout import (
     HEAD,
     MAGIC,
     MARK,
+    MESSAGE,
+    MESSAGE_AT,
     MOST_BYTES,
     RECORD,
     ROW,
@@ -54,7 +57,7 @@ from mpicoll.text.opening import open_by_name
 MOST_FILES = 1 << 14
 NO_FILES = (
     "a job under `python -m mpicoll.run` makes it as it imports mpi4py.MPI, any other one at its "
-    "first collective call, and its errors name it; messages such as Send are not recorded"
+    "first collective call, and its errors name it"
 )
 OTHER_JOBS = "jobs that have left files here: "
 NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")
@@ -131,6 +134,9 @@ class Dump(NamedTuple):
         stacks: what was last written of its threads' stacks; empty for nothing.
         faults: what was damaged, and left out.
         beat: when the process lived last, once a second, since the epoch; 0 where nothing tells.
+        message: when the message began that it is in, since the epoch; 0 if it is in none.
+        longest: nanoseconds of its longest message.
+        locations: lines of the program, by their places in the table.
     """
 
     path: Path
@@ -148,6 +154,9 @@ class Dump(NamedTuple):
     faults: list[str]
     totals: Sequence[CallTotal] = ()
     beat: int = 0
+    message: int = 0
+    longest: int = 0
+    locations: Mapping[int, Location] = MappingProxyType({})
 
     @property
     def rank(self) -> int:
@@ -283,7 +292,8 @@ def read(path: Path, shifts: dict[str, int] | None = None) -> Dump:
         _stacks(path), faults, [
             CallTotal(*_named(*key, table, "other calls"), total)
             for key, total in totals(data, rows, time, faults).items()
-        ], _beat(data, shift),
+        ], _beat(data, shift), *_message(data, time),
+        {place: record for place, record in table.items() if isinstance(record, Location)},
     )  # fmt: skip
 
 
@@ -422,6 +432,13 @@ def _beat(data: bytes, shift: int) -> int:
         return 0
     when = BEAT.unpack_from(data, BEAT_AT)[0]
     return when + shift if when > 0 else 0
+
+
+def _message(data: bytes, time: Clock) -> tuple[int, int]:
+    if len(data) < MESSAGE_AT + MESSAGE.size:
+        return 0, 0
+    begin, longest = MESSAGE.unpack_from(data, MESSAGE_AT)
+    return time(begin) if begin > 0 else 0, counters.length_of(max(0, longest), time)
 
 
 def _stacks(path: Path) -> str:

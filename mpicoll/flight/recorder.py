@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -20,12 +21,13 @@ from mpicoll.flight.directory import opened, remove_ended
 from mpicoll.flight.layout import (
     BEAT,
     BEAT_AT,
-    CLOCK,
     CLOCK_AT,
     ENDING,
     ENDING_AT,
     FILE_BYTES,
     LINKS_AT,
+    MESSAGE,
+    MESSAGE_AT,
     MOST_BYTES,
     ROWS_AT,
     SAMPLES_AT,
@@ -61,6 +63,13 @@ _LIBRARIES = (
     *_library_folders(("torch", "mpi4py")),
 )  # fmt: skip
 """Lines of these files are nobody's own."""
+_WAITS = re.compile(
+    r"[bsr]?send|m?(recv|probe)|sendrecv(_replace)?|wait(all|any|some)?"
+    r"|(neighbor_)?(allgather|alltoall|gather|scatter)[vw]?|barrier|bcast|(all)?reduce"
+    r"|reduce_scatter(_block)?|(ex)?scan|fence|(un)?lock(_all)?|flush(_all)?|complete",
+    re.IGNORECASE,
+)
+"""Methods of mpi4py that wait for other ranks. Recorded calls have rows instead."""
 _MOST_TEXT = 2000
 _CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
@@ -105,7 +114,7 @@ class Recorder:
             error.filename = self.path
             raise
         self.ring = writers.Ring(
-            self.memory[ROWS_AT:SAMPLES_AT], self.memory[CLOCK_AT : CLOCK_AT + CLOCK.size],
+            self.memory[ROWS_AT:SAMPLES_AT], self.memory[CLOCK_AT : MESSAGE_AT + MESSAGE.size],
             self.memory[SAMPLES_AT:LINKS_AT], self.memory[LINKS_AT:TOTALS_AT],
             self.memory[TOTALS_AT:TABLE_AT], self.locate, self.describe, _counts_steadily(),
         )  # fmt: skip
@@ -142,6 +151,15 @@ class Recorder:
     def stacks(self) -> Path:
         """Where the stacks of this rank's threads go."""
         return self.path.with_suffix(STACKS)
+
+    def time_messages(self) -> None:
+        """Have the time in MPI's methods added up that wait for ranks, if mpi4py is imported."""
+        kinds = vars(sys.modules["mpi4py.MPI"]) if "mpi4py.MPI" in sys.modules else {}
+        self.ring.time_messages([
+            getattr(method, "__func__", method)
+            for kind in kinds.values() if isinstance(kind, type)
+            for name, method in vars(kind).items() if _WAITS.fullmatch(name)
+        ])  # fmt: skip
 
     # -- the table --------------------------------------------------------------------------
 

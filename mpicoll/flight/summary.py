@@ -29,7 +29,7 @@ def show(
     """
     out.print(Text(f"{directory}, {len(diagnosis.ranks)} ranks", style="bold"))
     for number, sentence in enumerate(words.sentences(diagnosis)):
-        out.print(Text(sentence, style="bold" if number == 0 and diagnosis.stuck else ""))
+        out.print(Text(sentence, style="bold" if number == 0 and diagnosis.is_stuck else ""))
     out.print()
     out.print(_table(diagnosis))
     if len(diagnosis.ranks) > _MOST_RANKS:

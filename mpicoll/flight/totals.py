@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from mpicoll.flight.counters import Clock
+from mpicoll.flight.counters import Clock, length_of
 from mpicoll.flight.entries import Row, TotalRow, mark_of
 from mpicoll.flight.layout import (
     BUCKETS,
@@ -80,18 +80,13 @@ def _written(data: bytes, time: Clock, faults: list[str]) -> Iterator[tuple[Key,
             continue
         if not row.calls:  # such as the first one, which has another number
             continue
-        begins = (_span((4 + place % 4) << (place // 4 + FIRST_EXPONENT - 2), time)
+        begins = (length_of((4 + place % 4) << (place // 4 + FIRST_EXPONENT - 2), time)
                   for place in range(BUCKETS))  # fmt: skip
         histogram = tuple((ns, calls) for ns, calls in zip(begins, buckets, strict=True) if calls)
-        ns, shortest = _span(row.ticks, time), _span(row.shortest, time)
+        ns, shortest = length_of(row.ticks, time), length_of(row.shortest, time)
         yield row[:3], Total(row.calls, row.timed, ns, shortest, histogram)
     if damaged:
         faults.append(f"{damaged} totals are damaged, and left out")
-
-
-def _span(ticks: int, time: Clock) -> int:
-    """Return the nanoseconds of some ticks."""
-    return time(ticks) - time(0)
 
 
 def _of_row(row: Row, time: Clock) -> Total:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from linecache import getline
+from os.path import isfile
 
 from mpicoll.flight.diagnosis import Diagnosis, Rank, Stuck, last_waiting
 from mpicoll.flight.layout import Outcome, State
@@ -88,9 +90,7 @@ def _last_calls(diagnosis: Diagnosis, killed: list[Rank]) -> str:
     if not starts:
         return ""
     length = diagnosis.now - max(starts)
-    is_long = length >= max(1.0, diagnosis.threshold) * _NANO
-    unknown = ", and messages since, such as Recv, are not recorded" if is_long else ""
-    return f"; the last call began {duration(length)} before{unknown}"
+    return f"; the last call began {duration(length)} before"
 
 
 def _has_ended_well(rank: Rank) -> bool:
@@ -110,6 +110,32 @@ def _messages(diagnosis: Diagnosis) -> Iterator[str]:
             yield (
                 f"Rank {rank.number} {how} {call}, {from_where(entry)}, after {duration(length)}."
             )
+    waiting = {rank.number: rank for rank in diagnosis.ranks.values() if rank.message}
+    if waiting:
+        frames = {number: rank.at for number, rank in waiting.items()}
+        how = f"in a message for {duration(max(rank.message for rank in waiting.values()))}"
+        yield from whereabouts(frames, f"waits {how}", f"wait {how}")
+    if waiting and not diagnosis.stuck:
+        remaining = [rank for rank in diagnosis.ranks.values() if rank.number not in waiting]
+        yield from whereabouts({rank.number: rank.at for rank in remaining if not rank.is_over})
+        yield from (f"Rank {rank.number} {rank.standing}." for rank in remaining if rank.is_over)
+
+
+def whereabouts(
+    frames: Mapping[int, Frame | None], single: str = "is", several: str = "are"
+) -> Iterator[str]:
+    """Yield for each line the ranks that are there, with its source.
+
+    Args:
+        single, several: the verb for one rank, and for more.
+    """
+    ranks_at: dict[Frame | None, list[int]] = {}
+    for rank, frame in frames.items():
+        ranks_at.setdefault(frame, []).append(rank)
+    for frame, ranks in ranks_at.items():
+        source = getline(frame.file, frame.line).strip() if frame and isfile(frame.file) else ""
+        place = f"at {frame}{source and f': {source}'}" if frame else "at an unknown line"
+        yield f"{named(ranks)} {single if len(ranks) == 1 else several} {place}."
 
 
 def _is_killed(rank: Rank) -> bool:

@@ -1,4 +1,4 @@
-"""The activity of a rank between its calls: whether its thread ran, had no core, or slept.
+"""The activity of a rank outside of calls and messages: whether its thread ran or slept.
 
 A thread of its own may make the calls, as that of torch's backward pass does. Then the running of
 the thread that the process began with counts, too.
@@ -7,24 +7,26 @@ the thread that the process began with counts, too.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from mpicoll.flight.reader import Dump, Entry, Sample
+from mpicoll.verdict.thresholds import IDLE, UNFAIR
 
 
 class Activity(NamedTuple):
-    """A division of time outside of calls, in nanoseconds.
+    """A division of time outside of calls and messages, in nanoseconds.
 
     Attributes:
         running: the thread ran.
-        queued: the thread was ready, and had no core.
+        queued: the thread was ready, and had no core; in messages, too.
         asleep: the thread waited for something else, or its process was stopped.
         stopped: the process was stopped, and continued by SIGCONT; in calls, too.
         reading: the part of `asleep` with major page faults: memory that was read from a disk.
         threads: other threads of the process ran, meanwhile or at the same time.
         children: child processes ran, which have ended.
+        messages: the rest of the time in messages.
     """
 
     running: float = 0.0
@@ -34,11 +36,17 @@ class Activity(NamedTuple):
     reading: float = 0.0
     threads: float = 0.0
     children: float = 0.0
+    messages: float = 0.0
 
     @property
     def stretch(self) -> float:
         """By what factor waits for a core make the running longer."""
         return (self.running + self.queued) / max(self.running, 1.0)
+
+    @property
+    def outside(self) -> float:
+        """The time outside of calls and messages, and that without a core in messages."""
+        return self.running + self.queued + self.asleep
 
     @property
     def by_itself(self) -> float:
@@ -111,7 +119,8 @@ class Calls:
 def _between(first: Sample, second: Sample, calls: Calls) -> Activity:
     """Return the activity outside of calls between two samples of a thread."""
     wall = max(1, second.at - first.at)
-    outside = max(0, wall - (calls.until(second.at) - calls.until(first.at)))
+    messages = max(0, second.messages - first.messages)
+    outside = max(0, wall - messages - (calls.until(second.at) - calls.until(first.at)))
     share = outside / wall
     thread = second.running - first.running
     if second.main != second.running:  # the thread that the process began with works for the call
@@ -119,14 +128,29 @@ def _between(first: Sample, second: Sample, calls: Calls) -> Activity:
     running = min(share * thread, outside)
     queued = min(share * (second.queued - first.queued), outside - running)
     asleep = max(0.0, outside - running - queued)
+    # A rank that ran in a message and stayed waited for data: of its waits for a core only the last
+    # one counts, if it is longer than fair.
+    last_wait = (second.queued - first.queued) / max(1, second.preempted - first.preempted)
+    unfair = max(0.0, last_wait - UNFAIR * (second.running - first.running))
+    coreless = min(messages / wall * unfair, messages)
     idle = max(0, wall - (second.running - first.running) - (second.queued - first.queued))
     return Activity(
-        running, queued, asleep,
+        running, queued + coreless, asleep,
         idle if second.continued > first.continued else 0.0,
         asleep if second.faults > first.faults else 0.0,
         share * max(0, second.process - first.process - thread),
-        share * max(0, second.children - first.children),
+        share * max(0, second.children - first.children), messages - coreless,
     )  # fmt: skip
+
+
+def working_ranks(activities: Mapping[int, Activity]) -> list[int]:
+    """Return the ranks without those that only hand out work: these are in messages, and idle."""
+    works = {rank: activity.running + activity.asleep for rank, activity in activities.items()}
+    least = IDLE * max(works.values(), default=0.0)
+    return [
+        rank for rank, activity in activities.items()
+        if works[rank] >= least or activity.messages < activity.outside
+    ]  # fmt: skip
 
 
 def blocking_rows(entries: Sequence[Entry]) -> set[int]:

@@ -65,6 +65,7 @@ class Observation(NamedTuple):
         observed: nanoseconds that the rows of each rank cover.
         activity: of each rank outside of its calls; of ranks without samples all zeros.
         stops: how often each rank was continued after a stop.
+        curves: by rank the activity of the thread that is longest in messages.
         waiting: by place the share of the time in which ranks wait for later ranks, `moving` that
             in which data moves, and `coreless` the part of that in which the rank has no core.
     """
@@ -73,6 +74,7 @@ class Observation(NamedTuple):
     observed: dict[int, int]
     activity: dict[int, Activity]
     stops: dict[int, int]
+    curves: dict[int, Curve]
     waiting: dict[Place, float]
     moving: dict[Place, float]
     coreless: dict[Place, float]
@@ -81,6 +83,14 @@ class Observation(NamedTuple):
     def total(self) -> int:
         """The observed time of all ranks together."""
         return max(1, sum(self.observed.values()))
+
+    def joined(self, slices: Observation) -> Observation:
+        """Return it with slices of the time; the figures of the ranks are those of the longer."""
+        is_longer = slices.span > self.span and (slices.meetings or not self.meetings)
+        return (slices if is_longer else self)._replace(
+            meetings=self.meetings | slices.meetings, waiting=self.waiting | slices.waiting,
+            moving=self.moving | slices.moving, coreless=self.coreless | slices.coreless,
+        )  # fmt: skip
 
     def of_group(self, group: str) -> list[Meeting]:
         """Return the calls of one group."""
@@ -128,6 +138,8 @@ def observe(dumps: Sequence[Dump]) -> Observation:
         meetings, observed,
         {rank: history.activity for rank, history in histories.items()},
         {dump.rank: _stops(dump) for dump in dumps},
+        {rank: max(history.curves.values(), key=lambda curve: curve.sums[-1].messages)
+         for rank, history in histories.items() if history.curves},
         *(_shares(field, meetings, max(1, sum(observed.values())))
           for field in ("wait", "moving", "coreless")),
     )  # fmt: skip
@@ -208,8 +220,12 @@ class History:
                 total += entry.end - entry.start if entry.number in self.waited else 0
                 continue
             key = entry.group.id
-            begin = since.get(key)
-            self.window[entry.number] = begin and begin._replace(waited=total - begin.waited)
+            begin, curve = since.get(key), self.curves.get(entry.thread)
+            activity = curve.between(begin.start, entry.start) if begin and curve else None
+            self.window[entry.number] = begin and begin._replace(
+                waited=total - begin.waited + round(activity.messages if activity else 0),
+                activity=activity,
+            )
             total += self.waited.get(entry.number, 0)
             is_new = entry.call.collective in SYNCHRONISING
             if not is_new:  # as a root that waits, and has no core when the last rank has come
@@ -226,7 +242,7 @@ class History:
             last: when the last rank came that this one needs.
         """
         window, curve = self.window[entry.number], self.curves.get(entry.thread)
-        activity = curve.between(window.start, entry.start) if window and curve else None
+        activity = window.activity if window else None
         if activity and window:
             activity = activity._replace(
                 queued=activity.queued + window.coreless, asleep=activity.asleep + window.held,
@@ -262,13 +278,15 @@ class Window(NamedTuple):
 
     Attributes:
         start: when it left that call.
-        waited: the time that it waits in other calls since.
+        waited: the time that it waits in other calls and is in messages since.
         coreless: for how long it had no core in that call after all ranks had come. The rank left
             the call that much later: its core was late, and not the data.
         held: the same for the time in which other threads of its process kept the interpreter.
+        activity: of the rank since; None where no samples tell it.
     """
 
     start: int
     waited: int
     coreless: int = 0
     held: int = 0
+    activity: Activity | None = None

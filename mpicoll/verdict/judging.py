@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from mpicoll.flight.reader import Dump
@@ -12,9 +13,10 @@ from mpicoll.verdict.clocks import Alignment, align
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.lateness import Nodes, cost_of, late_ranks
 from mpicoll.verdict.links import slow_links, with_full_link
-from mpicoll.verdict.matching import Place
+from mpicoll.verdict.matching import IN_MESSAGES, Place
+from mpicoll.verdict.messages import slices_of
 from mpicoll.verdict.profiles import Profile, profiles
-from mpicoll.verdict.thresholds import MOVING, RELEVANT_STOP
+from mpicoll.verdict.thresholds import MOVING, OWN_CORE, RELEVANT, RELEVANT_STOP
 
 _ASLEEP = frozenset((Kind.ASLEEP, Kind.CHILD_PROCESS, Kind.OWN_THREAD))
 
@@ -36,7 +38,8 @@ class Verdict(NamedTuple):
     @property
     def calls(self) -> int:
         """The number of complete calls."""
-        return sum(map(len, self.observation.meetings.values()))
+        places = self.observation.meetings.items()
+        return sum(len(meetings) for place, meetings in places if place.collective != IN_MESSAGES)
 
 
 def judge(dumps: Sequence[Dump]) -> Verdict:
@@ -44,12 +47,15 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     alignment = align(dumps)
     observation = observe(alignment.dumps)
     nodes = Nodes.of(dumps)
-    places = {place: profiles(meetings) for place, meetings in observation.meetings.items()}
-    lateness = [
-        finding
-        for place, ranks in places.items()
-        for finding in late_ranks(place, ranks, observation, nodes)
-    ]
+    places, lateness = _late(observation, nodes)
+    slices = slices_of(observation, alignment.dumps)
+    slice_places, reasons = _late(slices, nodes)
+    lateness = lateness or [
+        finding for finding in reasons
+        if finding.cost >= (OWN_CORE if finding.kind is Kind.SHARED_CORE else RELEVANT)
+    ]  # fmt: skip
+    places |= slice_places
+    observation = observation.joined(slices)
     findings = [*_merged([*stopped_ranks(observation, nodes), *lateness])]
     findings += [*slow_links(dumps, observation), *unneeded_calls(observation)]
     findings += [
@@ -61,6 +67,15 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     return Verdict(
         sorted(findings, key=lambda finding: -finding.cost), observation, places, alignment
     )
+
+
+def _late(
+    observation: Observation, nodes: Nodes
+) -> tuple[dict[Place, dict[int, Profile]], list[Finding]]:
+    """Return the profiles of the ranks at each place, and why ranks come late."""
+    places = {place: profiles(meetings) for place, meetings in observation.meetings.items()}
+    rows = (late_ranks(place, ranks, observation, nodes) for place, ranks in places.items())
+    return places, [*chain.from_iterable(rows)]
 
 
 def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mpicoll.flight.reader import Dump
 from mpicoll.measurement.peers import compare, medians_of_peers
+from mpicoll.verdict.activity import working_ranks
 from mpicoll.verdict.arrivals import Meeting, Observation
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.matching import SYNCHRONISING, Place, amounts_of, counts_of
@@ -74,7 +75,8 @@ def late_ranks(
 ) -> Iterator[Finding]:
     """Yield the causes for which ranks come late at a place, by their profiles there."""
     meetings = observation.meetings[place]
-    if len(meetings) < FEWEST_CALLS:
+    workers = working_ranks({rank: profile.total for rank, profile in ranks.items()})
+    if len(meetings) < FEWEST_CALLS or len(workers) < 2:
         return
     span, busy = observation.span / len(meetings), observation.busy_span / len(meetings)
     causes: tuple[tuple[Kind, str, float, float], ...] = (

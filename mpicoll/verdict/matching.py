@@ -12,6 +12,8 @@ from mpicoll.flight.records import Group, Location, members_of
 
 SYNCHRONISING = frozenset(("allreduce", "allgather", "alltoall", "reduce_scatter", "barrier"))
 """Collectives that no rank leaves before the last rank has entered them."""
+IN_MESSAGES = "messages"
+"""What stands for a collective where ranks wait in messages."""
 _ROOT = re.compile(r"\broot (\d{1,8})")
 _AMOUNTS = re.compile(r"\b(?:sends|receives) (\d{1,18}) bytes")
 _COUNTS = re.compile(r"\bcounts (\([\d, ()]*)")

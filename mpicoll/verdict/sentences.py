@@ -9,8 +9,8 @@ from mpicoll.flight.words import named
 from mpicoll.text.numbers import duration, number
 from mpicoll.verdict.findings import Finding, Kind
 from mpicoll.verdict.judging import Verdict
-from mpicoll.verdict.matching import Place
-from mpicoll.verdict.thresholds import FEWEST_CALLS, RELEVANT_QUEUE
+from mpicoll.verdict.matching import IN_MESSAGES, Place
+from mpicoll.verdict.thresholds import FEWEST_CALLS, RELEVANT, RELEVANT_QUEUE
 
 
 def sentences(verdict: Verdict) -> Iterator[str]:
@@ -48,8 +48,17 @@ def subject(finding: Finding) -> str:
     return f"{ranks} (all of node {finding.host})" if finding.host else ranks
 
 
+def _is_of_messages(finding: Finding) -> bool:
+    return finding.place is not None and finding.place.collective == IN_MESSAGES
+
+
 def _arrives(finding: Finding) -> str:
     is_single = len(finding.ranks) == 1
+    if _is_of_messages(finding):
+        return (
+            f"{subject(finding)} {'keeps' if is_single else 'keep'} the other ranks waiting in "
+            f"{place_text(finding.place)} for {percent(finding.cost)} of the time of all ranks"
+        )
     return (
         f"{subject(finding)} {'arrives' if is_single else 'arrive'} "
         f"{duration(finding.lateness)} late in {percent(finding.frequency)} of "
@@ -62,14 +71,18 @@ def _longer(finding: Finding) -> str:
     activity, names, reason = _REASONS[finding.kind]
     profile = finding.profile
     assert profile is not None
-    length = duration(max(profile.excesses[name].mean for name in names))
+    excess = max(profile.excesses[name].mean for name in names)
+    length, when = duration(excess), " longer before the call"
+    if _is_of_messages(finding):
+        share = excess / max(1.0, profile.total.outside + profile.total.messages)
+        length, when = f"for {percent(share)}", " more of the time between its messages"
     rank = "it" if len(finding.ranks) == 1 else f"rank {profile.rank}"
-    rare = " on average" if finding.frequency < 0.5 else ""
+    rare = " on average" if finding.frequency < 0.5 and not _is_of_messages(finding) else ""
     owner = f" of node {finding.host}" if finding.host else ""
     if finding.kind is Kind.ASLEEP and 2 * profile.total.reading > profile.total.asleep:
         reason = "it reads memory from a disk (major page faults)"
     return (
-        f"{_arrives(finding)}; {rank} {activity} {length} longer before the call{rare}: "
+        f"{_arrives(finding)}; {rank} {activity} {length}{when}{rare}: "
         f"{reason.format(owner=owner)}."
     )
 
@@ -225,18 +238,27 @@ def _doubt(finding: Finding, verdict: Verdict) -> str:
 def _no_cause(verdict: Verdict) -> Iterator[str]:
     if verdict.findings:
         return
-    if verdict.calls < FEWEST_CALLS:
+    observation = verdict.observation
+    messages = sum(activity.messages for activity in observation.activity.values())
+    share = messages / observation.total
+    is_in_messages = share >= RELEVANT
+    if verdict.calls < FEWEST_CALLS and not is_in_messages:
         yield (
             f"Calls that all ranks have recorded: {verdict.calls}, too few for a verdict on lost "
             "time."
         )
         return
-    observation = verdict.observation
-    waiting, moving = sum(observation.waiting.values()), sum(observation.moving.values())
-    yield (
-        f"No rank, node or link stands out in {verdict.calls:,} calls: ranks wait for each other "
-        f"{percent(waiting)} of the time, and data moves {percent(moving)} of it."
+    waiting, moving = (
+        sum(share for place, share in shares.items() if place.collective != IN_MESSAGES)
+        for shares in (observation.waiting, observation.moving)
     )
+    shares = (
+        f"ranks wait for each other {percent(waiting)} of the time, and data moves "
+        f"{percent(moving)} of it"
+    )
+    if is_in_messages:
+        shares += f"; ranks are in messages {percent(share)} of it"
+    yield f"No rank, node or link stands out in {verdict.calls:,} calls: {shares}."
 
 
 def _busy_cores(verdict: Verdict) -> Iterator[str]:

@@ -40,6 +40,14 @@ UNEVEN = 1.5
 """The ratio of a rank's count to the median count from which on data counts as uneven."""
 RELEVANT_STOP = 0.01
 """The share of a rank's time in which it was stopped. No healthy job is stopped: less suffices."""
+UNFAIR = 3
+"""How many times as long as it ran a rank must lack a core in a message, for its core to be late
+and not the data: ranks that wait keep their cores busy, and share them."""
+OWN_CORE = 0.16
+"""The share of the job's time that a rank without a core must cost in messages: whether it waits
+there for its core or for data is an estimate."""
+IDLE = 0.05
+"""The part of the work of the busiest rank below which a rank in messages only hands out work."""
 DIRECT = 400_000
 """Nanoseconds that a rank runs or sleeps between two calls that follow each other directly: on a
 busy machine, torch and Python take up to 300 us to return from one call and begin the next."""

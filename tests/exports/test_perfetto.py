@@ -12,7 +12,7 @@ from synthetic_job import EPOCH, MILLISECOND, dump, lockstep, row, world
 
 from mpicoll.errors import ArgumentError
 from mpicoll.exports.perfetto import trace, write
-from mpicoll.flight.counters import Sample
+from mpicoll.flight.entries import Sample
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump
 
@@ -127,7 +127,7 @@ def test_calls_under_way_and_issued_calls_are_marked() -> None:
 
 def test_samples_become_counters() -> None:
     samples = [
-        Sample(EPOCH + at * MILLISECOND, 7, running * MILLISECOND, queued * MILLISECOND, 0, 0, 0, 0)
+        Sample(at, EPOCH + at * MILLISECOND, running * MILLISECOND, queued * MILLISECOND, thread=7)
         for at, running, queued in ((-1, 0, 0), (9, 5, 1), (19, 15, 1))
     ]
     dumps = job()

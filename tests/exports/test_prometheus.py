@@ -10,7 +10,7 @@ import pytest
 from synthetic_job import dump, lockstep
 
 from mpicoll.exports.prometheus import metrics, write
-from mpicoll.flight.counters import Link, Sample
+from mpicoll.flight.entries import Link, Sample
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump
 from mpicoll.flight.records import Location
@@ -21,7 +21,7 @@ SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} ([-
 def job() -> list[Dump]:
     rows = lockstep([[0, 0, 4], [0, 2, 0]])
     rows[2][1] = rows[2][1]._replace(end=0, outcome=Outcome.UNDER_WAY)
-    samples = [Sample(1, 7, 5_000_000_000, 250_000_000, 3, 1, 0, 0)]
+    samples = [Sample(1, 1, 5_000_000_000, 250_000_000, thread=7, preempted=3, faults=1)]
     dumps = [dump(rank, rows[rank], size=3)._replace(samples=samples) for rank in range(3)]
     dumps[2] = dumps[2]._replace(links=[reading(1, 1000), reading(2, 4000)])
     return [with_address(dump) for dump in dumps]
@@ -29,7 +29,8 @@ def job() -> list[Dump]:
 
 def reading(at: int, sent: int) -> Link:
     """Return a reading of the connection from rank 2 to another host of the job."""
-    return Link(at, "10.0.0.2", 2000, "10.0.0.1", 1000, sent, 500_000, 8_000_000, 3, 120, 80)
+    ends, ports = ("10.0.0.2", "10.0.0.1"), (2000, 1000)
+    return Link(1, at, *ends, sent, 500_000, 8_000_000, 3, 120, 80, *ports)
 
 
 def with_address(dump: Dump) -> Dump:

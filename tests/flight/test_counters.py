@@ -15,11 +15,12 @@ from statistics import median
 from struct import Struct
 
 import pytest
+from flight_entries import packed_words
 from flight_rank import Rank, descriptors, rank_of_file
 from launcher import LIMIT, SUPPORT, python
 from tcp_ends import connection, of_sender, send
 
-from mpicoll.flight.entries import LinkRow, SampleRow, packed_words
+from mpicoll.flight.entries import Link, Sample
 from mpicoll.flight.layout import LINK, LINKS_AT, ROWS, SAMPLE, SAMPLES, SAMPLES_AT, SUFFIX
 from mpicoll.flight.reader import Dump, read, read_all
 from mpicoll.machine.background import background
@@ -308,8 +309,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     rank.recorder.close()
     data = bytearray(rank.recorder.path.read_bytes())
     for place in range(20):
-        sample = SampleRow(place + 1, place, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
-        link = LinkRow(place + 1, place, bytes(16), bytes(16), 1, 2, 3, 4, 5, 6, 7, 8)
+        sample = Sample(place + 1, place, *range(1, 13))
+        link = Link(place + 1, place, bytes(16), bytes(16), 1, 2, 3, 4, 5, 6, 7, 8)
         for start, kind, entry in ((SAMPLES_AT, SAMPLE, sample), (LINKS_AT, LINK, link)):
             at = start + place * kind.size
             data[at : at + kind.size] = packed_words(kind, entry)

@@ -22,7 +22,7 @@ from mpicoll.errors import RankLost
 from mpicoll.flight import groups, listing
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import STATE, STATE_AT, State
-from mpicoll.flight.reader import distinct_names, read_all
+from mpicoll.flight.reader import Dump, distinct_names, read_all
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
 from mpicoll.flight.summary import last_call
@@ -33,7 +33,7 @@ from mpicoll.postmortem.torch_format import VERSION
 from mpicoll.verdict.judging import judge
 
 SUM = Call("allreduce", "float32 (8), sum", "ring", "symmetric")
-JOB = "job-of-a-test"
+JOB, NOW = "job-of-a-test", 1_700_000_000_000_000_000
 
 
 class Written(NamedTuple):
@@ -426,3 +426,28 @@ def test_a_job_that_was_killed_while_it_worked_is_told_from_one_that_hung(
     )
     if hung:
         assert re.search(r"was under way when its ranks ended, for 6\.0 s\.", text)
+
+
+def in_message(rank: int, since: float, text: str) -> Dump:
+    """Return the file of a rank that has been in a message for some seconds, at a line."""
+    frame = f'  File "{__file__}", line {text} in f'
+    stacks = f"Thread 0x{rank + 1:x} (most recent call first):\n{frame}\n"
+    return dump(rank, [], size=3)._replace(
+        state=State.RUNNING, is_alive=True, stacks=stacks, longest=500_000_000,
+        message=NOW - round(since * 1e9) if since else 0,
+    )  # fmt: skip
+
+
+def test_messages_that_do_not_end_are_named_and_where_the_others_are() -> None:
+    dumps = [in_message(0, 4, "1"), in_message(1, 5, "1"), in_message(2, 0, "3")]
+    diagnosis = diagnose(dumps, NOW, 1.0)
+    assert diagnosis.is_stuck and not diagnosis.stuck
+    first, second = sentences(diagnosis)
+    source = '"""What is said of a job: whose files are'
+    assert first.startswith(f"Ranks 0-1 wait in a message for 5.0 s at {__file__}:1 in f: {source}")
+    assert second == f"Rank 2 is at {__file__}:3 in f: from __future__ import annotations."
+
+
+def test_a_message_that_is_no_longer_than_others_is_not_stuck() -> None:
+    assert not diagnose([in_message(0, 0.9, "1")], NOW, 0.5).is_stuck
+    assert not diagnose([in_message(0, 1.5, "1")], NOW, 2.0).is_stuck

@@ -97,7 +97,7 @@ def test_another_version_is_named(whole: bytes, tmp_path: Path) -> None:
     plain = HEAD.pack(*fields)[:-4]
     path = tmp_path / f"rank-00000.{JOB}.1{SUFFIX}"
     path.write_bytes(plain + crc32(plain).to_bytes(4, "little") + whole[HEAD.size :])
-    with pytest.raises(ArgumentError, match=r"of version 7; this mpicoll reads 5"):
+    with pytest.raises(ArgumentError, match=r"of version 7; this mpicoll reads 6"):
         read_all(tmp_path)
 
 

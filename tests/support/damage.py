@@ -11,7 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpicoll.flight.entries import LinkRow, Row, SampleRow, packed, packed_words
+from flight_entries import packed, packed_words
+
+from mpicoll.flight.entries import Link, Row, Sample
 from mpicoll.flight.layout import (
     CLOCK,
     CLOCK_AT,
@@ -236,9 +238,9 @@ def _change_row(content: bytes, dice: random.Random) -> bytes:
 
 def _change_sample(content: bytes, dice: random.Random) -> bytes:
     """Write the first sample with a number that no rank writes, and a check that holds."""
-    fields = [1, *(dice.choice(WORDS) for _ in range(12))]
-    fields[8:] = [word % (1 << 32) for word in fields[8:]]
-    entry = packed_words(SAMPLE, SampleRow(*(word % (1 << 63) for word in fields)))
+    fields = [1, *(dice.choice(WORDS) for _ in range(14))]
+    fields[9:] = [word % (1 << 32) for word in fields[9:]]
+    entry = packed_words(SAMPLE, Sample(*(word % (1 << 63) for word in fields)))
     return _laid(content, SAMPLES_AT, entry) if len(content) > TABLE_AT else content
 
 
@@ -248,7 +250,7 @@ def _change_link(content: bytes, dice: random.Random) -> bytes:
     words = [dice.choice(WORDS) % (1 << 63) for _ in range(4)]
     small = [dice.choice(WORDS) % (1 << 32) for _ in range(3)]
     ports = [dice.choice(WORDS) % (1 << 16) for _ in range(2)]
-    entry = packed_words(LINK, LinkRow(1, words[0], *ends, *words[1:], *small, *ports))
+    entry = packed_words(LINK, Link(1, words[0], *ends, *words[1:], *small, *ports))
     return _laid(content, LINKS_AT, entry) if len(content) > TABLE_AT else content
 
 

@@ -26,6 +26,7 @@ _KINDS = (
     (planted.MISMATCH, r"in different calls|ask for different|disagree|against \d+ elements"),
     (planted.KILLED, r"while (it|they) worked|while all ranks worked"),
     (planted.HANG, r"others waiting|[Rr]anks wait for each other, in different|does not end"),
+    (planted.HANG, r"waits? in a message for"),
     (planted.NOBODY, r"[Nn]obody stands out|stands out in|too few"),
     ("late", r"arrives?"),
 )  # fmt: skip

@@ -80,6 +80,16 @@ _PLANTED = (
     ("received_alone", UNEVEN, 12, 1, 3, 1),
     ("loader", ASLEEP, 6, 1, 3, 1), ("server", ASLEEP, 4, 1, 3, 1), ("server", ASLEEP, 5, 1, 2, 0),
     ("decoder", THREAD, 5, 1, 2, 1), ("background", THREAD, 8, 1, 2, 1),
+    ("halo", WORK, 3, 1, 3, 1), ("halo", WORK, 2, 1, 2, 0),
+    ("halo_and_sum", WORK, 3, 1, 3, 2), ("halo_and_sum", WORK, 4, 1, 4, 1),
+    ("halo_and_rare_sum", WORK, 3, 1, 3, 1), ("halo_and_rare_sum", WORK, 30, 10, 2, 1),
+    ("sleeping_halo", ASLEEP, 4, 1, 4, 2), ("sleeping_halo", ASLEEP, 3, 1, 2, 0),
+    ("sleeping_halo_and_sum", ASLEEP, 4, 1, 3, 1), ("sleeping_halo_and_sum", ASLEEP, 20, 10, 2, 1),
+    ("writing_halo", ASLEEP, 1, 1, 3, 1), ("halo_core", CORE, 1, 1, 2, 1),
+    ("halo_core_and_sum", CORE, 1, 1, 2, 0), ("slow_stage", WORK, 3, 1, 3, 1),
+    ("slow_stage", WORK, 3, 1, 4, 0), ("slow_worker", WORK, 3, 1, 4, 2),
+    ("slow_worker", WORK, 3, 1, 3, 1), ("slow_master", WORK, 3, 1, 3, 0),
+    ("ring_of_sends", WORK, 4, 1, 3, 2), ("ring_of_sends", WORK, 3, 1, 2, 1),
     ("barrier", BARRIER, 1, 1, 3, 0),
     ("turns", TURNS, 5, 1, 3, 0), ("turns", TURNS, 5, 1, 2, 0),
 )  # fmt: skip
@@ -90,7 +100,8 @@ _HANGS = (
     ("missing_call", HANG), ("endless_loop", HANG), ("wrong_order", HANG),
     ("wrong_length", MISMATCH), ("wrong_root", MISMATCH), ("receiving", HANG),
     ("sending", HANG), ("locking", HANG), ("missing_row", HANG), ("raising", HANG),
-    ("wrong_type", MISMATCH), ("wrong_call", MISMATCH),
+    ("wrong_type", MISMATCH), ("wrong_call", MISMATCH), ("missing_message", HANG),
+    ("wrong_tag", HANG), ("two_sends", HANG),
 )  # fmt: skip
 _HEALTHY = (
     ("balanced", NOBODY, 1, 1, 3), ("balanced", NOBODY, 3, 1, 2), ("balanced", NOBODY, 0.3, 1, 4),
@@ -110,6 +121,10 @@ _HEALTHY = (
     ("heavy_steps", NOBODY, 1, 1, 3), ("equal_checkpoint", NOBODY, 1, 1, 3),
     ("rotating_root", NOBODY, 1, 1, 3), ("mixed_sizes", NOBODY, 2, 1, 3),
     ("large", MOVEMENT, 3, 1, 3), ("large", MOVEMENT, 10, 1, 2),
+    *((name, NOBODY, ms, 1, ranks) for name in (
+        "equal_halo", "equal_halo_and_sum", "equal_halo_and_rare_sum", "noisy_halo", "equal_ring",
+        "pipeline", "pipeline_and_sum", "equal_tasks", "equal_tasks_and_sum",
+    ) for ms, ranks in ((2, 3), (1, 2), (3, 4))),
 )  # fmt: skip
 
 

@@ -17,11 +17,11 @@ from planted_answers import PROGRAM, Answer, lines_of, read
 
 _NEIGHBOUR = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(9999))"
 """It ends with the command, also where that is killed."""
-_START, _LIMIT = 30.0, 90.0
+_START, _LIMIT = 30.0, 240.0
 """Seconds in which the first calls must come, and those after which a command is given up."""
 _BEFORE_KILL = 2.5
 _NO_RANK = (planted.BARRIER, planted.TURNS, planted.OBJECTS, planted.MISMATCH)
-_NO_SINGLE_RANK = ("wrong_order",)
+_NO_SINGLE_RANK = ("wrong_order", "missing_message", "two_sends")
 _NO_LINE = (planted.CORE, planted.STOPPED, planted.TURNS)
 
 

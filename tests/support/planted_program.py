@@ -91,6 +91,37 @@ def loop(planted: Planted, cause: Callable[[], object], ms: float = 1.0) -> None
         world.Allreduce(x, y)  # CALL
 
 
+def exchange() -> None:
+    """Exchange messages with both neighbours, in a call of several lines."""
+    for step in (1, -1):
+        world.Sendrecv(
+            x,
+            dest=(rank + step) % size,
+            recvbuf=y,
+            source=(rank - step) % size,
+        )
+
+
+def exchange_by_requests() -> None:
+    peers, targets = [(rank + step) % size for step in (1, -1)], np.empty((2, 8))
+    requests = [world.Irecv(target, peer) for target, peer in zip(targets, peers, strict=True)]
+    requests += [world.Isend(x, peer) for peer in peers]
+    MPI.Request.Waitall(requests)
+
+
+def take_core(planted: Planted) -> None:
+    """Have more processes on the core of the victim than there are others of the machine.
+
+    The kernel moves those to the other cores.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    is_victim = rank == planted.victim
+    os.sched_setaffinity(0, {cores[0]} if is_victim else {*cores[1:]} or {cores[0]})
+    for _ in range(3 + round(os.getloadavg()[0]) if is_victim else 0):
+        hog = subprocess.Popen(["setsid", sys.executable, "-c", HOG, str(os.getpid())])
+        os.sched_setaffinity(hog.pid, {cores[0]})
+
+
 # -- causes -----------------------------------------------------------------------------------
 
 
@@ -236,16 +267,8 @@ def busy_thread(planted: Planted) -> None:
 
 
 def core(planted: Planted) -> None:
-    """Other processes take the core of the rank.
-
-    They are more than all others of the machine, which the kernel moves to the other cores.
-    """
-    cores = sorted(os.sched_getaffinity(0))
-    is_victim = rank == planted.victim
-    os.sched_setaffinity(0, {cores[0]} if is_victim else {*cores[1:]} or {cores[0]})
-    for _ in range(3 + round(os.getloadavg()[0]) if is_victim else 0):
-        hog = subprocess.Popen(["setsid", sys.executable, "-c", HOG, str(os.getpid())])
-        os.sched_setaffinity(hog.pid, {cores[0]})
+    """Other processes take the core of the rank."""
+    take_core(planted)
     loop(planted, lambda: None, 2)
 
 
@@ -527,6 +550,138 @@ def second_half(planted: Planted) -> None:
         world.Allreduce(x, y)
 
 
+def halo(planted: Planted) -> None:
+    """Exchange messages with both neighbours, and nothing else."""
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        world.Sendrecv(x, (rank + 1) % size, recvbuf=y, source=(rank - 1) % size)
+
+
+def halo_and_sum(planted: Planted) -> None:
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            for _ in range(int(planted.ms * 110)):
+                A.dot(B)  # CAUSE
+        exchange()
+        world.Allreduce(x, y)
+
+
+def halo_and_rare_sum(planted: Planted) -> None:
+    for step in range(1 << 30):
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        exchange()
+        if step % 50 == 0:
+            world.Allreduce(x, y)
+
+
+def sleeping_halo(planted: Planted) -> None:
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            time.sleep(planted.ms / 1e3)  # CAUSE
+        exchange_by_requests()
+
+
+def sleeping_halo_and_sum(planted: Planted) -> None:
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            time.sleep(planted.ms / 1e3)  # CAUSE
+        exchange_by_requests()
+        world.allreduce(1.0)
+
+
+def writing_halo(planted: Planted) -> None:
+    file = open(f"{scratch}/{rank}", "wb")  # noqa: SIM115
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            file.seek(0)
+            file.write(bytes(int(planted.ms * 65536)))
+            file.flush()
+            os.fsync(file.fileno())  # CAUSE
+        world.sendrecv(rank, (rank + 1) % size, source=(rank - 1) % size)
+
+
+def halo_core(planted: Planted) -> None:
+    take_core(planted)
+    while True:
+        fixed(2)
+        exchange()
+
+
+def halo_core_and_sum(planted: Planted) -> None:
+    take_core(planted)
+    while True:
+        fixed(2)
+        exchange()
+        world.Allreduce(x, y)
+
+
+def slow_stage(planted: Planted) -> None:
+    """A chain of ranks, each of which works on what the one before sends."""
+    while True:
+        if rank:
+            world.Recv(y, rank - 1)
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        if rank < size - 1:
+            world.Ssend(x, rank + 1)
+
+
+def slow_worker(planted: Planted) -> None:
+    """A rank hands out one task to each of the others, and waits for all of them."""
+    while True:
+        if rank == 0:
+            for worker in range(1, size):
+                world.send(worker, worker)
+            for worker in range(1, size):
+                world.recv(source=worker)
+        else:
+            world.recv(source=0)
+            fixed(1)
+            if planted.is_due(rank):
+                fixed(planted.ms)  # CAUSE
+            world.send(rank, 0)
+        world.Barrier()
+
+
+def slow_master(planted: Planted) -> None:
+    """A rank that hands out tasks needs longer for it than the others for their work."""
+    status = MPI.Status()
+    while rank == 0:
+        world.Probe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)
+        world.recv(source=status.source)
+        fixed(planted.ms)  # CAUSE
+        world.send(1, status.source)
+    while True:
+        world.send(rank, 0)
+        world.recv(source=0)
+        fixed(1)
+
+
+def ring_of_sends(planted: Planted) -> None:
+    """Large messages around a ring, one rank after the other."""
+    values, target = np.ones(1 << 15), np.empty(1 << 15)
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        if rank % 2 == 0:
+            world.Send(values, (rank + 1) % size)
+            world.Recv(target, (rank - 1) % size)
+        else:
+            world.Recv(target, (rank - 1) % size)
+            world.Send(values, (rank + 1) % size)
+        world.Bcast(x, 0)
+
+
 def torch_batch(planted: Planted) -> None:
     """An uneven batch: the forward and the backward pass of one rank take longer."""
     import torch
@@ -700,6 +855,95 @@ def mixed_sizes(planted: Planted) -> None:
         world.Allreduce(arrays[step % 3], arrays[step % 3].copy())
 
 
+def equal_halo(planted: Planted) -> None:
+    while True:
+        fixed(planted.ms)
+        exchange()
+
+
+def equal_halo_and_sum(planted: Planted) -> None:
+    while True:
+        fixed(planted.ms)
+        exchange_by_requests()
+        world.Allreduce(x, y)
+
+
+def equal_halo_and_rare_sum(planted: Planted) -> None:
+    for step in range(1 << 30):
+        fixed(planted.ms)
+        exchange()
+        if step % 50 == 0:
+            world.Allreduce(x, y)
+
+
+def noisy_halo(planted: Planted) -> None:
+    """Exponential times, equal on all ranks."""
+    source = np.random.default_rng(1000 * planted.victim + rank)
+    while True:
+        fixed(min(source.exponential(planted.ms), 40))
+        exchange_by_requests()
+
+
+def equal_ring(planted: Planted) -> None:
+    """Hand a message around a ring: one rank after the other has it."""
+    values = np.ones(1 << 12)
+    while True:
+        if rank == 0:
+            fixed(planted.ms)
+            world.Send(values, 1)
+            world.Recv(values, size - 1)
+        else:
+            world.Recv(values, rank - 1)
+            fixed(planted.ms)
+            world.Send(values, (rank + 1) % size)
+
+
+def pipeline(planted: Planted) -> None:
+    while True:
+        if rank:
+            world.Recv(y, rank - 1)
+        fixed(planted.ms)
+        if rank < size - 1:
+            world.Send(x, rank + 1)
+
+
+def pipeline_and_sum(planted: Planted) -> None:
+    """A pipeline whose last rank comes last to each collective."""
+    while True:
+        if rank:
+            world.Recv(y, rank - 1)
+        fixed(planted.ms)
+        if rank < size - 1:
+            world.Send(x, rank + 1)
+        world.Allreduce(x, y)
+
+
+def equal_tasks(planted: Planted) -> None:
+    """A rank hands out equal tasks to whoever asks."""
+    status = MPI.Status()
+    while rank == 0:
+        world.recv(source=MPI.ANY_SOURCE, status=status)
+        world.send(1, status.source)
+    while True:
+        world.send(rank, 0)
+        world.recv(source=0)
+        fixed(planted.ms)
+
+
+def equal_tasks_and_sum(planted: Planted) -> None:
+    while True:
+        if rank == 0:
+            for worker in range(1, size):
+                world.send(worker, worker)
+            for worker in range(1, size):
+                world.recv(source=worker)
+        else:
+            world.recv(source=0)
+            fixed(planted.ms)
+            world.send(rank, 0)
+        world.bcast(1.0)
+
+
 def torch_balanced(planted: Planted) -> None:
     import torch
 
@@ -802,6 +1046,34 @@ def wrong_call(planted: Planted) -> None:
             world.Bcast(x, 0)  # CAUSE
         else:
             world.Allreduce(x, y)
+
+
+def missing_message(planted: Planted) -> None:
+    """Receive what nobody sends, between messages."""
+    for _ in range(60):
+        exchange()
+    while True:
+        if rank == planted.victim:
+            world.Recv(y, source=(rank + 1) % size, tag=7)  # CAUSE
+        exchange()
+
+
+def wrong_tag(planted: Planted) -> None:
+    for step in range(100):
+        fixed(1)
+        if rank == 0:
+            world.send(step, 1, tag=3 if step == 60 else 1)
+        elif rank == 1:
+            world.recv(source=0, tag=1)  # CAUSE
+    time.sleep(1000)
+
+
+def two_sends(planted: Planted) -> None:
+    """Send large messages to each other before both receive."""
+    values, target = np.ones(1 << 20), np.empty(1 << 20)
+    exchange()
+    world.Send(values, (rank + 1) % size)  # CAUSE
+    world.Recv(target, (rank - 1) % size)
 
 
 def killed(planted: Planted) -> None:

@@ -136,4 +136,7 @@ def worked(
 
 def _sample(at: float, totals: Sequence[float], probe: int) -> Sample:
     running, queued = (round(value * MILLISECOND) for value in totals[:2])
-    return Sample(EPOCH + round(at * MILLISECOND), 1, running, queued, 0, 0, int(totals[2]), probe)
+    return Sample(
+        at=EPOCH + round(at * MILLISECOND), thread=1, running=running, queued=queued,
+        continued=int(totals[2]), probe=probe,
+    )  # fmt: skip

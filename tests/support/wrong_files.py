@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import NamedTuple
 
+from flight_entries import packed, packed_words
 from hypothesis import strategies as st
 
 from mpicoll.flight.entries import (
-    LinkRow,
+    Link,
     Row,
-    SampleRow,
+    Sample,
     TotalRow,
     mark_of,
-    packed,
-    packed_words,
 )
 from mpicoll.flight.layout import (
     BUCKETS,
@@ -201,13 +200,13 @@ def _fill_rings(draw: st.DrawFn, content: bytearray, job: Job, places: list[int]
         at = ROWS_AT + (number - 1) % ROWS * ROW.size
         content[at : at + ROW.size] = packed(row)
     for number in range(1, 1 + draw(st.sampled_from([0, 3, 20]))):
-        sums = (draw(LONG_WORDS) for _ in range(6))
-        sample = SampleRow(number, draw(TICKS), *sums, 7, *(draw(WORDS) for _ in range(4)))
+        sums = (draw(LONG_WORDS) for _ in range(7))
+        sample = Sample(number, draw(TICKS), *sums, 7, *(draw(WORDS) for _ in range(5)))
         at = SAMPLES_AT + (number - 1) % SAMPLES * SAMPLE.size
         content[at : at + SAMPLE.size] = packed_words(SAMPLE, sample)
     ends = [bytes(10) + b"\xff\xff\x0a\0\0" + bytes([number]) for number in range(3)]
     for number in range(1, 1 + draw(st.sampled_from([0, 3, 10]))):
-        link = LinkRow(
+        link = Link(
             number, draw(TICKS), draw(st.sampled_from(ends)), draw(st.sampled_from(ends)),
             draw(LONG_WORDS), draw(LONG_WORDS), draw(LONG_WORDS), draw(WORDS), draw(WORDS),
             draw(WORDS), draw(st.integers(0, 65535)), 7,

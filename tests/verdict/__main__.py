@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -28,7 +29,7 @@ from planted_launches import ROOT, Result, judged  # noqa: E402
 def main() -> None:
     """Launch the jobs that are asked for, in a random order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="jobs whose name has this text")
+    parser.add_argument("--only", default="", help="jobs whose name has this pattern")
     parser.add_argument("--seconds", type=float, default=4.0, help="for which a job is watched")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the version to judge by")
     parser.add_argument("--causes", action="store_true", help="no healthy jobs")
@@ -38,7 +39,7 @@ def main() -> None:
     flags = parser.parse_args()
     chosen = [] if flags.healthy else planted.causes()
     chosen += [] if flags.causes else planted.healthy()
-    chosen = [job for job in chosen if flags.only in job.name]
+    chosen = [job for job in chosen if re.search(flags.only, job.name)]
     random.Random(flags.seed).shuffle(chosen)
     results = []
     for job in chosen[: flags.most]:

@@ -339,7 +339,8 @@ def with_links(
             rate = min(rates.get(end, 100.0) / degrees[end] for end in (host, peer))
             links += [
                 Link(
-                    at=EPOCH + time * MILLISECOND, local=f"10.0.0.{host}", local_port=1000 + peer,
+                    number=1, at=EPOCH + time * MILLISECOND,
+                    local=f"10.0.0.{host}", local_port=1000 + peer,
                     peer=f"10.0.0.{peer}", peer_port=2000 + host, sent=time * 10_000,
                     busy=int(time * 10_000 / rate), rate=0, retransmitted=0,
                     rtt=int(100_000 / rate) + (time + peer) % 7, rtt_min=9,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from launcher import mpirun
 from planted_jobs import (
+    HANG,
     IDLE,
     KILLED,
     MISMATCH,
@@ -26,7 +27,8 @@ pytestmark = [
 SHORT = (
     Job("calling_thread", WORK, 8, 1, 3, 1), Job("work", WORK, 60, 10, 2, 1),
     Job("received", UNEVEN, 10, 1, 3, 1), Job("worker", THREAD, 8, 1, 2, 0),
-    Job("idle", IDLE, ranks=2),
+    Job("idle", IDLE, ranks=2), Job("halo", WORK, 6, 1, 3, 1), Job("two_sends", HANG, ranks=2),
+    Job("wrong_tag", HANG, ranks=2),
     Job("wrong_length", MISMATCH, ranks=2, way="postmortem"),
     Job("killed", KILLED, ranks=2, way="postmortem"),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from threading import get_native_id
 
 import numpy as np
@@ -46,3 +47,26 @@ def test_our_calls_and_mpis_own_are_recorded_in_the_same_order(comm: Comm) -> No
     assert [entry.call.collective for entry in issued] == ["iallreduce", "barrier_init"]
     assert {entry.location.file for entry in entries if entry.location} == {__file__}
     assert get_native_id() in {sample.thread for sample in dump.samples}
+
+
+def test_samples_have_the_time_in_messages(comm: Comm) -> None:
+    if comm.size == 1:
+        pytest.skip("a rank alone records nothing")
+    comm.Allreduce(local_array(comm), np.empty(3))
+    flight, values = state.find_flight(comm), np.zeros(8)
+    assert flight is not None
+    path, thread = flight.recorder.path, get_native_id()
+    before = [sample for sample in reader.read(path).samples if sample.thread == thread]
+    comm.Barrier()
+    if comm.rank == 0:
+        time.sleep(0.3)
+    for peer in range(1, comm.size) if comm.rank == 0 else ():
+        comm.Send(values, peer)
+    if comm.rank:
+        comm.Recv(values, 0)
+    dump = reader.read(path)
+    assert dump.message == 0 and dump.longest > 0
+    last = [sample for sample in dump.samples if sample.thread == thread][-1]
+    length = last.messages - before[-1].messages
+    assert (length > 100_000_000) == (comm.rank > 0)
+    assert comm.rank == 0 or dump.locations[last.location].file == __file__
