@@ -32,6 +32,9 @@ void log_done(LogObject *log, uint64_t number);
 /* Take back the row of a call that is recorded otherwise. */
 void log_withdraw(LogObject *log, uint64_t number);
 
+/* Whether a nonblocking call of the library's has begun that no other call has helped yet; this one does. */
+int log_take_issued(void);
+
 /* End the row: with the error that Python has raised where `failed`, which stays as it is. */
 void log_end(LogObject *log, uint64_t number, int failed);
 

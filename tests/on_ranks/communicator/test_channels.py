@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicator_calls import calls_of_mpi
+from communicator_calls import calls_of_mpi, state_of
 
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Comm  # noqa: E402
@@ -396,6 +396,21 @@ def test_ranks_that_wait_for_one_that_has_left_are_told(
         with pytest.raises(RankLost, match=r"rank 1 .*which has left this group by an error"):
             wait(comm)
     MPI.COMM_WORLD.Barrier()
+
+
+def test_a_call_lets_mpi_go_on_with_nonblocking_calls(comm: Comm) -> None:
+    """As MPI's own blocking call does: a program may look rarely whether they are complete."""
+    x, out, steps = np.ones(3), np.empty(3), list[int]()
+    comm.Allreduce(x, out)
+    channel = state_of(comm).channel
+    progress = channel.progress
+    channel.progress = lambda: steps.append(1) or progress()
+    requests = [comm.Ibarrier(), comm.Ibcast(np.ones(3))]
+    for turn in (1, 2):
+        comm.Allreduce(x, out)
+        assert len(steps) >= 8 * turn
+    channel.progress = progress
+    MPI.Request.Waitall(requests)
 
 
 def test_threads_have_a_communicator_each(comm: Comm) -> None:
