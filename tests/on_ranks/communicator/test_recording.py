@@ -53,9 +53,9 @@ def test_samples_have_the_time_in_messages(comm: Comm) -> None:
     if comm.size == 1:
         pytest.skip("a rank alone records nothing")
     comm.Allreduce(local_array(comm), np.empty(3))
-    flight, values = state.find_flight(comm), np.zeros(8)
-    assert flight is not None
-    path, thread = flight.recorder.path, get_native_id()
+    serving, values = state.find_state(comm), np.zeros(8)
+    assert serving is not None and serving.flight is not None
+    path, thread = serving.flight.recorder.path, get_native_id()
     before = [sample for sample in reader.read(path).samples if sample.thread == thread]
     comm.Barrier()
     if comm.rank == 0:
