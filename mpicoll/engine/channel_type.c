@@ -315,26 +315,14 @@ void request_close(ChannelObject *self)
     self->is_busy = self->has_lock = 0;
 }
 
-/* Have MPI go on with a nonblocking call that was issued before, as MPI's own blocking call would. */
-static void help_issued(const ChannelObject *self)
-{
-    enum { STEPS = 8 }; /* they take less time than this call has saved */
-    for (int step = 0; step < STEPS && self->progress != Py_None; step++) {
-        PyObject *const done = PyObject_CallNoArgs(self->progress);
-        if (!done)
-            PyErr_WriteUnraisable(self->progress);
-        Py_XDECREF(done);
-    }
-}
-
 PyObject *request_end(ChannelObject *self, uint64_t row, enum outcome outcome)
 {
     request_close(self);
     if (outcome != FINE) {
         request_raise(self, outcome);
         channel_end(self);
-    } else if (log_take_issued()) {
-        help_issued(self);
+    } else {
+        log_help_issued();
     }
     log_end(self->log, row, outcome != FINE);
     return outcome == FINE ? Py_NewRef(Py_None) : NULL;

@@ -608,6 +608,29 @@ static uint32_t sized_place(RecordedObject *self, PyObject *const *args, Py_ssiz
     return nbytes && self->places[exponent] ? self->places[exponent] : self->call;
 }
 
+/* The request of the last nonblocking call, until it is seen to be complete, and the thread that has it. */
+static PyObject *issued;
+static const PyThreadState *issuer;
+
+void log_help_issued(void)
+{
+    enum { STEPS = 16 }; /* they take about as long as MPI's own call would */
+    static PyObject *name;
+    if (!issued || issuer != PyThreadState_Get() ||
+        (!name && !(name = PyUnicode_InternFromString("Get_status"))))
+        return;
+    for (int step = 0; step < STEPS; step++) {
+        PyObject *const answer = PyObject_CallMethodNoArgs(issued, name);
+        const int is_open = answer == Py_False;
+        PyErr_Clear();
+        Py_XDECREF(answer);
+        if (!is_open) {
+            Py_CLEAR(issued);
+            return;
+        }
+    }
+}
+
 /* Return the request of an issued call as one whose wait is recorded. */
 static PyObject *recorded_request(const RecordedObject *self, PyObject *request)
 {
@@ -624,14 +647,9 @@ static PyObject *recorded_request(const RecordedObject *self, PyObject *request)
         Py_DECREF(made);
         return NULL;
     }
+    Py_XSETREF(issued, Py_XNewRef(made));
+    issuer = PyThreadState_Get();
     return made;
-}
-
-static int issued; /* calls that have been, and no other call has helped */
-
-int log_take_issued(void)
-{
-    return issued && issued--;
 }
 
 static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t flags,
@@ -642,7 +660,6 @@ static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t f
     const uint64_t number = self->is_issued ? begin(self->log, call, ISSUED, 0)
                                             : log_begin(self->log, call);
     PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
-    issued += self->is_issued && result;
     if (!self->is_issued)
         log_end(self->log, number, !result);
     else if (!result)

@@ -32,8 +32,9 @@ void log_done(LogObject *log, uint64_t number);
 /* Take back the row of a call that is recorded otherwise. */
 void log_withdraw(LogObject *log, uint64_t number);
 
-/* Whether a nonblocking call of the library's has begun that no other call has helped yet; this one does. */
-int log_take_issued(void);
+/* Have the library go on with the last nonblocking call that this thread has begun, as the library's own
+   blocking call would. */
+void log_help_issued(void);
 
 /* End the row: with the error that Python has raised where `failed`, which stays as it is. */
 void log_end(LogObject *log, uint64_t number, int failed);
