@@ -174,6 +174,14 @@ static int is_in_place(const Forms *forms, PyObject *object)
     return object == Py_None || object == forms->in_place;
 }
 
+/* Whether so many elements from the one at `start` on end within the memory. */
+static int has_elements(const Items *items, int64_t start, int64_t count)
+{
+    const int64_t room = items->nbytes - items->high;
+    return count == 0 || (count > 0 && start >= 0 && room >= 0 && start <= room / items->extent &&
+                          count - 1 <= room / items->extent - start);
+}
+
 /* Read a buffer: an array, or a list of an array, counts, displacements and a datatype. */
 static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *buffer, const Side *side)
 {
@@ -212,30 +220,32 @@ static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *b
         }
     }
     const int is_read = read_memory(forms, memory, &array, side->is_written, !side->is_folded);
+    Items items;
     if (datatype && !(is_read && same_elements(forms, datatype, array.kind))) {
-        const int64_t count = extra[0] ? read_integer(extra[0]) : -1;
-        return !side->is_counted && !side->is_folded && !extra[1] && count >= (extra[0] ? 0 : -1) &&
-               layout_read(datatype, memory, buffer, count, side->blocks, side->is_written);
+        if (side->is_folded || !layout_find(datatype, memory, side->is_written, &items))
+            return UNREAD;
+        buffer->kind = 1;
+    } else {
+        const int32_t named = !is_read ? 0 : code ? kind_of_code(forms, code, 0, 0) : array.kind;
+        if (!named || forms->canonical[named - 1] != forms->canonical[array.kind - 1])
+            return UNREAD;
+        const int64_t itemsize = forms->itemsizes[array.kind - 1];
+        items = (Items){.address = array.address, .nbytes = array.nbytes, .size = itemsize, .extent = itemsize,
+                        .high = itemsize};
+        buffer->kind = array.kind;
     }
-    if (!is_read)
-        return UNREAD;
-    const int32_t named = code ? kind_of_code(forms, code, 0, 0) : array.kind;
-    if (!named || forms->canonical[named - 1] != forms->canonical[array.kind - 1])
-        return UNREAD;
-    buffer->address = buffer->low = array.address, buffer->high = array.address + array.nbytes;
-    buffer->nbytes = array.nbytes, buffer->kind = array.kind;
-    buffer->itemsize = forms->itemsizes[array.kind - 1];
-    const int64_t elements = array.nbytes / buffer->itemsize;
+    buffer->itemsize = items.size;
+    const int64_t elements = items.nbytes / items.extent;
     if (!side->is_counted) {
-        if (extra[0]) {
-            const int64_t count = read_integer(extra[0]), start = extra[1] ? read_integer(extra[1]) : 0;
-            if (count < 0 || start < 0 || start > elements || count > (elements - start) / side->blocks)
-                return UNREAD;
-            buffer->address += start * buffer->itemsize, buffer->low = buffer->address;
-            buffer->nbytes = count * buffer->itemsize * side->blocks;
-            buffer->high = buffer->low + buffer->nbytes;
-        }
-        return READ;
+        const int64_t given = extra[0] ? read_integer(extra[0]) : 0, start = extra[1] ? read_integer(extra[1]) : 0;
+        const int64_t count = extra[0] ? given * side->blocks : elements;
+        if (given < 0 || given > elements + 1 || start < 0 || start > elements ||
+            (!extra[0] && items.nbytes % items.extent) || !has_elements(&items, start, count))
+            return UNREAD;
+        buffer->address = buffer->low = items.address + start * items.extent;
+        buffer->nbytes = count * items.size, buffer->high = buffer->low + buffer->nbytes;
+        buffer->places[0] = buffer->address, buffer->lengths[0] = buffer->nbytes;
+        return !items.layout || layout_use(items.layout, buffer, 1, side->is_written);
     }
     int64_t starts[MOST_MEMBERS];
     if (!extra[0]) {
@@ -249,14 +259,15 @@ static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *b
     int64_t total = 0;
     for (int rank = 0; rank < size; rank++) {
         const int64_t start = extra[1] ? starts[rank] : total, length = buffer->lengths[rank];
-        if (length < 0 || (length && (start < 0 || start > elements || length > elements - start)))
+        if (!has_elements(&items, start, length))
             return UNREAD;
-        buffer->places[rank] = array.address + (length ? start * buffer->itemsize : 0);
-        buffer->lengths[rank] = length * buffer->itemsize;
+        buffer->places[rank] = items.address + (length ? start * items.extent : 0);
+        buffer->lengths[rank] = length * items.size;
         total += length;
     }
-    buffer->has_counts = 1;
-    return READ;
+    buffer->address = buffer->low = items.address, buffer->high = items.address + items.nbytes;
+    buffer->nbytes = items.nbytes, buffer->has_counts = 1;
+    return !items.layout || layout_use(items.layout, buffer, size, side->is_written);
 }
 
 static Blocks all_blocks(const ChannelObject *self, const Buffer *buffer)

@@ -108,6 +108,7 @@ def vector_packing(spec: Any, blocks: int, *, is_written: bool) -> tuple[Packing
     check_vector(spec, blocks, is_written=is_written)
     memory, counts, displacements, _ = parts(spec, tuple)
     kind = datatype(spec)
+    learn_layout(kind)
     if counts is None:
         quotient, remainder = divmod(entries([memory, kind]), blocks)
         lengths = [quotient + (index < remainder) for index in range(blocks)]
