@@ -182,7 +182,7 @@ static int has_elements(const Items *items, int64_t start, int64_t count)
                           count - 1 <= room / items->extent - start);
 }
 
-/* Read a buffer: an array, or a list of an array, counts, displacements and a datatype. */
+/* Read a buffer: an array, or a list of an array, counts, displacements and a datatype; -1 where Python has raised. */
 static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *buffer, const Side *side)
 {
     ArrayArgument array;
@@ -222,8 +222,10 @@ static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *b
     const int is_read = read_memory(forms, memory, &array, side->is_written, !side->is_folded);
     Items items;
     if (datatype && !(is_read && same_elements(forms, datatype, array.kind))) {
-        if (side->is_folded || !layout_find(datatype, memory, side->is_written, &items))
-            return UNREAD;
+        const int found =
+            side->is_folded ? UNREAD : layout_find(forms, datatype, memory, side->is_written, &items);
+        if (found != READ)
+            return found;
         buffer->kind = 1;
     } else {
         const int32_t named = !is_read ? 0 : code ? kind_of_code(forms, code, 0, 0) : array.kind;
@@ -569,8 +571,11 @@ enum served request_read(ChannelObject *self, PyObject *const *args, Request *re
     }
     Side sides[2];
     find_sides((enum method)method, is_root, size, is_in_place(forms, args[1]), sides);
-    if (!read_buffer(forms, size, args[1], x, sides) || !read_buffer(forms, size, target, out, sides + 1))
-        return IS_SLOW;
+    int is_read = read_buffer(forms, size, args[1], x, sides);
+    if (is_read == READ)
+        is_read = read_buffer(forms, size, target, out, sides + 1);
+    if (is_read != READ)
+        return is_read == UNREAD ? IS_SLOW : IS_RAISED;
     if (!folds)
         return build_move(self, collective, sides[0].is_counted || sides[1].is_counted, request);
     if (is_unknown) {
@@ -635,7 +640,7 @@ PyObject *read_buffers(PyObject *Py_UNUSED(module), PyObject *args)
         const Side *const side = sides + index;
         buffer->packed = NULL;
         PyObject *view = NULL;
-        if (read_buffer(forms, size, given[index], buffer, side) && !buffer->packed)
+        if (read_buffer(forms, size, given[index], buffer, side) == READ && !buffer->packed)
             view = buffer->kind > 0   ? view_of(buffer, size)
                    : buffer->kind < 0 ? Py_NewRef(forms->in_place)
                                       : Py_NewRef(Py_None);
@@ -726,14 +731,14 @@ static int find_folds(Forms *forms, PyObject *dtypes)
     return 0;
 }
 
-/* prepare_channels(layout, dtypes, ops, datatypes, in_place, datatype, op): what channels read.
+/* prepare_channels(layout, dtypes, ops, datatypes, in_place, datatype, op, learn): what channels read.
 
    dtypes: of each its name, its kind, and an array of one element. */
 PyObject *prepare_channels(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *probe, *table, *dtypes, *ops, *datatypes, *in_place, *datatype, *op;
-    if (!PyArg_ParseTuple(args, "(OO)O!O!O!OOO", &probe, &table, &PyTuple_Type, &dtypes, &PyTuple_Type, &ops,
-                          &PyTuple_Type, &datatypes, &in_place, &datatype, &op))
+    PyObject *probe, *table, *dtypes, *ops, *datatypes, *in_place, *datatype, *op, *learn;
+    if (!PyArg_ParseTuple(args, "(OO)O!O!O!OOOO", &probe, &table, &PyTuple_Type, &dtypes, &PyTuple_Type, &ops,
+                          &PyTuple_Type, &datatypes, &in_place, &datatype, &op, &learn))
         return NULL;
     Forms *const forms = PyMem_Calloc(1, sizeof *forms); /* it lasts as long as the process */
     if (!forms)
@@ -742,5 +747,6 @@ PyObject *prepare_channels(PyObject *Py_UNUSED(module), PyObject *args)
     if (reader_open(&forms->reader, probe, table) < 0 || find_folds(forms, dtypes) < 0)
         return NULL;
     forms->in_place = Py_NewRef(in_place), forms->datatype = Py_NewRef(datatype), forms->op = Py_NewRef(op);
+    forms->learn = Py_NewRef(learn);
     return PyCapsule_New(forms, FORMS, NULL);
 }

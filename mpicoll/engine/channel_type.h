@@ -17,6 +17,7 @@ typedef struct {
     PyObject *in_place; /* what stands instead of an input */
     PyObject *datatype, *op; /* the types of datatypes and operators; None where there are none */
     PyObject *ops;       /* each: an operator of the library's, its name, and kinds of dtypes */
+    PyObject *learn; /* learn(datatype): give its layout to `add_layout` */
     PyObject *datatypes; /* each: a datatype of MPI's, and the first of the dtypes with its elements */
     int count;           /* of dtypes */
     int32_t kinds[MAX_DTYPES];     /* as arrays have them */
@@ -132,8 +133,8 @@ enum served request_read(ChannelObject *self, PyObject *const *args, Request *re
 /* Return the handle of an object of the library. */
 uint64_t handle_of(PyObject *object);
 
-/* Read memory of a datatype that `add_layout` has described; 0 where none has. */
-int layout_find(PyObject *datatype, PyObject *memory, int written, Items *items);
+/* Read memory of a datatype that `add_layout` has described; 0 where it cannot, -1 where Python has raised. */
+int layout_find(const Forms *forms, PyObject *datatype, PyObject *memory, int written, Items *items);
 
 /* Have a buffer whose blocks have been read move a copy of them; 0 without memory. */
 int layout_use(Layout *layout, Buffer *buffer, int blocks, int written);

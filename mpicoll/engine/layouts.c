@@ -44,10 +44,17 @@ static int place_of(PyObject *datatype)
     return place;
 }
 
-int layout_find(PyObject *datatype, PyObject *memory, int written, Items *items)
+int layout_find(const Forms *forms, PyObject *datatype, PyObject *memory, int written, Items *items)
 {
-    const int place = place_of(datatype);
+    int place = place_of(datatype);
     Py_buffer view;
+    if (place == layout_count) {
+        PyObject *const done = PyObject_CallOneArg(forms->learn, datatype);
+        Py_XDECREF(done);
+        if (!done)
+            return -1;
+        place = place_of(datatype);
+    }
     if (place == layout_count)
         return 0;
     if (PyObject_GetBuffer(memory, &view, PyBUF_ANY_CONTIGUOUS | (written ? PyBUF_WRITABLE : 0)) < 0)
@@ -139,29 +146,65 @@ PyObject *forget_layout(PyObject *Py_UNUSED(module), PyObject *datatype)
     Py_RETURN_NONE;
 }
 
-/* add_layout(datatype, extent, pieces): read buffers of a datatype; pieces: start and length of each, 64 bits. */
+/* So many rows of bytes. */
+typedef struct {
+    const unsigned char *start;
+    Py_ssize_t width, count;
+} Rows;
+
+static inline int are_equal(const Rows *packed, Py_ssize_t byte, const Rows *digits, Py_ssize_t place, size_t nbytes)
+{
+    Py_ssize_t row = 0;
+    while (row < packed->count && !memcmp(packed->start + row * packed->width + byte,
+                                          digits->start + row * digits->width + place, nbytes))
+        row++;
+    return row == packed->count;
+}
+
+/* Return how many bytes from this one on were packed from places that follow each other. */
+static Py_ssize_t piece_at(const Rows *packed, Py_ssize_t byte, const Rows *digits, int64_t *start)
+{
+    Py_ssize_t nbytes = 0;
+    *start = 0;
+    for (Py_ssize_t row = 0; row < packed->count; row++)
+        *start |= (int64_t)packed->start[row * packed->width + byte] << 8 * row;
+    const Py_ssize_t bytes = packed->width - byte, places = digits->width - *start;
+    const Py_ssize_t most = bytes < places ? bytes : places;
+    while (nbytes + 8 <= most && are_equal(packed, byte + nbytes, digits, *start + nbytes, 8))
+        nbytes += 8;
+    while (nbytes < most && are_equal(packed, byte + nbytes, digits, *start + nbytes, 1))
+        nbytes++;
+    return nbytes;
+}
+
+/* add_layout(datatype, size, extent, digits, packed): read buffers of a datatype, which has packed the rows of
+   `digits`: of the places 0, 1, 2 ... the low 8 bits, then the next ones. */
 PyObject *add_layout(PyObject *module, PyObject *args)
 {
     PyObject *datatype;
+    Py_ssize_t size;
     long long extent;
-    Py_buffer pieces;
-    if (!PyArg_ParseTuple(args, "OLy*", &datatype, &extent, &pieces))
+    Py_buffer digits, packed;
+    if (!PyArg_ParseTuple(args, "OnLy*y*", &datatype, &size, &extent, &digits, &packed))
         return NULL;
-    Layout *const layout = malloc(sizeof *layout + (size_t)pieces.len);
-    if (layout) {
-        *layout = (Layout){.handle = handle_of(datatype), .users = 1, .extent = extent,
-                           .count = pieces.len / (Py_ssize_t)sizeof layout->pieces[0], .low = INT64_MAX};
-        memcpy(layout->pieces, pieces.buf, (size_t)pieces.len);
-        for (Py_ssize_t piece = 0; piece < layout->count; piece++) {
-            const int64_t start = layout->pieces[piece].start, nbytes = layout->pieces[piece].nbytes;
-            layout->size += nbytes;
-            layout->low = start < layout->low ? start : layout->low;
-            layout->high = start + nbytes > layout->high ? start + nbytes : layout->high;
-        }
+    const Rows bytes = {packed.buf, size, packed.len / size}, places = {digits.buf, digits.len / bytes.count, 0};
+    Layout *layout = malloc(sizeof *layout + (size_t)size * sizeof layout->pieces[0]);
+    if (layout)
+        *layout = (Layout){.handle = handle_of(datatype), .users = 1, .size = size, .extent = extent,
+                           .low = INT64_MAX};
+    for (Py_ssize_t byte = 0; layout && byte < size;) {
+        int64_t start;
+        const int64_t nbytes = piece_at(&bytes, byte, &places, &start);
+        layout->pieces[layout->count].start = start, layout->pieces[layout->count++].nbytes = nbytes;
+        layout->low = start < layout->low ? start : layout->low;
+        layout->high = start + nbytes > layout->high ? start + nbytes : layout->high;
+        byte += nbytes;
     }
-    PyBuffer_Release(&pieces);
+    PyBuffer_Release(&digits), PyBuffer_Release(&packed);
     if (!layout)
         return PyErr_NoMemory();
+    Layout *const smaller = realloc(layout, sizeof *layout + (size_t)layout->count * sizeof layout->pieces[0]);
+    layout = smaller ? smaller : layout;
     Py_XDECREF(forget_layout(module, datatype));
     if (layout_count < MOST_LAYOUTS)
         layouts[layout_count++] = layout;
