@@ -182,7 +182,8 @@ static int has_elements(const Items *items, int64_t start, int64_t count)
                           count - 1 <= room / items->extent - start);
 }
 
-/* Read a buffer: an array, or a list of an array, counts, displacements and a datatype; -1 where Python has raised. */
+/* Read a buffer: an array, or a list of an array, counts, displacements and a datatype; -1 where Python has
+   raised. */
 static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *buffer, const Side *side)
 {
     ArrayArgument array;

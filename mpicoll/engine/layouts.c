@@ -152,7 +152,8 @@ typedef struct {
     Py_ssize_t width, count;
 } Rows;
 
-static inline int are_equal(const Rows *packed, Py_ssize_t byte, const Rows *digits, Py_ssize_t place, size_t nbytes)
+static inline int are_equal(
+    const Rows *packed, Py_ssize_t byte, const Rows *digits, Py_ssize_t place, size_t nbytes)
 {
     Py_ssize_t row = 0;
     while (row < packed->count && !memcmp(packed->start + row * packed->width + byte,
