@@ -38,7 +38,7 @@ EXCEPTIONS = {
     "memory/segments.py": {"FIRST": LIMIT},
     "memory/slots.py": {"_SMALL_DATA": LAYOUT, "_ROOM": LIMIT, "_SHARE": LIMIT},
     "memory/waiting.py": {"_LOOK": PATIENCE},
-    "communicator/packing.py": {"_MOST_BYTES": LIMIT},
+    "communicator/buffers.py": {"_MOST_BYTES": LIMIT},
     "peers/contact.py": {
         **dict.fromkeys(("_NAME", "_NONCE", "_PROOF", "_MAX_LENGTH", "_MOST_TEXT"), LAYOUT),
         "_SECONDS": PATIENCE, "_PAUSE": PATIENCE, "_MOST_ENDED": LIMIT, "_AT_ONCE": LIMIT,

@@ -239,6 +239,6 @@ def _forms_of(kind: Callable[[], Arrays]) -> Forms:
     ops = tuple((name, name, op.kinds) for name, op in OPS.items())
     names = tuple(name for name, *_ in samples)
     return Forms(
-        _compiled.prepare_channels(layout, tuple(samples), ops, (), None, None, None), names,
+        _compiled.prepare_channels(layout, tuple(samples), ops, (), None, None, None, None), names,
         tuple(map(itemsize, names)), tuple(OPS),
     )  # fmt: skip

@@ -179,7 +179,7 @@ def postpone_handlers() -> None:
 def prepare_channels(
     layout: tuple[Any, object], dtypes: tuple[tuple[str, str, Any], ...],
     ops: tuple[tuple[Any, str, str], ...], datatypes: tuple[tuple[Any, int], ...],
-    in_place: object, datatype: object, op: object, /,
+    in_place: object, datatype: object, op: object, learn: Callable[[Any], None] | None, /,
 ) -> object:  # fmt: skip
     """Return what channels of a library read.
 
@@ -192,6 +192,7 @@ def prepare_channels(
             elements.
         in_place: stands instead of an input.
         datatype, op: the types of the datatypes and of the operators.
+        learn: gives the layout of a datatype to `add_layout`, if it can.
 
     Raises:
         ValueError: there are too many operators or dtypes; as `PlanTable`.
@@ -221,12 +222,15 @@ def read_buffers(
         ValueError: mpi4py has no such method, or the root is no rank.
     """
 
-def add_layout(datatype: object, extent: int, pieces: bytes, /) -> None:
+def add_layout(datatype: object, size: int, extent: int, digits: Any, packed: Any, /) -> None:
     """Have channels read buffers of a datatype of MPI's, until it is freed.
 
     Args:
+        size: bytes of data in an element.
         extent: bytes from one element to the next.
-        pieces: two 64-bit integers for each: its start in an element, and its bytes.
+        digits: of the places 0, 1, 2 and so on the lowest byte, then the next byte of all of them,
+            as far as they have any.
+        packed: what the datatype packs of each of these rows.
     """
 
 def forget_layout(datatype: object, /) -> None:

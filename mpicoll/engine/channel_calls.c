@@ -174,7 +174,16 @@ static int is_in_place(const Forms *forms, PyObject *object)
     return object == Py_None || object == forms->in_place;
 }
 
-/* Read a buffer: an array, or a list of an array, counts, displacements and a datatype. */
+/* Whether so many elements from the one at `start` on end within the memory. */
+static int has_elements(const Items *items, int64_t start, int64_t count)
+{
+    const int64_t room = items->nbytes - items->high;
+    return count == 0 || (count > 0 && start >= 0 && room >= 0 && start <= room / items->extent &&
+                          count - 1 <= room / items->extent - start);
+}
+
+/* Read a buffer: an array, or a list of an array, counts, displacements and a datatype; -1 where Python has
+   raised. */
 static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *buffer, const Side *side)
 {
     ArrayArgument array;
@@ -212,30 +221,34 @@ static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *b
         }
     }
     const int is_read = read_memory(forms, memory, &array, side->is_written, !side->is_folded);
+    Items items;
     if (datatype && !(is_read && same_elements(forms, datatype, array.kind))) {
-        const int64_t count = extra[0] ? read_integer(extra[0]) : -1;
-        return !side->is_counted && !side->is_folded && !extra[1] && count >= (extra[0] ? 0 : -1) &&
-               layout_read(datatype, memory, buffer, count, side->blocks, side->is_written);
+        const int found =
+            side->is_folded ? UNREAD : layout_find(forms, datatype, memory, side->is_written, &items);
+        if (found != READ)
+            return found;
+        buffer->kind = 1;
+    } else {
+        const int32_t named = !is_read ? 0 : code ? kind_of_code(forms, code, 0, 0) : array.kind;
+        if (!named || forms->canonical[named - 1] != forms->canonical[array.kind - 1])
+            return UNREAD;
+        const int64_t itemsize = forms->itemsizes[array.kind - 1];
+        items = (Items){.address = array.address, .nbytes = array.nbytes, .size = itemsize, .extent = itemsize,
+                        .high = itemsize};
+        buffer->kind = array.kind;
     }
-    if (!is_read)
-        return UNREAD;
-    const int32_t named = code ? kind_of_code(forms, code, 0, 0) : array.kind;
-    if (!named || forms->canonical[named - 1] != forms->canonical[array.kind - 1])
-        return UNREAD;
-    buffer->address = buffer->low = array.address, buffer->high = array.address + array.nbytes;
-    buffer->nbytes = array.nbytes, buffer->kind = array.kind;
-    buffer->itemsize = forms->itemsizes[array.kind - 1];
-    const int64_t elements = array.nbytes / buffer->itemsize;
+    buffer->itemsize = items.size;
+    const int64_t elements = items.nbytes / items.extent;
     if (!side->is_counted) {
-        if (extra[0]) {
-            const int64_t count = read_integer(extra[0]), start = extra[1] ? read_integer(extra[1]) : 0;
-            if (count < 0 || start < 0 || start > elements || count > (elements - start) / side->blocks)
-                return UNREAD;
-            buffer->address += start * buffer->itemsize, buffer->low = buffer->address;
-            buffer->nbytes = count * buffer->itemsize * side->blocks;
-            buffer->high = buffer->low + buffer->nbytes;
-        }
-        return READ;
+        const int64_t given = extra[0] ? read_integer(extra[0]) : 0, start = extra[1] ? read_integer(extra[1]) : 0;
+        const int64_t count = extra[0] ? given * side->blocks : elements;
+        if (given < 0 || given > elements + 1 || start < 0 || start > elements ||
+            (!extra[0] && items.nbytes % items.extent) || !has_elements(&items, start, count))
+            return UNREAD;
+        buffer->address = buffer->low = items.address + start * items.extent;
+        buffer->nbytes = count * items.size, buffer->high = buffer->low + buffer->nbytes;
+        buffer->places[0] = buffer->address, buffer->lengths[0] = buffer->nbytes;
+        return !items.layout || layout_use(items.layout, buffer, 1, side->is_written);
     }
     int64_t starts[MOST_MEMBERS];
     if (!extra[0]) {
@@ -249,14 +262,15 @@ static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *b
     int64_t total = 0;
     for (int rank = 0; rank < size; rank++) {
         const int64_t start = extra[1] ? starts[rank] : total, length = buffer->lengths[rank];
-        if (length < 0 || (length && (start < 0 || start > elements || length > elements - start)))
+        if (!has_elements(&items, start, length))
             return UNREAD;
-        buffer->places[rank] = array.address + (length ? start * buffer->itemsize : 0);
-        buffer->lengths[rank] = length * buffer->itemsize;
+        buffer->places[rank] = items.address + (length ? start * items.extent : 0);
+        buffer->lengths[rank] = length * items.size;
         total += length;
     }
-    buffer->has_counts = 1;
-    return READ;
+    buffer->address = buffer->low = items.address, buffer->high = items.address + items.nbytes;
+    buffer->nbytes = items.nbytes, buffer->has_counts = 1;
+    return !items.layout || layout_use(items.layout, buffer, size, side->is_written);
 }
 
 static Blocks all_blocks(const ChannelObject *self, const Buffer *buffer)
@@ -562,8 +576,11 @@ enum served request_read(ChannelObject *self, PyObject *const *args, Request *re
     }
     Side sides[2];
     find_sides((enum method)method, is_root, size, is_in_place(forms, args[1]), sides);
-    if (!read_buffer(forms, size, args[1], x, sides) || !read_buffer(forms, size, target, out, sides + 1))
-        return IS_SLOW;
+    int is_read = read_buffer(forms, size, args[1], x, sides);
+    if (is_read == READ)
+        is_read = read_buffer(forms, size, target, out, sides + 1);
+    if (is_read != READ)
+        return is_read == UNREAD ? IS_SLOW : IS_RAISED;
     if (!folds)
         return build_move(self, collective, sides[0].is_counted || sides[1].is_counted, request);
     if (is_unknown) {
@@ -628,7 +645,7 @@ PyObject *read_buffers(PyObject *Py_UNUSED(module), PyObject *args)
         const Side *const side = sides + index;
         buffer->packed = NULL;
         PyObject *view = NULL;
-        if (read_buffer(forms, size, given[index], buffer, side) && !buffer->packed)
+        if (read_buffer(forms, size, given[index], buffer, side) == READ && !buffer->packed)
             view = buffer->kind > 0   ? view_of(buffer, size)
                    : buffer->kind < 0 ? Py_NewRef(forms->in_place)
                                       : Py_NewRef(Py_None);
@@ -723,14 +740,14 @@ static int find_folds(Forms *forms, PyObject *dtypes)
     return 0;
 }
 
-/* prepare_channels(layout, dtypes, ops, datatypes, in_place, datatype, op): what channels read.
+/* prepare_channels(layout, dtypes, ops, datatypes, in_place, datatype, op, learn): what channels read.
 
    dtypes: of each its name, its kind, and an array of one element. */
 PyObject *prepare_channels(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *probe, *table, *dtypes, *ops, *datatypes, *in_place, *datatype, *op;
-    if (!PyArg_ParseTuple(args, "(OO)O!O!O!OOO", &probe, &table, &PyTuple_Type, &dtypes, &PyTuple_Type, &ops,
-                          &PyTuple_Type, &datatypes, &in_place, &datatype, &op))
+    PyObject *probe, *table, *dtypes, *ops, *datatypes, *in_place, *datatype, *op, *learn;
+    if (!PyArg_ParseTuple(args, "(OO)O!O!O!OOOO", &probe, &table, &PyTuple_Type, &dtypes, &PyTuple_Type, &ops,
+                          &PyTuple_Type, &datatypes, &in_place, &datatype, &op, &learn))
         return NULL;
     Forms *const forms = PyMem_Calloc(1, sizeof *forms); /* it lasts as long as the process */
     if (!forms)
@@ -739,5 +756,6 @@ PyObject *prepare_channels(PyObject *Py_UNUSED(module), PyObject *args)
     if (reader_open(&forms->reader, probe, table) < 0 || find_folds(forms, dtypes) < 0)
         return NULL;
     forms->in_place = Py_NewRef(in_place), forms->datatype = Py_NewRef(datatype), forms->op = Py_NewRef(op);
+    forms->learn = Py_NewRef(learn);
     return PyCapsule_New(forms, FORMS, NULL);
 }

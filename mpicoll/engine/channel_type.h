@@ -17,6 +17,7 @@ typedef struct {
     PyObject *in_place; /* what stands instead of an input */
     PyObject *datatype, *op; /* the types of datatypes and operators; None where there are none */
     PyObject *ops;       /* each: an operator of the library's, its name, and kinds of dtypes */
+    PyObject *learn; /* learn(datatype): give its layout to `add_layout` */
     PyObject *datatypes; /* each: a datatype of MPI's, and the first of the dtypes with its elements */
     int count;           /* of dtypes */
     int32_t kinds[MAX_DTYPES];     /* as arrays have them */
@@ -38,14 +39,21 @@ typedef struct {
     int64_t nbytes, itemsize;
     int32_t kind;
     int has_counts;
-    /* Of a datatype with gaps: a copy of its bytes, which a call moves instead, and where they come from. */
-    char *packed, *memory;
+    /* Of a datatype with gaps: a copy of its bytes, which a call moves instead, in so many blocks. */
+    char *packed;
     Layout *layout;
-    int64_t elements;
-    int is_written;
+    int blocks, is_written;
     int64_t lengths[MOST_MEMBERS];
     char *places[MOST_MEMBERS];
+    char *sources[MOST_MEMBERS]; /* where the blocks of the copy come from */
 } Buffer;
+
+/* Memory with an element of so many bytes at each `extent`, whose last byte lies before `high`. */
+typedef struct {
+    char *address;
+    int64_t nbytes, size, extent, high;
+    Layout *layout; /* NULL without gaps */
+} Items;
 
 /* A call whose arguments have been read. */
 typedef struct Request {
@@ -126,10 +134,11 @@ enum served request_read(ChannelObject *self, PyObject *const *args, Request *re
 /* Return the handle of an object of the library. */
 uint64_t handle_of(PyObject *object);
 
-/* Read a buffer of a datatype that `add_layout` has described; 0 where none has, or it does not fit.
+/* Read memory of a datatype that `add_layout` has described; 0 where it cannot, -1 where Python has raised. */
+int layout_find(const Forms *forms, PyObject *datatype, PyObject *memory, int written, Items *items);
 
-   elements: of one of so many blocks; -1 where all of the memory is meant. */
-int layout_read(PyObject *datatype, PyObject *memory, Buffer *buffer, int64_t elements, int blocks, int written);
+/* Have a buffer whose blocks have been read move a copy of them; 0 without memory. */
+int layout_use(Layout *layout, Buffer *buffer, int blocks, int written);
 
 /* Copy a buffer with gaps to its packed bytes before a call, and those that it has written back; free them. */
 void buffer_pack(const Buffer *buffer);

@@ -282,6 +282,8 @@ os.register_at_fork(after_in_child=_forget)
 
 def ask_for_stacks() -> None:
     """Have all ranks of this host that this one shares a group with write their stacks."""
+    if sys.is_finalizing():
+        return  # nothing can be imported
     from mpicoll.machine import living  # a program starts without
 
     now = monotonic()

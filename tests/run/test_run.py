@@ -244,6 +244,27 @@ def test_ranks_that_wait_for_a_program_that_has_ended_say_so(
     assert all(re.search(r"waits for rank 1\b.*whose program has ended", line) for line in errors)
 
 
+LAST_CALL = """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+comm.allreduce(1)
+class Last:
+    def __del__(self):
+        try:
+            comm.allreduce(1)
+        except Exception as error:
+            print("raised", type(error).__name__)
+last = Last() if comm.rank == 0 else None
+"""
+
+
+@pytest.mark.launches
+def test_a_call_while_the_interpreter_ends_raises_the_error_of_other_calls(tmp_path: Path) -> None:
+    (path := tmp_path / "program.py").write_text(LAST_CALL)
+    process = ranks(2, "-m", "mpicoll.run", str(path), timeout=60)
+    assert process.stdout.split() == ["raised", "RankLost"]
+
+
 @pytest.mark.launches
 @pytest.mark.parametrize("command", ["mpicoll.run", "mpicoll.bench"])
 @pytest.mark.parametrize(("name", "value", "text"), [*FEW, BAD_CONFIGURATION])

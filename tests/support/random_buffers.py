@@ -118,6 +118,22 @@ class RandomCalls:
         whole = values.copy()
         return Buffer(whole, whole)
 
+    def blocks(self, values: Flat, counts: Sequence[int]) -> tuple[Any, Flat, Flat]:
+        """Return a buffer of blocks with these counts, its memory, and where the elements are.
+
+        This rank chooses the gaps between blocks, and between elements.
+        """
+        step, gap = self.local.choice((1, 2)), self.local.choice((0, 3))
+        starts = [sum(counts[:rank]) + gap * rank for rank in range(len(counts))]
+        places = np.repeat(np.subtract(starts, np.cumsum([0, *counts[:-1]])), counts)
+        places = step * (places + np.arange(sum(counts)))
+        whole = np.full(step * (starts[-1] + counts[-1]), 9, self.dtype)
+        whole[places] = values
+        kind = MPI.Datatype.fromcode(self.dtype.char)
+        if step > 1:
+            kind = self.committed(kind.Create_resized(0, step * self.dtype.itemsize))
+        return [whole, counts, starts, kind], whole, places
+
     def committed(self, datatype: MPI.Datatype) -> MPI.Datatype:
         self.datatypes.append(datatype.Commit())
         return datatype
@@ -218,14 +234,26 @@ def _allgather(calls: RandomCalls) -> Result:
 
 
 def _allgatherv(calls: RandomCalls) -> Result:
-    """Each rank has gaps of its own between the rows of one length."""
     rows, before, x = _gathered(calls, in_place=calls.in_place)
-    out = np.zeros((calls.size, calls.length + calls.local.choice((0, 3))), calls.dtype)
-    out[:, : calls.length] = before.reshape(calls.size, -1)
-    starts = [rank * out.shape[1] for rank in range(calls.size)]
-    kind = MPI.Datatype.fromcode(calls.dtype.char)
-    calls.comm.Allgatherv(x, [out, [calls.length] * calls.size, starts, kind])
-    return out[:, : calls.length].reshape(-1), rows
+    spec, out, places = calls.blocks(before, [calls.length] * calls.size)
+    calls.comm.Allgatherv(x, spec)
+    return out[places], rows
+
+
+def _gatherv(calls: RandomCalls) -> Result:
+    is_root = calls.rank == calls.root
+    rows, before, x = _gathered(calls, in_place=calls.in_place and is_root)
+    spec, out, places = calls.blocks(before, [calls.length] * calls.size)
+    calls.comm.Gatherv(x, spec if is_root else None, calls.root)
+    return (out[places], rows) if is_root else ((), ())
+
+
+def _scatterv(calls: RandomCalls) -> Result:
+    rows = np.concatenate([calls.values(rank) for rank in range(calls.size)])
+    out = calls.buffer(calls.zeros(calls.length))
+    spec, *_ = calls.blocks(rows, [calls.length] * calls.size)
+    calls.comm.Scatterv(spec if calls.rank == calls.root else None, out.spec, calls.root)
+    return out.elements, calls.values(calls.rank)
 
 
 def _scatter(calls: RandomCalls) -> Result:
@@ -255,9 +283,10 @@ def _alltoallv(calls: RandomCalls) -> Result:
     received = [row[calls.rank] for row in counts]
     sent = np.concatenate([calls.values(calls.rank, counts[calls.rank][rank]) for rank in ranks])
     expected = np.concatenate([calls.values(rank, received[rank]) for rank in ranks])
-    out = calls.zeros(sum(received))
-    calls.comm.Alltoallv([sent, counts[calls.rank]], [out, received])
-    return out, expected
+    x, *_ = calls.blocks(sent, counts[calls.rank])
+    spec, out, places = calls.blocks(calls.zeros(sum(received)), received)
+    calls.comm.Alltoallv(x, spec)
+    return out[places], expected
 
 
 CALLS: dict[str, Callable[[RandomCalls], Result]] = {
@@ -265,7 +294,7 @@ CALLS: dict[str, Callable[[RandomCalls], Result]] = {
     **{name: _folding(name) for name in ("Allreduce", "Scan", "Exscan")}, "Reduce": _reduce,
     "Reduce_scatter_block": _reduce_scatter_block, "Reduce_scatter": _reduce_scatter,
     "Gather": _gather, "Allgather": _allgather, "Allgatherv": _allgatherv, "Scatter": _scatter,
-    "Alltoall": _alltoall, "Alltoallv": _alltoallv,
+    "Gatherv": _gatherv, "Scatterv": _scatterv, "Alltoall": _alltoall, "Alltoallv": _alltoallv,
 }  # fmt: skip
 
 

@@ -81,6 +81,43 @@ _OPS = tuple((op, *OPS[op.handle]) for op in (
 ))  # fmt: skip
 
 
+_MOST_BYTES = 1 << 22
+"""Of an element whose layout channels learn: that takes six times its memory, once."""
+
+
+def _learn_layout(kind: MPI.Datatype) -> None:
+    """Have channels read buffers of a datatype, until it is freed.
+
+    MPI packs bytes that say where they are.
+    """
+    try:
+        size, (start, extent), high = kind.Get_size(), kind.Get_true_extent(), kind.Get_extent()[1]
+        nbytes = max(start + extent, high)
+        if min(start, size - 1, high - 1) < 0 or nbytes > _MOST_BYTES:
+            return
+        digits = _digits_of_places(nbytes.bit_length())
+        packed = bytearray(size * len(digits))
+        position = 0
+        for digit in digits:
+            position = kind.Pack(digit[:high], packed, position, MPI.COMM_SELF)
+        kind.Set_attr(_key(), None)
+    except MPI.Exception:
+        return
+    _compiled.add_layout(kind, size, high, digits, packed)
+
+
+@cache
+def _digits_of_places(bits: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return a row for each byte that a place of so many bits has, the lowest byte first."""
+    places = np.arange(1 << bits, dtype="<u4").view("u1").reshape(-1, 4)
+    return places.T[: -(-bits // 8)].copy()
+
+
+@cache
+def _key() -> int:
+    return MPI.Datatype.Create_keyval(delete_fn=lambda kind, *_: _compiled.forget_layout(kind))
+
+
 @cache
 def prepare_forms() -> Forms:
     """Return what C reads of arrays, operators and datatypes."""
@@ -93,10 +130,11 @@ def prepare_forms() -> Forms:
         if dtype in places:
             datatypes.append((mpi_type, places[dtype]))
         if nbytes := dtype.itemsize:
-            _compiled.add_layout(mpi_type, nbytes, bytes(8) + nbytes.to_bytes(8, "little"))
+            _compiled.add_layout(mpi_type, nbytes, nbytes, *2 * [bytes(range(nbytes))])
     return Forms(
         _compiled.prepare_channels(
-            _LAYOUT, _DTYPES, _OPS, tuple(datatypes), MPI.IN_PLACE, MPI.Datatype, MPI.Op
+            _LAYOUT, _DTYPES, _OPS, tuple(datatypes), MPI.IN_PLACE, MPI.Datatype, MPI.Op,
+            _learn_layout,
         ),
         _NAMES, tuple(sample.nbytes for *_, sample in _DTYPES), tuple(name for _, name, _ in _OPS),
     )  # fmt: skip

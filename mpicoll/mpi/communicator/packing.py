@@ -1,7 +1,6 @@
 """Pack buffers that NumPy cannot view: of a derived datatype, with gaps, or on a GPU.
 
 MPI packs and unpacks them, by a message of this rank to itself. It also says what mpi4py refuses.
-Channels pack further buffers of the same datatype themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.c_extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat, Unreadable, datatype, indices, numbers, parts
 
 
@@ -49,41 +47,6 @@ class Packing:
             self.indexed.Free()
 
 
-_MOST_BYTES = 1 << 22
-"""Of an element whose layout channels learn: that takes 16 times its memory, once."""
-
-
-def learn_layout(kind: MPI.Datatype) -> None:
-    """Have channels read buffers of a datatype from its third use on, until it is freed.
-
-    MPI packs bytes that say where they are. A datatype that is used once would not pay for it.
-    """
-    uses = kind.Get_attr(_key())
-    if uses:
-        return
-    kind.Set_attr(_key(), uses is not None)
-    size, (start, extent), high = kind.Get_size(), kind.Get_true_extent(), kind.Get_extent()[1]
-    if min(start, size - 1, high - 1) < 0 or start + extent > _MOST_BYTES or uses is not False:
-        return
-    places = np.arange(start + extent)
-    packed = [
-        Packing([(places >> shift).astype("u1"), (1, 0), kind], size, is_written=False)
-        .pack()
-        .astype(np.int64)
-        for shift in range(0, int(start + extent).bit_length(), 8)
-    ]
-    order = np.sum([digit << 8 * index for index, digit in enumerate(packed)], axis=0)
-    starts = np.flatnonzero(np.diff(order, prepend=-2) != 1)
-    lengths = np.diff(starts, append=size)
-    pieces = np.stack((order[starts], lengths), axis=1)
-    _compiled.add_layout(kind, high, pieces.tobytes())
-
-
-@cache
-def _key() -> int:
-    return MPI.Datatype.Create_keyval(delete_fn=lambda kind, *_: _compiled.forget_layout(kind))
-
-
 def packing(spec: Any, blocks: int, *, is_written: bool) -> Packing:
     """Return the packing of a buffer that C cannot view.
 
@@ -93,7 +56,6 @@ def packing(spec: Any, blocks: int, *, is_written: bool) -> Packing:
     check_block(spec, blocks, is_written=is_written)
     memory, count, displacement, _ = parts(spec, list | tuple)
     kind = datatype(spec)
-    learn_layout(kind)
     total = entries(spec) * (1 if count is None else max(blocks, 1))
     if blocks > 1 and total % blocks:
         raise Unreadable(f"{total} elements for {blocks} ranks")
