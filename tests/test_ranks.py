@@ -28,8 +28,10 @@ DIFFERENT, KNOWN = "calls/test_agreement", "calls/test_method_calls"
 CACHED, WITHOUT_PLANS = "calls/test_plan_cache", "on_ranks/test_channel_calls"
 COMMUNICATOR = tuple(
     f"on_ranks/communicator/test_{name}"
-    for name in ("calls", "channels", "classes", "state", "in_order", "recording", "buffers")
-)
+    for name in (
+        "calls", "channels", "classes", "state", "in_order", "recording", "buffers", "lengths"
+    )
+)  # fmt: skip
 LEVELS, NAMED = (f"on_ranks/communicator/test_{name}" for name in ("levels", "named"))
 OBJECTS = "on_ranks/communicator/test_objects"
 JOINED = "test_nccl_joins_nodes_whose_ranks_read_each_others_gpus"

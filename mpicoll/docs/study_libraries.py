@@ -48,7 +48,7 @@ _ENTRIES = {
 }
 _SETTINGS = {
     "openmpi-boxes-off": ("openmpi", "fast boxes", "OMPI_MCA_btl_sm_fbox_max=0"),
-    "openmpi-tuned-off": ("openmpi", "`coll/tuned`", "OMPI_MCA_coll=^tuned"),
+    "openmpi-tuned-off": ("openmpi", "its component `tuned`", "OMPI_MCA_coll=^tuned"),
     "intel-shared-off": ("intel", "collectives in shared memory", "I_MPI_COLL_INTRANODE=pt2pt"),
 }
 """The environments that switch something off: that with it, what is off, and the variable."""

@@ -13,7 +13,7 @@ from launcher import ROOT, mpirun, python
 from pages import BLOCKS, DOCS, PAGES, Block, Folder, blocks_of, is_like, launches, may_fail
 
 NOT_RUN = {
-    "needs Slurm": 5, "needs a launcher": 1, "needs a running job": 1, "needs root": 2,
+    "needs Slurm": 5, "needs a launcher": 1, "needs a running job": 2, "needs root": 2,
     "needs several hosts": 3, "needs the network": 4, "takes minutes": 24,
     "it would remove the package that is tested": 2,
 }  # fmt: skip
