@@ -27,7 +27,7 @@ PROGRAM = (
     + """
 from mpicoll.mpi.communicator import state
 
-served = [MPI.Intracomm(each).Get_attr(state._key()).server for each in (comm, part)]
+served = [state.find_state(each).server for each in (comm, part)]
 world, parts = (each is not None for each in served)
 print(end=f"rank {comm.rank} serves {world} {parts}\\n", flush=True)
 """
