@@ -223,10 +223,10 @@ static int read_buffer(const Forms *forms, int size, PyObject *object, Buffer *b
     const int is_read = read_memory(forms, memory, &array, side->is_written, !side->is_folded);
     Items items;
     if (datatype && !(is_read && same_elements(forms, datatype, array.kind))) {
-        const int found =
+        const int answer =
             side->is_folded ? UNREAD : layout_find(forms, datatype, memory, side->is_written, &items);
-        if (found != READ)
-            return found;
+        if (answer != READ)
+            return answer;
         buffer->kind = 1;
     } else {
         const int32_t named = !is_read ? 0 : code ? kind_of_code(forms, code, 0, 0) : array.kind;

@@ -100,7 +100,6 @@ def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnos
     alive = any(dump.is_alive and dump.state is State.RUNNING for dump in dumps)
     if not alive:
         now = max(filter(None, map(last_sign, dumps)), default=now)
-    least = threshold if alive or any(dump.beat for dump in dumps) else 0.0
     ranks = {dump.rank: _rank(dump, now, threshold) for dump in dumps}
     groups: dict[str, Group] = {}
     entries: dict[str, dict[int, list[Entry]]] = {}
@@ -114,6 +113,7 @@ def diagnose(dumps: Sequence[Dump], now: int, threshold: float = 0.0) -> Diagnos
     members = members_of(groups)
     for number in {*chain.from_iterable(members.values())} - ranks.keys():
         ranks[number] = Rank(number, None, NO_FILE, False, [], None)
+    least = threshold if alive or any(dump.beat for dump in dumps) else 0.0
     calls = (
         _stuck(groups[key], members[key], entries[key], now, least)
         for key in members if not groups[key].messages

@@ -109,6 +109,14 @@ def exchange_by_requests() -> None:
     MPI.Request.Waitall(requests)
 
 
+def hand_out_tasks() -> None:
+    """Send a task to each other rank, and wait for all of them."""
+    for worker in range(1, size):
+        world.send(worker, worker)
+    for worker in range(1, size):
+        world.recv(source=worker)
+
+
 def take_core(planted: Planted) -> None:
     """Have more processes on the core of the victim than there are others of the machine.
 
@@ -624,7 +632,7 @@ def halo_core_and_sum(planted: Planted) -> None:
 
 
 def slow_stage(planted: Planted) -> None:
-    """A chain of ranks, each of which works on what the one before sends."""
+    """Each rank of a chain works on the message of its predecessor."""
     while True:
         if rank:
             world.Recv(y, rank - 1)
@@ -639,10 +647,7 @@ def slow_worker(planted: Planted) -> None:
     """A rank hands out one task to each of the others, and waits for all of them."""
     while True:
         if rank == 0:
-            for worker in range(1, size):
-                world.send(worker, worker)
-            for worker in range(1, size):
-                world.recv(source=worker)
+            hand_out_tasks()
         else:
             world.recv(source=0)
             fixed(1)
@@ -898,28 +903,29 @@ def equal_ring(planted: Planted) -> None:
             world.Send(values, (rank + 1) % size)
 
 
+def pass_on(planted: Planted) -> None:
+    """Work on the message of the rank before, and send one to the next rank."""
+    if rank:
+        world.Recv(y, rank - 1)
+    fixed(planted.ms)
+    if rank < size - 1:
+        world.Send(x, rank + 1)
+
+
 def pipeline(planted: Planted) -> None:
     while True:
-        if rank:
-            world.Recv(y, rank - 1)
-        fixed(planted.ms)
-        if rank < size - 1:
-            world.Send(x, rank + 1)
+        pass_on(planted)
 
 
 def pipeline_and_sum(planted: Planted) -> None:
     """A pipeline whose last rank comes last to each collective."""
     while True:
-        if rank:
-            world.Recv(y, rank - 1)
-        fixed(planted.ms)
-        if rank < size - 1:
-            world.Send(x, rank + 1)
+        pass_on(planted)
         world.Allreduce(x, y)
 
 
 def equal_tasks(planted: Planted) -> None:
-    """A rank hands out equal tasks to whoever asks."""
+    """A rank hands out equal tasks to the ranks that ask."""
     status = MPI.Status()
     while rank == 0:
         world.recv(source=MPI.ANY_SOURCE, status=status)
@@ -933,10 +939,7 @@ def equal_tasks(planted: Planted) -> None:
 def equal_tasks_and_sum(planted: Planted) -> None:
     while True:
         if rank == 0:
-            for worker in range(1, size):
-                world.send(worker, worker)
-            for worker in range(1, size):
-                world.recv(source=worker)
+            hand_out_tasks()
         else:
             world.recv(source=0)
             fixed(planted.ms)

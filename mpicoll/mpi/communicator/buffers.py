@@ -130,7 +130,8 @@ def prepare_forms() -> Forms:
         if dtype in places:
             datatypes.append((mpi_type, places[dtype]))
         if nbytes := dtype.itemsize:
-            _compiled.add_layout(mpi_type, nbytes, nbytes, *2 * [bytes(range(nbytes))])
+            row = bytes(range(nbytes))  # each byte lies at its own place
+            _compiled.add_layout(mpi_type, nbytes, nbytes, row, row)
     return Forms(
         _compiled.prepare_channels(
             _LAYOUT, _DTYPES, _OPS, tuple(datatypes), MPI.IN_PLACE, MPI.Datatype, MPI.Op,

@@ -473,7 +473,7 @@ def _places(comm: Any, name: str) -> Any:
 def _vector_call(
     comm: Any, name: str, kinds: tuple[Any, Any], numbers: Buffer, places: Any, in_place: bool
 ) -> Any:
-    """Make a call in which each rank but the last one has a block of one element."""
+    """Make a call in which the last rank has an empty block, and all others one element."""
     rank, size, root = comm.rank, comm.size, 1 % comm.size
     counts = [1] * (size - 1) + [0] if size > 1 else [1]
     local = counts[rank]
