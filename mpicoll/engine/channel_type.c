@@ -309,6 +309,43 @@ void channel_end(ChannelObject *self)
     self->has_ended = 1;
 }
 
+static ChannelObject *channels; /* all that exist */
+
+static void add_channel(ChannelObject *self)
+{
+    self->next = channels, self->is_listed = 1, channels = self;
+}
+
+/* Tell ranks that wait for this one that its program ends. */
+static void channel_exit(ChannelObject *self)
+{
+    if (!self->is_listed)
+        return;
+    ChannelObject **place = &channels;
+    while (*place != self)
+        place = &(*place)->next;
+    *place = self->next, self->is_listed = 0;
+    leave(self, BY_EXIT);
+}
+
+static void exit_all(PyObject *Py_UNUSED(capsule))
+{
+    while (channels)
+        channel_exit(channels);
+}
+
+/* The interpreter drops its dictionary after the last object of a program, which may make a call as it is
+   deleted. */
+int exit_with_interpreter(void)
+{
+    static const char name[] = "mpicoll.channels";
+    PyObject *const state = PyInterpreterState_GetDict(PyInterpreterState_Get());
+    PyObject *const capsule = state ? PyCapsule_New(&channels, name, exit_all) : NULL;
+    const int added = capsule ? PyDict_SetItemString(state, name, capsule) : -1;
+    Py_XDECREF(capsule);
+    return added;
+}
+
 void request_close(ChannelObject *self)
 {
     take_lock(self);
@@ -490,13 +527,6 @@ static PyObject *channel_leave_it(ChannelObject *self, PyObject *Py_UNUSED(ignor
     Py_RETURN_NONE;
 }
 
-/* exit(): tell ranks that wait for this one that its program ends. */
-static PyObject *channel_exit(ChannelObject *self, PyObject *Py_UNUSED(ignored))
-{
-    leave(self, BY_EXIT);
-    Py_RETURN_NONE;
-}
-
 /* renewed(): another object for the same channel, which this one has left then; itself in a call. */
 static PyObject *channel_renewed(ChannelObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -513,6 +543,7 @@ static PyObject *channel_renewed(ChannelObject *self, PyObject *Py_UNUSED(ignore
     Py_XINCREF(next->keep), Py_XINCREF(next->log);
     next->waits_for = -1, next->forks = self->forks, next->has_ended = self->has_ended, next->vectorcall = self->vectorcall;
     self->channel.units = NULL, self->channel.taken = NULL, self->has_ended = 1;
+    add_channel(next);
     if (queue_open(next) < 0)
         Py_CLEAR(next);
     return (PyObject *)next;
@@ -603,6 +634,7 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
     self->deadline = deadline, self->forks = forks;
     self->shares_above = above, self->first_share_ranks = first, self->waits_for = -1;
     self->vectorcall = channel_call;
+    add_channel(self);
     keep_memory(UNIT_BYTES);
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -619,6 +651,7 @@ static int channel_traverse(ChannelObject *self, visitproc visit, void *arg)
 
 static int channel_clear(ChannelObject *self)
 {
+    channel_exit(self);
     Py_CLEAR(self->slow);
     Py_CLEAR(self->fail);
     Py_CLEAR(self->progress);
@@ -658,7 +691,6 @@ static PyMethodDef channel_methods[] = {
     {"exchange", (PyCFunction)channel_exchange, METH_VARARGS, NULL},
     {"skip", (PyCFunction)channel_skip_call, METH_NOARGS, NULL},
     {"leave", (PyCFunction)channel_leave_it, METH_NOARGS, NULL},
-    {"exit", (PyCFunction)channel_exit, METH_NOARGS, NULL},
     {"renewed", (PyCFunction)channel_renewed, METH_NOARGS, NULL},
     {"close", (PyCFunction)channel_close, METH_NOARGS, NULL},
     {NULL},

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import FREED, Disagreement, RankLost
-from mpicoll.machine.exits import at_exit
 from mpicoll.memory.files import Files, Segment
 from mpicoll.text.sizes import size_text
 from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE
@@ -99,7 +98,6 @@ class GroupChannel:
             shares_above=SHARES_ABOVE,
             first_share_ranks=FIRST_SHARE_RANKS,
         )  # fmt: skip
-        at_exit(self)
 
     def _place(
         self, key: tuple[int, ...], nbytes: int, shares: tuple[int, ...] | None
@@ -191,10 +189,6 @@ class GroupChannel:
         """Serve other objects from now on: those that have the channel find the group freed."""
         self.channel = self.channel.renewed()
         return True
-
-    def exit(self) -> None:
-        """Tell ranks that wait for this one that its program ends."""
-        self.channel.exit()
 
     def close(self) -> None:
         """Leave the channel."""

@@ -84,4 +84,7 @@ extern PyMethodDef channel_functions[], kernel_methods[];
 /* Make the names that are looked up; -1 where Python has raised. */
 int channel_import(void);
 
+/* Have all channels tell ranks that wait when the interpreter has ended; -1 where Python has raised. */
+int exit_with_interpreter(void);
+
 #endif

@@ -245,24 +245,39 @@ def test_ranks_that_wait_for_a_program_that_has_ended_say_so(
 
 
 LAST_CALL = """
+import sys
 from mpi4py import MPI
-comm = MPI.COMM_WORLD
+import numpy as np
+comm, x, out = MPI.COMM_WORLD, np.ones(4), np.zeros(4)
+comm.Allreduce(x, out)
 comm.allreduce(1)
 class Last:
     def __del__(self):
         try:
-            comm.allreduce(1)
+            comm.Allreduce(x, out)
+            print(comm.allreduce(1), out.tolist()[0])
         except Exception as error:
             print("raised", type(error).__name__)
-last = Last() if comm.rank == 0 else None
+last = Last() if comm.rank == 0 or "all" in sys.argv else None
 """
 
 
 @pytest.mark.launches
-def test_a_call_while_the_interpreter_ends_raises_the_error_of_other_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ranks_per_node", "caller", "words"),
+    [
+        (2, "one", ["raised", "RankLost"]),
+        (2, "all", ["2", "2.0"] * 2),
+        (1, "all", ["2", "2.0"] * 2),
+    ],
+)
+def test_an_object_may_make_a_call_as_the_interpreter_ends(
+    tmp_path: Path, ranks_per_node: int, caller: str, words: list[str]
+) -> None:
     (path := tmp_path / "program.py").write_text(LAST_CALL)
-    process = ranks(2, "-m", "mpicoll.run", str(path), timeout=60)
-    assert process.stdout.split() == ["raised", "RankLost"]
+    environment = {"MPICOLL_RANKS_PER_NODE": str(ranks_per_node)}
+    process = ranks(2, "-m", "mpicoll.run", str(path), caller, timeout=60, environment=environment)
+    assert process.stdout.split() == words
 
 
 @pytest.mark.launches

@@ -87,9 +87,9 @@ class Comm(_Base):
 
     def _settled(self) -> OneNode | Levels | Named | None:
         """Return what serves this communicator, None for MPI; collective in its first call."""
-        from mpicoll.mpi.communicator.state import state_of
-
         if "_server" not in self.__dict__:
+            from mpicoll.mpi.communicator.state import state_of
+
             state = state_of(self)
             self._server = state.server
             setattr(self, LOG, state.flight and state.flight.log)
