@@ -310,13 +310,16 @@ class Channel:
         """
 
     def exchange(
-        self, collective: int, root: int, data: Buffer | Sequence[Buffer] | None, /
-    ) -> list[bytes | None] | None:
+        self, collective: int, root: int, data: Buffer | Sequence[Buffer] | None,
+        call: Callable[[], object] = ..., /,
+    ) -> list[bytes | None] | None:  # fmt: skip
         """Move bytes whose lengths only their senders know.
 
         Args:
             collective: `BCAST`, `GATHER`, `SCATTER`, `ALLGATHER` or `ALLTOALL`.
             data: the bytes that this rank sends, or those for each rank; None where it sends none.
+            call: makes a call of MPI for which all ranks wait, after this rank has sent its bytes.
+                Then they are all there, and this rank does not wait for them.
 
         Returns:
             The bytes of all ranks that send to this one, in rank order, with None for its own;

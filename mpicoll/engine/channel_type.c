@@ -439,16 +439,28 @@ static PyObject *received_of(ChannelObject *self, const Move *move, PyObject *re
     return list;
 }
 
-/* exchange(collective, root, data): move bytes whose lengths only their senders know.
+/* Send what `move` sends, have Python make a call of MPI that all ranks make, and end the move; with the
+   interpreter's lock. `error`: what Python has raised, or NULL. */
+static enum outcome move_around(ChannelObject *self, const Move *move, PyObject *call, PyObject **error)
+{
+    const enum outcome begun = channel_start(&self->channel, move);
+    PyObject *const done = PyObject_CallNoArgs(call);
+    *error = done ? NULL : take_raised();
+    Py_XDECREF(done);
+    return begun == FINE ? channel_move(&self->channel, move) : begun;
+}
+
+/* exchange(collective, root, data, call): move bytes whose lengths only their senders know.
 
    data: what this rank sends: bytes, or a list of bytes for each rank; None where it sends nothing.
+   call: a function that makes a call of MPI after this rank has sent, and before it waits; or not given.
    Returns a list of what it receives, in rank order, with None for its own. */
 PyObject *channel_exchange(ChannelObject *self, PyObject *args)
 {
     int collective, root;
-    PyObject *data;
+    PyObject *data, *call = NULL;
     const int size = self->channel.size, rank = self->channel.rank;
-    if (!PyArg_ParseTuple(args, "iiO", &collective, &root, &data))
+    if (!PyArg_ParseTuple(args, "iiO|O", &collective, &root, &data, &call))
         return NULL;
     if (collective < BCAST || collective > ALLTOALL || root < 0 || root >= size) {
         PyErr_SetString(PyExc_ValueError, "no such collective, or root");
@@ -485,17 +497,26 @@ PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     move.source = (Blocks){.lengths = lengths, .places = places};
     Request request;
     request.shape = FOLDS, request.key = move.key, request.nbytes = nbytes;
+    LogObject *const log = self->log;
+    PyObject *error = NULL;
+    self->log = call ? NULL : log; /* MPI's call is not recorded */
     if (fine && request_begin(self, &request) == 0) {
         PyObject **const outer = self->received;
         self->received = received;
         if (!has_rows && wanted)
             move.source = (Blocks){.base = places[0], .nbytes = lengths[0]};
-        result = request_end(self, request.row, channel_move(&self->channel, &move));
+        result = request_end(self, request.row, call ? move_around(self, &move, call, &error)
+                                                     : channel_move(&self->channel, &move));
         for (int peer = 0; peer < size; peer++)
             nbytes += received[peer] ? PyBytes_GET_SIZE(received[peer]) : 0;
         keep_memory(nbytes);
         result = received_of(self, &move, result);
         self->received = outer;
+    }
+    self->log = log;
+    if (error) {
+        Py_CLEAR(result);
+        raise_again(error);
     }
     for (int index = 0; index < count; index++)
         PyBuffer_Release(views + index);
@@ -651,7 +672,6 @@ static int channel_traverse(ChannelObject *self, visitproc visit, void *arg)
 
 static int channel_clear(ChannelObject *self)
 {
-    channel_exit(self);
     Py_CLEAR(self->slow);
     Py_CLEAR(self->fail);
     Py_CLEAR(self->progress);
@@ -662,6 +682,8 @@ static int channel_clear(ChannelObject *self)
 
 static void channel_dealloc(ChannelObject *self)
 {
+    if (PyObject_CallFinalizerFromDealloc((PyObject *)self) < 0)
+        return;
     PyObject_GC_UnTrack(self);
     queue_close(self);
     channel_clear(self);
@@ -708,6 +730,7 @@ PyTypeObject ChannelType = {
     .tp_traverse = (traverseproc)channel_traverse,
     .tp_clear = (inquiry)channel_clear,
     .tp_dealloc = (destructor)channel_dealloc,
+    .tp_finalize = (destructor)channel_exit,
     .tp_methods = channel_methods,
     .tp_members = channel_members,
 };

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from mpi4py import MPI
 
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from mpicoll.mpi.communicator.channels import OneNode
     from mpicoll.mpi.communicator.levels import Levels
     from mpicoll.mpi.communicator.named import Named
+    from mpicoll.mpi.communicator.state import State
 
     _Base = MPI.Intracomm
 else:
     _Base = recorded(MPI.Intracomm)
 
+
+Kind = TypeVar("Kind", bound=MPI.Comm)
 
 _OWN = {"_call", "_server", *NAMES, *ISSUED}
 """The attributes of a communicator that call what serves it, or MPI by its handle."""
@@ -90,12 +93,14 @@ class Comm(_Base):
         if "_server" not in self.__dict__:
             from mpicoll.mpi.communicator.state import state_of
 
-            state = state_of(self)
-            self._server = state.server
-            setattr(self, LOG, state.flight and state.flight.log)
-            if state.channel is not None:
-                self._call = state.channel  # type: ignore[method-assign]
+            self._settle(state_of(self))
         return self._server
+
+    def _settle(self, state: State) -> None:
+        self._server = state.server
+        setattr(self, LOG, state.flight and state.flight.log)
+        if state.channel is not None:
+            self._call = state.channel  # type: ignore[method-assign]
 
     def Free(self) -> None:
         _compiled.uninterrupted(self._release, super().Free)
@@ -249,14 +254,33 @@ class Comm(_Base):
 
     # -- other communicators are of this kind, too ------------------------------------------
 
+    def _make(
+        self, kind: type[Kind], make: Callable[..., MPI.Comm], *arguments: Any, **named: Any
+    ) -> Kind:  # fmt: skip
+        from mpicoll.mpi.communicator.state import make_communicator
+
+        made: Kind = _compiled.uninterrupted(
+            make_communicator, self, lambda: kind(make(*arguments, **named))
+        )
+        return made
+
+    def Dup(self, info: MPI.Info | None = None) -> Self:
+        return self._make(type(self), super().Dup, info)
+
+    def Dup_with_info(self, info: MPI.Info) -> Self:
+        return self._make(type(self), super().Dup_with_info, info)
+
+    def Clone(self) -> Self:
+        return self._make(type(self), super().Clone)
+
     def Create(self, group: MPI.Group) -> Comm:
-        return Comm(super().Create(group))
+        return self._make(Comm, super().Create, group)
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
-        return Comm(super().Split(color, key))
+        return self._make(Comm, super().Split, color, key)
 
     def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
-        return Comm(super().Split_type(split_type, key, info))
+        return self._make(Comm, super().Split_type, split_type, key, info)
 
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
         return Comm(super().Create_group(group, tag))
@@ -266,16 +290,16 @@ class Comm(_Base):
         return Comm(super().Create_from_group(*arguments, **keywords))
 
     def Create_cart(self, dims: Any, periods: Any = None, reorder: bool = False) -> CartComm:
-        return CartComm(super().Create_cart(dims, periods, reorder))
+        return self._make(CartComm, super().Create_cart, dims, periods, reorder)
 
     def Create_graph(self, index: Any, edges: Any, reorder: bool = False) -> GraphComm:
-        return GraphComm(super().Create_graph(index, edges, reorder))
+        return self._make(GraphComm, super().Create_graph, index, edges, reorder)
 
     def Create_dist_graph(self, *arguments: Any, **keywords: Any) -> DistgraphComm:
-        return DistgraphComm(super().Create_dist_graph(*arguments, **keywords))
+        return self._make(DistgraphComm, super().Create_dist_graph, *arguments, **keywords)
 
     def Create_dist_graph_adjacent(self, *arguments: Any, **keywords: Any) -> DistgraphComm:
-        return DistgraphComm(super().Create_dist_graph_adjacent(*arguments, **keywords))
+        return self._make(DistgraphComm, super().Create_dist_graph_adjacent, *arguments, **keywords)
 
     def __reduce__(self) -> Any:
         return reduced(self) or super().__reduce__()
@@ -291,7 +315,7 @@ class CartComm(Comm, MPI.Cartcomm):
     """
 
     def Sub(self, remain_dims: Any) -> CartComm:
-        return CartComm(super().Sub(remain_dims))
+        return self._make(CartComm, super().Sub, remain_dims)
 
 
 class GraphComm(Comm, MPI.Graphcomm):

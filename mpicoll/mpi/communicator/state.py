@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 from _blake2 import blake2b  # hashlib loads OpenSSL, which takes milliseconds
+from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from math import inf
+from operator import attrgetter
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
+from mpicoll.engine.channels import ALLGATHER
+from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, RankLost, Unavailable
 from mpicoll.flight.groups import STANDING, GroupFlight, join_alone, join_known, standing
 from mpicoll.machine.nodes import (
     CORES,
@@ -211,6 +215,56 @@ def state_of(comm: MPI.Comm) -> State:
     return state
 
 
+def make_communicator(parent: MPI.Comm, make: Callable[[], Any]) -> Any:
+    """Return a new communicator, which goes on with what has served a freed one of its ranks.
+
+    Collective in the parent. Its ranks tell each other what they have as MPI makes it. Where the
+    parent has no channel, they do so in the first call.
+    """
+    state = find_state(parent) if parent != MPI.COMM_NULL else None
+    channel = None if state is None else state.channel
+    if state is None or channel is None or channel.has_ended:
+        return make()
+    _compiled.postpone_handlers()
+    closed = [closed for states in _closed.values() for closed in states if closed.offer > 0]
+    for old in closed:
+        _closed[old.members].remove(old)
+    made: list[Any] = []
+    try:
+        tokens = array("q", [old.token for old in closed if old.local is _current()])
+        with suppress(RankLost):  # the first call raises it
+            rows = channel.exchange(ALLGATHER, 0, tokens, lambda: made.append(make()))
+            _go_on(made[0], state, closed, rows)
+    finally:
+        for old in closed:
+            _closed[old.members].append(old)
+    return made[0]
+
+
+def _go_on(
+    comm: Any, parent: State, closed: list[State], rows: Sequence[bytes | None]
+) -> None:  # fmt: skip
+    """Let a new communicator go on with a closed state that all its ranks have, if there is one.
+
+    Args:
+        rows: the tokens of the closed states of each rank of the parent, None for this rank.
+    """
+    if comm == MPI.COMM_NULL or comm.size == 1:
+        return
+    plain = MPI.Intracomm(comm)
+    ranks = world_ranks(plain)
+    alike = [old for old in closed if old.members == ranks]
+    others = [row for place in map(parent.members.index, ranks) if (row := rows[place]) is not None]
+    common = [old for old in alike if all(old.token in array("q", row) for row in others)]
+    if common:
+        state = min(common, key=attrgetter("token"))
+        closed.remove(state)
+        assert isinstance(state.server, OneNode)
+        state.server.join(plain)
+        plain.Set_attr(_key(), _Attribute(state))
+        comm._settle(state)
+
+
 def prepare() -> None:
     """Do what the first call would do otherwise, where MPI has started; collective.
 
@@ -245,24 +299,20 @@ def _make_state(comm: MPI.Intracomm) -> State:
         state = State(_NOBODY)
         state.folds = True
         return state
-    local = _local(tuple(map(_environment.get, _VARIABLES)), os.getpid())
+    local = _current()
     if _met and _met[0].local is local:
         members, nodes = _known(_met[0], ranks)
         if members:
             return _state_of_known(comm, local, ranks, members, nodes)
     closed = _pop_closed(ranks)
     offer = closed.offer if closed and closed.local is local else 0
-    numbers = [0] * _NUMBERS if offer > 0 else _numbers(comm, local)
-    rows = exchange_numbers(comm, [offer, *numbers])
+    rows = exchange_numbers(comm, [offer, *_numbers(comm, local)])
     offers = [row[0] for row in rows]
-    if closed and offer and offers.count(offer) == comm.size:
-        if offer > 0:
-            assert isinstance(closed.server, OneNode)
-            closed.server.join(comm)
-            return closed
-    elif any(number > 0 for number in offers):
-        # Only some ranks have a channel.
-        rows = exchange_numbers(comm, [0, *(_numbers(comm, local) if offer > 0 else numbers)])
+    if closed and offer > 0 and offers.count(offer) == comm.size:
+        arenas.give_back(rows[comm.rank][-arenas.OFFER :])
+        assert isinstance(closed.server, OneNode)
+        closed.server.join(comm)
+        return closed
     state = State(local, ranks)
     if closed:
         closed.release()
@@ -448,6 +498,11 @@ def prepare_folds(comm: MPI.Comm, state: State) -> None:
                 _duplicating.release()
         if not state.folds:
             sleep(os.urandom(1)[0] / 255 * _NAP)  # the user's own random numbers stay as they are
+
+
+def _current() -> Local:
+    """Return what this process says now."""
+    return _local(tuple(map(_environment.get, _VARIABLES)), os.getpid())
 
 
 @lru_cache(maxsize=8)

@@ -167,6 +167,64 @@ def test_a_communicator_goes_on_with_the_channel_of_a_freed_one_of_its_ranks(com
     backwards.Free()
 
 
+MAKERS = {
+    "Clone": lambda comm: comm.Clone(),
+    "Create": lambda comm: comm.Create(comm.Get_group()),
+    "Create_cart": lambda comm: comm.Create_cart([comm.size]),
+    "Create_dist_graph_adjacent": lambda comm: comm.Create_dist_graph_adjacent([], []),
+    "Dup": lambda comm: comm.Dup(),
+    "Dup_with_info": lambda comm: comm.Dup_with_info(MPI.INFO_NULL),
+    "Split": lambda comm: comm.Split(0, comm.rank),
+    "Split_type": lambda comm: comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank),
+    "Sub": lambda comm: comm.Create_cart([comm.size]).Sub([True]),
+}
+
+
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("maker", MAKERS)
+def test_the_first_call_of_a_communicator_waits_for_no_rank(
+    comm: Any, maker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its ranks have freed another one. They have told each other as MPI made it."""
+    check(comm, allreduce)
+    freed = [comm.Dup(), comm.Dup()]
+    for part in freed:
+        check(part, allreduce)
+    for part in freed:
+        part.Free()
+    made, x = MAKERS[maker](comm), np.full(3, comm.rank)
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "exchange_numbers", None)
+        if made.rank:  # the root has gone on
+            MPI.COMM_WORLD.recv(source=0)
+        made.Bcast(x, 0)
+        for rank in range(1, 1 if made.rank else made.size):
+            MPI.COMM_WORLD.send(None, rank)
+    assert list(x) == [0, 0, 0]
+    check(made, allreduce)
+    made.Free()
+
+
+@pytest.mark.usefixtures("several")
+def test_a_communicator_that_cannot_be_made_leaves_its_parent(comm: Any) -> None:
+    check(comm, allreduce)
+    for _ in range(3):
+        with pytest.raises(MPI.Exception):
+            comm.Create_cart([comm.size + 1])
+        check(comm, allreduce)
+
+
+@pytest.mark.usefixtures("several")
+def test_a_parent_whose_channel_has_failed_makes_communicators(comm: Any) -> None:
+    check(comm, allreduce)
+    _unit_of_next(comm)
+    length = 2 + (comm.rank == 1)
+    with pytest.raises((Disagreement, RankLost)):
+        comm.Allreduce(np.ones(length), np.empty(length))
+    for _ in range(2):
+        _unit_of_next(comm)
+
+
 @pytest.mark.usefixtures("several")
 @pytest.mark.parametrize("is_rooted", [False, True])
 def test_ranks_that_free_in_different_orders_have_different_channels(
