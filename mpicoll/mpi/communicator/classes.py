@@ -259,10 +259,10 @@ class Comm(_Base):
     ) -> Kind:  # fmt: skip
         from mpicoll.mpi.communicator.state import make_communicator
 
-        made: Kind = _compiled.uninterrupted(
+        comm: Kind = _compiled.uninterrupted(
             make_communicator, self, lambda: kind(make(*arguments, **named))
         )
-        return made
+        return comm
 
     def Dup(self, info: MPI.Info | None = None) -> Self:
         return self._make(type(self), super().Dup, info)

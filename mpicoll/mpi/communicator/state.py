@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from math import inf
-from operator import attrgetter
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -226,38 +225,39 @@ def make_communicator(parent: MPI.Comm, make: Callable[[], Any]) -> Any:
     if state is None or channel is None or channel.has_ended:
         return make()
     _compiled.postpone_handlers()
-    closed = [closed for states in _closed.values() for closed in states if closed.offer > 0]
-    for old in closed:
-        _closed[old.members].remove(old)
-    made: list[Any] = []
+    closed = [freed for states in _closed.values() for freed in states if freed.offer > 0]
+    for freed in closed:
+        _closed[freed.members].remove(freed)
+    comms: list[Any] = []
     try:
-        tokens = array("q", [old.token for old in closed if old.local is _current()])
+        tokens = array("q", [freed.token for freed in closed if freed.local is _current()])
         with suppress(RankLost):  # the first call raises it
-            rows = channel.exchange(ALLGATHER, 0, tokens, lambda: made.append(make()))
-            _go_on(made[0], state, closed, rows)
+            rows = channel.exchange(ALLGATHER, 0, tokens, lambda: comms.append(make()))
+            _go_on(comms[0], state, closed, rows)
     finally:
-        for old in closed:
-            _closed[old.members].append(old)
-    return made[0]
+        for freed in closed:
+            _closed[freed.members].append(freed)
+    return comms[0]
 
 
 def _go_on(
-    comm: Any, parent: State, closed: list[State], rows: Sequence[bytes | None]
+    comm: Any, parent: State, closed: list[State], tokens: Sequence[bytes | None]
 ) -> None:  # fmt: skip
     """Let a new communicator go on with a closed state that all its ranks have, if there is one.
 
     Args:
-        rows: the tokens of the closed states of each rank of the parent, None for this rank.
+        tokens: of the closed states of each rank of the parent, None for this rank.
     """
     if comm == MPI.COMM_NULL or comm.size == 1:
         return
     plain = MPI.Intracomm(comm)
     ranks = world_ranks(plain)
-    alike = [old for old in closed if old.members == ranks]
-    others = [row for place in map(parent.members.index, ranks) if (row := rows[place]) is not None]
-    common = [old for old in alike if all(old.token in array("q", row) for row in others)]
+    common = {freed.token: freed for freed in closed if freed.members == ranks}
+    for place in map(parent.members.index, ranks):
+        if (row := tokens[place]) is not None:
+            common = {token: common[token] for token in array("q", row) if token in common}
     if common:
-        state = min(common, key=attrgetter("token"))
+        state = common[min(common)]
         closed.remove(state)
         assert isinstance(state.server, OneNode)
         state.server.join(plain)
