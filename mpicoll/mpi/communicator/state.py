@@ -63,14 +63,14 @@ _NAP = 0.01
 
 _keyval: list[int] = []
 _duplicating = Lock()
-_closed: dict[tuple[int, ...], list[State]] = {}
-"""The states of freed communicators, by ranks: the next communicators of these go on there."""
+_closed: list[State] = []
+"""The states of freed communicators: the next ones of the same ranks go on there."""
 _joined: dict[tuple[int, ...], int] = {}
 """How often the ranks of a group have joined the recorder alone."""
 _met: list[State] = []
 """The state of MPI_COMM_WORLD where its ranks have met at the start, and are on several nodes."""
-_MOST_CLOSED = 8
-"""The freed communicators whose channels stay."""
+_MOST_CLOSED = 16
+"""The freed communicators whose channels and recorders stay."""
 
 
 class Wishes(NamedTuple):
@@ -144,6 +144,8 @@ class State:
         methods: MPI's own, as they are recorded.
         server: what runs its calls; None where MPI runs all.
         arena, unit: what its channel has taken of this rank's memory.
+        offer: what this rank says of it, once it is closed: the token, if it has a channel; without
+            one, the negative token.
     """
 
     def __init__(self, local: Local, members: tuple[int, ...] = ()) -> None:
@@ -156,36 +158,24 @@ class State:
         self.methods: dict[str, Callable[..., Any]] = {}
         self.server: OneNode | Levels | Named | None = None
         self.arena: arenas.Arena | None = None
-        self.unit = -1
+        self.unit, self.offer = -1, 0
 
     @property
     def channel(self) -> Any:
         """What runs all calls, None where there is no such channel."""
         return self.server.channel if isinstance(self.server, OneNode) else None
 
-    @property
-    def offer(self) -> int:
-        """What this rank says of the state of a freed communicator: its token, if it has a channel.
-
-        Without one, the token is negative.
-        """
-        has_channel = isinstance(self.server, OneNode) and not self.server.channel.has_ended
-        return self.token if has_channel else -self.token
-
     def close(self) -> None:
         """Keep what the next communicator of these ranks goes on with."""
         self.folds = False
         if self.server is None or not self.server.renew():
             self.release()
-        if not self.token:
-            return
-        alike = _closed.setdefault(self.members, [])
-        alike.append(self)
-        if len(alike) > _MOST_CLOSED:
-            alike.pop(0).release()
-        served = [state for states in _closed.values() for state in states if state.server]
-        if len(served) > _MOST_CLOSED:
-            served[0].release()
+        if self.token:
+            channel = self.channel
+            self.offer = -self.token if channel is None or channel.has_ended else self.token
+            _closed.append(self)
+        if len(_closed) > _MOST_CLOSED:
+            _closed.pop(0).release()
 
     def release(self) -> None:
         """Release what serves the communicator."""
@@ -225,44 +215,44 @@ def make_communicator(parent: MPI.Comm, make: Callable[[], Any]) -> Any:
     if state is None or channel is None or channel.has_ended:
         return make()
     _compiled.postpone_handlers()
-    closed = [freed for states in _closed.values() for freed in states if freed.offer > 0]
-    for freed in closed:
-        _closed[freed.members].remove(freed)
-    comms: list[Any] = []
+    closed, comms, local = _closed[:], list[Any](), _current()
+    _closed.clear()  # other threads may make communicators meanwhile
     try:
-        tokens = array("q", [freed.token for freed in closed if freed.local is _current()])
+        alike = {freed.token: freed for freed in closed if freed.offer > 0 and freed.local is local}
         with suppress(RankLost):  # the first call raises it
-            rows = channel.exchange(ALLGATHER, 0, tokens, lambda: comms.append(make()))
-            _go_on(comms[0], state, closed, rows)
+            rows = channel.exchange(ALLGATHER, 0, array("q", alike), lambda: comms.append(make()))
+            if freed := _go_on(comms[0], state, alike, rows):
+                closed.remove(freed)
     finally:
-        for freed in closed:
-            _closed[freed.members].append(freed)
+        _closed[:0] = closed
     return comms[0]
 
 
 def _go_on(
-    comm: Any, parent: State, closed: list[State], tokens: Sequence[bytes | None]
-) -> None:  # fmt: skip
+    comm: Any, parent: State, states: dict[int, State], rows: Sequence[bytes | None]
+) -> State | None:  # fmt: skip
     """Let a new communicator go on with a closed state that all its ranks have, if there is one.
 
     Args:
-        tokens: of the closed states of each rank of the parent, None for this rank.
+        states: those of this rank, by their tokens.
+        rows: the tokens of each rank of the parent, None for this one.
     """
     if comm == MPI.COMM_NULL or comm.size == 1:
-        return
+        return None
     plain = MPI.Intracomm(comm)
     ranks = world_ranks(plain)
-    common = {freed.token: freed for freed in closed if freed.members == ranks}
+    tokens = [token for token, state in states.items() if state.members == ranks]
     for place in map(parent.members.index, ranks):
-        if (row := tokens[place]) is not None:
-            common = {token: common[token] for token in array("q", row) if token in common}
-    if common:
-        state = common[min(common)]
-        closed.remove(state)
-        assert isinstance(state.server, OneNode)
-        state.server.join(plain)
-        plain.Set_attr(_key(), _Attribute(state))
-        comm._settle(state)
+        if tokens and (row := rows[place]) is not None:
+            tokens = [token for token in array("q", row) if token in tokens]
+    if not tokens:
+        return None
+    state = states[min(tokens)]
+    assert isinstance(state.server, OneNode)
+    state.server.join(plain)
+    plain.Set_attr(_key(), _Attribute(state))
+    comm._settle(state)
+    return state
 
 
 def prepare() -> None:
@@ -324,8 +314,10 @@ def _make_state(comm: MPI.Intracomm) -> State:
 
 def _pop_closed(ranks: tuple[int, ...]) -> State | None:
     """Return the state of the last freed communicator of some ranks, None where there is none."""
-    states = _closed.get(ranks)
-    return states.pop() if states else None
+    state = next((state for state in reversed(_closed) if state.members == ranks), None)
+    if state:
+        _closed.remove(state)
+    return state
 
 
 def _state_of_known(

@@ -14,13 +14,12 @@ from mpicoll.mpi.communicator import levels, state
 @pytest.fixture
 def served_at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Leave no first calls to MPI, and go on with nothing of a freed communicator."""
-    closed: dict[tuple[int, ...], list[state.State]] = {}
+    closed: list[state.State] = []
     monkeypatch.setattr(levels, "LEVELS_AFTER", 0)
     monkeypatch.setattr(state, "_closed", closed)
     yield
-    for states in closed.values():
-        for other in states:
-            other.release()
+    for freed in closed:
+        freed.release()
 
 
 @pytest.fixture
