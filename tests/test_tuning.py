@@ -69,7 +69,6 @@ EXCEPTIONS = {
     "mpi/serving.py": {"_PAUSE": PATIENCE, "_END": PATIENCE},
     "mpi/transport.py": {"_NUMBER": LAYOUT},
     "communicator/arenas.py": {"UNITS": LIMIT, "MOST_ARENAS": LIMIT},
-    "communicator/method_arguments.py": {"_WORD": LAYOUT},
     "communicator/state.py": {
         "_MOST_CLOSED": LIMIT, "_NAP": PATIENCE,
     },

@@ -25,10 +25,6 @@ class Unreadable(Exception):
     """NumPy cannot view a buffer, or MPI does not fold its datatype by the operator."""
 
 
-class WrongLength(Unreadable):
-    """Two buffers of this rank have lengths that do not fit together."""
-
-
 def _of(*names: str) -> list[MPI.Datatype]:
     mpi_types = (getattr(MPI, name, MPI.DATATYPE_NULL) for name in names)
     return [mpi_type for mpi_type in mpi_types if mpi_type != MPI.DATATYPE_NULL]
