@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from mpicoll.backend import Poll, Stage, Thunk
 from mpicoll.errors import RankLost
+from mpicoll.mpi.exchange import unfinished
 from mpicoll.peers.polling import Patience, in_thread, still_comes, wait_polling
 from mpicoll.peers.search import AllRanks, Missing
 from mpicoll.peers.watch import guarded
@@ -71,10 +72,6 @@ _calling: weakref.WeakSet[Resources] = weakref.WeakSet()
 def calls_users() -> bool:
     """Return whether MPI may call functions of users: there are plans that fold by these."""
     return len(_calling) > 0
-
-
-_unfinished: list[object] = []
-"""Requests that no rank completes any more, and their memory, which MPI may still write to."""
 
 
 _dropped: deque[tuple[Callable[[], bool], object]] = deque()
@@ -219,7 +216,7 @@ def completed(request: MPI.Request, peers: Peers, stage: Stage, *written: object
         if not peers.inside.comes(request.Test, YIELDS):
             waits().wait(request.Test)
     except BaseException as error:
-        _unfinished.append((request, written))
+        unfinished.append((request, written))
         if isinstance(error, MPI.Exception):
             raise waits().failed(error) from error
         raise
@@ -295,7 +292,7 @@ class StartedRequest:
         try:
             self.wait_request()
         except RankLost:
-            _unfinished.append(self)
+            unfinished.append(self)
             raise
         self._finish()
 
@@ -305,10 +302,10 @@ class StartedRequest:
             if not is_complete and self.waits is not None:
                 self._look(self.waits)
         except RankLost:
-            _unfinished.append(self)
+            unfinished.append(self)
             raise
         except MPI.Exception as error:
-            _unfinished.append(self)
+            unfinished.append(self)
             if self.waits is None:
                 raise
             raise self.waits.failed(error) from error

@@ -43,6 +43,7 @@ from mpicoll.memory.mailbox import Rounds
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import agreeing
 from mpicoll.mpi.arrays import MpiArrays
+from mpicoll.mpi.exchange import exchange_bytes
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.messages import MpiMessages, as_buffer
 from mpicoll.mpi.requests import completed, end, of_message, within
@@ -208,19 +209,14 @@ class MpiTransport(MpiMessages):
         """Exchange items by MPI: without pickle, which mpi4py would use."""
         while not self._agree(EXCHANGE):  # others compare a call, and will come after that
             pass
-        return decode_alike(self._gathered(encode_for(kind, item)), kind)
+        peers, stage = self.peers, Stage(agreeing())
 
-    def _gathered(self, data: bytes) -> list[bytes]:
-        """Return the bytes of every rank, in rank order."""
-        comm, peers = self.users_comm, self.peers
-        lengths, stage = np.empty(comm.size, np.int64), Stage(agreeing())
-        request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
-        completed(request, peers, stage, lengths)
-        received = bytearray(int(lengths.sum()))
-        request = peers.inside(comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
-        completed(request, peers, stage, data, received, lengths)
-        ends = np.cumsum(lengths)
-        return [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
+        def complete(comm: MPI.Comm, name: str, data: Any, received: Any) -> None:
+            request = peers.inside(getattr(comm, f"I{name.lower()}"), data, received)
+            completed(request, peers, stage, data, received)
+
+        data = exchange_bytes(self.users_comm, encode_for(kind, item), complete)
+        return decode_alike(data, kind)
 
     def agree(self, digest: int) -> bool:
         if self.users_comm == MPI.COMM_NULL:

@@ -8,15 +8,16 @@ parts go to where they are wanted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce, wraps
+from functools import partial, wraps
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll.engine.channels import ALLGATHER, GATHER
 from mpicoll.mpi.communicator.buffers import Flat, datatype, folds, is_in_place
-from mpicoll.mpi.communicator.objects import PREFIXES, folded_by_first, folded_of
+from mpicoll.mpi.communicator.objects import METHODS
 from mpicoll.mpi.communicator.packing import entries
 from mpicoll.mpi.communicator.reading import Reading
 from mpicoll.mpi.exchange import exchange_numbers
@@ -34,18 +35,18 @@ def in_order(name: str, method: Method) -> Method:
     return method if make is None else wraps(method)(make(name.lower(), method))
 
 
-def _of_objects(name: str, method: Method) -> Method:
-    def call(comm: MPI.Intracomm, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
-        if name == "allreduce":
-            items = MPI.Intracomm.gather(comm, sendobj) or []
-            return folded_by_first(comm.rank, op, items, partial(MPI.Intracomm.bcast, comm))
-        if name == "reduce":
-            operands = MPI.Intracomm.gather(comm, sendobj, root) or []
-        else:
-            operands = MPI.Intracomm.allgather(comm, sendobj)[
-                : folded_of(name, comm.rank, comm.size)
-            ]
-        return reduce(op, operands) if operands else None
+def _of_objects(name: str, _: Method) -> Method:
+    def call(comm: MPI.Intracomm, *arguments: Any, **named: Any) -> Any:
+        plain = MPI.Intracomm(comm)
+
+        def exchange(collective: int, root: int, data: bytes | None) -> list[bytes] | None:
+            if collective == ALLGATHER:
+                return plain.allgather(data)
+            if collective == GATHER:
+                return plain.gather(data, root)
+            return [plain.bcast(data, root)]
+
+        return METHODS[name](exchange, comm, *arguments, **named)
 
     return call
 
@@ -129,7 +130,7 @@ def _fold(
         target = [out, counts, kind] if comm.rank == root else None
         plain.Gatherv(comm, total, target, root)
     else:
-        without = 1 - PREFIXES[name]  # so many ranks get nothing
+        without = int(name == "exscan")  # so many ranks get nothing
         sent = [0] * without + [share] * (size - without)
         received = counts if comm.rank >= without else [0] * size
         plain.Alltoallv(comm, [rows[: size - without], sent, kind], [out, received, kind])

@@ -118,7 +118,7 @@ class Levels:
             segment, units = open_units(partial(exchange_items, self.comm), self.rank, self.node)
         except Unavailable:
             return  # on all ranks
-        self.channel = self.open_channel(node=self.node, flight=None, units=units, keep=segment)
+        self.channel = self.open_channel(self.node, None, units, segment)
         self.across = self.comm.Split(0 if self.is_first else MPI.UNDEFINED, self.rank)
 
     # -- the levels -------------------------------------------------------------------------

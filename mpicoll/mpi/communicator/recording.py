@@ -125,7 +125,7 @@ def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., 
     state = find_state(comm)
     if state is None:
         return method
-    if name in _FOLDS and not state.wishes.is_fixed:
+    if name in _FOLDS and not state.settings.is_fixed:
         prepare_folds(comm, state)
     if name not in state.methods:
         state.methods[name] = _recorded(name, comm.size, method, state)
@@ -134,7 +134,7 @@ def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., 
 
 def _recorded(name: str, size: int, method: Callable[..., Any], state: State) -> Callable[..., Any]:
     """Return a method as it is recorded on the communicators of a state."""
-    if state.wishes.is_fixed:
+    if state.settings.is_fixed:
         from mpicoll.mpi.communicator.in_order import in_order
 
         method = in_order(name, method)

@@ -132,6 +132,6 @@ def test_a_row_of_the_root_with_another_length_is_an_error(alone: Comm) -> None:
     alone.Barrier()
     is_root = alone.rank == 0
     out = np.ones((alone.size, 4)) if is_root else None
-    with pytest.raises(ArgumentError if is_root else Disagreement, match="rank 0 of . needs"):
+    with pytest.raises(ArgumentError if is_root else Disagreement, match=r"rank 0 of . needs"):
         alone.Gather(np.ones(4 + is_root), out)
     MPI.COMM_WORLD.Barrier()
