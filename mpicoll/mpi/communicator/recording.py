@@ -35,8 +35,6 @@ _ROWS = frozenset(("gather", "scatter", "allgather", "reduce_scatter"))
 """Those of an array with a row for each rank, of which the sized argument is one row."""
 _SIZED_BY_OUTPUT = frozenset(("scatter", "allreduce", "reduce_scatter", "scan", "exscan"))
 """Those whose second argument is the sized one."""
-_FOLDS = frozenset(("reduce", "allreduce", "scan", "exscan"))
-"""Those that fold objects."""
 LOG = "_log"
 """The attribute of a communicator with what writes its rows; None while nothing does."""
 
@@ -120,13 +118,11 @@ def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., 
     """
     if comm == MPI.COMM_NULL:
         return method
-    from mpicoll.mpi.communicator.state import find_state, prepare_folds
+    from mpicoll.mpi.communicator.state import find_state
 
     state = find_state(comm)
     if state is None:
         return method
-    if name in _FOLDS and not state.settings.is_fixed:
-        prepare_folds(comm, state)
     if name not in state.methods:
         state.methods[name] = _recorded(name, comm.size, method, state)
     return state.methods[name]

@@ -11,8 +11,6 @@ from _blake2 import blake2b  # hashlib loads OpenSSL, which takes milliseconds
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from math import inf
-from threading import Lock
-from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi4py import MPI
@@ -55,11 +53,7 @@ _VARIABLES = [
 _environment: Any = vars(os.environ)["_data"]
 """The variables as `os.environ` keeps them: its own look-ups take ten times as long."""
 
-_NAP = 0.01
-"""The most seconds before a rank tries again to be the only thread that duplicates."""
-
 _keyval: list[int] = []
-_duplicating = Lock()
 _closed: dict[tuple[int, ...], list[State]] = {}
 """The states of freed communicators, by ranks: the next communicators of these go on there."""
 _joined: dict[tuple[int, ...], int] = {}
@@ -127,7 +121,6 @@ class State:
         token: names it on all its ranks; 0 where some do not run the drop-in.
         nodes: the ranks of each node.
         placed: what its ranks have said of themselves.
-        folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
         methods: MPI's own, as they are recorded.
         server: what runs its calls; None where MPI runs all.
@@ -139,7 +132,6 @@ class State:
         self.token = 0
         self.nodes: Nodes = ()
         self.placed: Sequence[Member] = ()
-        self.folds = False
         self.flight: GroupFlight | None = None
         self.methods: dict[str, Callable[..., Any]] = {}
         self.server: OneNode | Levels | Named | None = None
@@ -162,7 +154,6 @@ class State:
 
     def close(self) -> None:
         """Keep what the next communicator of these ranks goes on with."""
-        self.folds = False
         if self.server is None or not self.server.renew():
             self.release()
         if not self.token:
@@ -233,9 +224,7 @@ def _make_state(comm: MPI.Intracomm) -> State:
     """Return the state of a new communicator; collective."""
     ranks = world_ranks(comm)
     if not runs_everywhere(comm, ranks):
-        state = State(_NOBODY)
-        state.folds = True
-        return state
+        return State(_NOBODY)
     settings = _settings(tuple(map(_environment.get, _VARIABLES)), os.getpid())
     closed = _pop_closed(ranks)
     if _met and _met[0].settings is settings:
@@ -403,26 +392,6 @@ def issuing_flight(comm: MPI.Comm) -> GroupFlight | None:
         return None
     members = world_ranks(MPI.Intracomm(comm))
     return join_alone(comm.rank, members, writers=_compiled, name=comm.name)
-
-
-def prepare_folds(comm: MPI.Comm, state: State) -> None:
-    """Have mpi4py duplicate a communicator for its reductions of objects; collective, once.
-
-    It would do so in the first of them, and keep the interpreter from all other threads meanwhile:
-    threads that come to theirs in different orders on two ranks would wait for each other for ever.
-    """
-    plain = MPI.Intracomm(comm)
-    while not state.folds:
-        is_alone = _duplicating.acquire(blocking=False)
-        try:
-            if [0] not in exchange_numbers(plain, [is_alone]):
-                plain.allreduce(0)
-                state.folds = True
-        finally:
-            if is_alone:
-                _duplicating.release()
-        if not state.folds:
-            sleep(os.urandom(1)[0] / 255 * _NAP)  # the user's own random numbers stay as they are
 
 
 @lru_cache(maxsize=8)
