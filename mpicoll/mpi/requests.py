@@ -143,31 +143,23 @@ class Waits:
         """Return a function that starts a request, which may take as long as a wait."""
         return partial(self.peers.inside, start)
 
-    def until(self, test: Callable[[], bool]) -> Thunk:
-        """Return the wait for a test."""
-        return partial(self.wait, test)
-
     def poll(self, test: Callable[[], bool]) -> Poll:
         """Return a test of the rounds of plans."""
-        return Poll(partial(self.peers.inside, test), self.until(test), may_test=True)
+        return Poll(partial(self.peers.inside, test), partial(self.wait, test), may_test=True)
 
     def wait(self, test: Callable[[], bool]) -> None:
         """Return when a test holds."""
         inside = self.peers.inside
         try:
             if not inside.comes(test, YIELDS):
-                wait_polling(partial(inside, test), self.awaited, self.stage, self.peers)
+                wait_polling(partial(inside, test), self.missing, self.stage, self.peers)
         except MPI.Exception as error:
             raise self.failed(error) from error
 
     @property
-    def awaited(self) -> Missing:
-        """The ranks that are waited for."""
+    def missing(self) -> Missing:
+        """A function that returns the ranks that are missing, as far as they are known."""
         return self.all_ranks or self._senders
-
-    def missing(self) -> Sequence[int]:
-        """Return the ranks that are missing, as far as they are known."""
-        return self.awaited()
 
     def _senders(self) -> list[int]:
         ranks = []
@@ -274,7 +266,7 @@ class StartedRequest:
         self.request, self.buffers, self.epilogue = request, buffers, epilogue
         test: Callable[[], bool] = getattr(request, "Test", None) or request.test
         self.test_request = test if waits is None else partial(waits.peers.inside, test)
-        self.wait_request: Thunk = request.wait if waits is None else waits.until(test)
+        self.wait_request: Thunk = request.wait if waits is None else partial(waits.wait, test)
         self.waits = waits
         self.patience: Patience | None = None
         self.is_ended = False
@@ -315,7 +307,7 @@ class StartedRequest:
 
     def _look(self, waits: Waits) -> None:
         if self.patience is None:
-            self.patience = Patience(waits.awaited, waits.stage, waits.peers)
+            self.patience = Patience(waits.missing, waits.stage, waits.peers)
         self.patience.look(self.test_request)
 
     def _finish(self) -> None:

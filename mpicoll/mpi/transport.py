@@ -99,8 +99,8 @@ class MpiTransport(MpiMessages):
         self.arrays = MpiArrays()
         self.library = LIBRARY
         self.shared: SharedMemory | None = None
-        self.gpu = parent.gpu if parent else self._gpu_awareness()
         self.name, self.attempts = POINT_TO_POINT, itertools.count()
+        self.gpu = parent.gpu if parent else self._agreed(GpuAwareness.detect())
         self.nodes, obstacle = self._nodes()
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
         memory, self.unshared = open_memory(
@@ -137,8 +137,10 @@ class MpiTransport(MpiMessages):
         """Let a process of each node try whether MPI reads GPU memory, where it only says so."""
         if not self.gpu.is_sure:
             is_first = place_on_node(self.rank, self.nodes) == 0
-            awareness = self.gpu.try_on(self.arrays.gpu(x)) if is_first else self.gpu
-            self.gpu = GpuAwareness.agreed(self.exchange(awareness, GpuAwareness))
+            self.gpu = self._agreed(self.gpu.try_on(self.arrays.gpu(x)) if is_first else self.gpu)
+
+    def _agreed(self, awareness: GpuAwareness) -> GpuAwareness:
+        return GpuAwareness.agreed(self.exchange(awareness, GpuAwareness))
 
     def _progress(self) -> None:
         """Let MPI move messages of its own."""
@@ -309,9 +311,6 @@ class MpiTransport(MpiMessages):
         from mpicoll.peers.survivors import go_on
 
         return go_on(self.peers, str, regroup, self.attempts)
-
-    def _gpu_awareness(self) -> GpuAwareness:
-        return GpuAwareness.agreed(self.exchange(GpuAwareness.detect(), GpuAwareness))
 
     def _nodes(self) -> tuple[Nodes, str]:
         """Return the ranks of each node, and why those of some node cannot share memory."""
