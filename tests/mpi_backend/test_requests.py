@@ -25,7 +25,7 @@ class _Written:
 
 
 def test_what_mpi_writes_to_outlives_a_wait_that_was_given_up() -> None:
-    from mpicoll.mpi.requests import unfinished, completed
+    from mpicoll.mpi.requests import completed, unfinished
 
     peers = Peers(0, 1)
     peers.deadline = 0.05
@@ -50,7 +50,7 @@ class _Broken:
 
 
 def test_an_error_of_mpi_names_the_missing_rank() -> None:
-    from mpicoll.mpi.requests import unfinished, completed
+    from mpicoll.mpi.requests import completed, unfinished
 
     peers = _Others(0, 3)
     peers.absent = lambda *given: [2]  # type: ignore[method-assign]
@@ -144,7 +144,7 @@ class _Others(Peers):
 @pytest.mark.parametrize(("gone", "why"), [(False, "did not come in 0.[2-9]"), (True, "will not")])
 def test_a_loop_of_tests_ends(gone: bool, why: str) -> None:
     """At the deadline, or before it where the rank has gone; the buffer may still be written to."""
-    from mpicoll.mpi.requests import unfinished, of_message
+    from mpicoll.mpi.requests import of_message, unfinished
 
     peers, landing = _Others(0, 2), np.zeros(1, np.int64)
     peers.gone, peers.deadline = gone, 100.0 if gone else 0.2

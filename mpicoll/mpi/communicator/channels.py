@@ -100,8 +100,8 @@ class OneNode(GroupChannel):
         from mpicoll.mpi.communicator.packing import check_block, entries  # rarely needed
 
         if not is_in_place(x):
-            check_block(x, 0, is_written=False)
-        check_block(out, 0, is_written=True)
+            check_block(x, is_written=False)
+        check_block(out, is_written=True)
         count = entries(out)
         items = self.channel.exchange(ALLGATHER, 0, count.to_bytes(8, "little"))
         return [count if item is None else int.from_bytes(item, "little") for item in items]
