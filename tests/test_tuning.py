@@ -69,10 +69,7 @@ EXCEPTIONS = {
     "mpi/serving.py": {"_PAUSE": PATIENCE, "_END": PATIENCE},
     "mpi/transport.py": {"_NUMBER": LAYOUT},
     "communicator/arenas.py": {"UNITS": LIMIT, "MOST_ARENAS": LIMIT},
-    "communicator/method_arguments.py": {"_WORD": LAYOUT},
-    "communicator/state.py": {
-        "_MOST_CLOSED": LIMIT, "_NAP": PATIENCE,
-    },
+    "communicator/state.py": {"_MOST_CLOSED": LIMIT},
     "torchcoll/kernels.py": {"_THREADS": LAYOUT, "_PACK_BYTES": LAYOUT, "_MAX_ELEMENTS": LAYOUT},
     "torchcoll/launch.py": {"_LATER": PATIENCE},
     "torchcoll/messages.py": {"PLANS": LAYOUT},

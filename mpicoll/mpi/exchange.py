@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import inf
 from os import sched_yield
@@ -18,8 +18,9 @@ from mpicoll.machine.settings import DEADLINE, default_deadline
 from mpicoll.machine.waited import Looks
 from mpicoll.tuning import YIELDS
 
-_unfinished: list[object] = []
-"""Requests that this rank has given up, and the memory that MPI may still write to."""
+Complete = Callable[[MPI.Comm, str, Any, Any], None]
+unfinished: list[object] = []
+"""Requests that no rank completes any more, and their memory, which MPI may still write to."""
 
 
 def mpi_deadline() -> float | None:
@@ -41,35 +42,6 @@ def world_ranks(comm: MPI.Comm) -> tuple[int, ...]:
         world.Free()
 
 
-def exchange_numbers(comm: MPI.Comm, numbers: Sequence[int]) -> list[list[int]]:
-    """Return the numbers of all ranks, each of which has as many; collective.
-
-    Raises:
-        RankLost: the program of a rank has ended, or one did not come within the deadline.
-    """
-    local = np.array(numbers, np.int64)
-    table = np.empty((comm.size, local.size), np.int64)
-    _complete(comm, "Allgather", local, table)
-    rows: list[list[int]] = table.tolist()
-    return rows
-
-
-def exchange_bytes(comm: MPI.Comm, data: bytes) -> list[bytes]:
-    """Return every rank's bytes, in rank order; collective. Raises as `exchange_numbers` does."""
-    lengths = [length for (length,) in exchange_numbers(comm, [len(data)])]
-    received = bytearray(sum(lengths))
-    _complete(comm, "Allgatherv", data, [received, lengths, MPI.BYTE])
-    ends = accumulate(lengths)
-    return [bytes(received[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
-
-
-def exchange_items(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
-    """Return every rank's item, in rank order; collective. It raises as `exchange_numbers` does."""
-    from mpicoll.text.encoding import decode_alike, encode_for  # a program starts without
-
-    return decode_alike(exchange_bytes(comm, encode_for(kind, item)), kind)
-
-
 def _complete(comm: MPI.Comm, name: str, data: Any, received: Any) -> None:
     """Make a call of MPI, until the program of a rank has ended, or the user's deadline."""
     request = getattr(comm, f"I{name.lower()}")(data, received)
@@ -88,8 +60,42 @@ def _complete(comm: MPI.Comm, name: str, data: Any, received: Any) -> None:
                 raise RankLost(f"{_title(comm)}: some rank did not come in {deadline:g} s")
             waited.rest()
     except BaseException:
-        _unfinished.append((request, data, received))
+        unfinished.append((request, data, received))
         raise
+
+
+def exchange_numbers(
+    comm: MPI.Comm, numbers: Sequence[int], complete: Complete = _complete
+) -> list[list[int]]:
+    """Return the numbers of all ranks, each of which has as many; collective.
+
+    Args:
+        complete: makes a blocking collective of a name; by default with the errors below.
+
+    Raises:
+        RankLost: the program of a rank has ended, or one did not come within the deadline.
+    """
+    local = np.array(numbers, np.int64)
+    table = np.empty((comm.size, local.size), np.int64)
+    complete(comm, "Allgather", local, table)
+    rows: list[list[int]] = table.tolist()
+    return rows
+
+
+def exchange_bytes(comm: MPI.Comm, data: bytes, complete: Complete = _complete) -> list[bytes]:
+    """Return every rank's bytes, in rank order; collective. Raises as `exchange_numbers` does."""
+    lengths = [length for (length,) in exchange_numbers(comm, [len(data)], complete)]
+    received = bytearray(sum(lengths))
+    complete(comm, "Allgatherv", data, [received, lengths, MPI.BYTE])
+    ends = accumulate(lengths)
+    return [bytes(received[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+
+
+def exchange_items(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
+    """Return every rank's item, in rank order; collective. It raises as `exchange_numbers` does."""
+    from mpicoll.text.encoding import decode_alike, encode_for  # a program starts without
+
+    return decode_alike(exchange_bytes(comm, encode_for(kind, item)), kind)
 
 
 def _ended_twice(comm: MPI.Comm, ended: set[int]) -> set[int]:

@@ -61,10 +61,9 @@ def bind(
     resources = Resources()
     op = _op(arrays, call, resources) if call.collective.reduces else None
     name, arguments, copies = _arguments(call, op, call.x, call.out)
-    under_way = partial(of_collective, buffers=arguments)
     if persistent:
         run_on = partial(_bind_and_run, comm, arrays, peers, call._replace(x=None, out=None))
-        native = _persistent(comm, name, arguments, resources, copies, peers, under_way)
+        native = _persistent(comm, name, arguments, resources, copies, peers)
         return native._replace(run_on=run_on)
     title = f"MPI's own {call.collective.name}"
     method, nonblocking = getattr(comm, name), getattr(comm, "I" + name.lower())
@@ -74,7 +73,8 @@ def bind(
     run_on = partial(_run_on, watched, call._replace(x=None, out=None), op, resources)
 
     def start() -> Request:
-        return under_way(peers.inside(begin), resources, peers, title, copies)
+        request = peers.inside(begin)
+        return of_collective(request, resources, peers, title, copies, buffers=arguments)
 
     if copies:
         return Native(
@@ -109,30 +109,9 @@ def _bind_and_run(
 
 def _persistent(
     comm: MPI.Comm, name: str, arguments: list[Any], resources: Resources, copies: list[Thunk],
-    peers: Peers, under_way: Callable[..., Request],
+    peers: Peers,
 ) -> Native:  # fmt: skip
-    request = _make_request(comm, name, arguments, resources)
-    title = f"MPI's own {name}"
-    waits = Waits(peers, Stage(title), AllRanks(peers))
-    begin, wait = waits.begin(request.Start), waits.until(request.Test)
-
-    def start() -> Request:
-        begin()
-        return under_way(request, resources, peers, title, copies)
-
-    def run(_resources: object = resources) -> None:
-        begin()
-        wait()
-        for copy in copies:
-            copy()
-
-    return Native(run, start, resources.free)
-
-
-def _make_request(
-    comm: MPI.Comm, name: str, arguments: list[Any], resources: Resources
-) -> MPI.Prequest:  # fmt: skip
-    """Return the persistent request of a collective, which is freed with `resources`.
+    """Bind a persistent collective, whose request is freed with `resources`.
 
     Raises:
         Unavailable: this MPI has none.
@@ -141,7 +120,21 @@ def _make_request(
         request: MPI.Prequest = getattr(comm, f"{name}_init")(*arguments)
     except (AttributeError, NotImplementedError, MPI.Exception) as error:
         raise Unavailable(f"{MPI.get_vendor()[0]} has no {name}_init: {error}") from None
-    return resources.add(request, arguments)
+    resources.add(request, arguments)
+    title = f"MPI's own {name}"
+    waits = Waits(peers, Stage(title), AllRanks(peers))
+
+    def start() -> Request:
+        peers.inside(request.Start)
+        return of_collective(request, resources, peers, title, copies, buffers=arguments)
+
+    def run(_resources: object = resources) -> None:
+        peers.inside(request.Start)
+        waits.wait(request.Test)
+        for copy in copies:
+            copy()
+
+    return Native(run, start, resources.free)
 
 
 def _out_of_place(

@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from mpicoll.backend import Poll, Stage, Thunk
 from mpicoll.errors import RankLost
+from mpicoll.mpi.exchange import unfinished
 from mpicoll.peers.polling import Patience, in_thread, still_comes, wait_polling
 from mpicoll.peers.search import AllRanks, Missing
 from mpicoll.peers.watch import guarded
@@ -71,10 +72,6 @@ _calling: weakref.WeakSet[Resources] = weakref.WeakSet()
 def calls_users() -> bool:
     """Return whether MPI may call functions of users: there are plans that fold by these."""
     return len(_calling) > 0
-
-
-_unfinished: list[object] = []
-"""Requests that no rank completes any more, and their memory, which MPI may still write to."""
 
 
 _dropped: deque[tuple[Callable[[], bool], object]] = deque()
@@ -146,31 +143,23 @@ class Waits:
         """Return a function that starts a request, which may take as long as a wait."""
         return partial(self.peers.inside, start)
 
-    def until(self, test: Callable[[], bool]) -> Thunk:
-        """Return the wait for a test."""
-        return partial(self.wait, test)
-
     def poll(self, test: Callable[[], bool]) -> Poll:
         """Return a test of the rounds of plans."""
-        return Poll(partial(self.peers.inside, test), self.until(test), may_test=True)
+        return Poll(partial(self.peers.inside, test), partial(self.wait, test), may_test=True)
 
     def wait(self, test: Callable[[], bool]) -> None:
         """Return when a test holds."""
         inside = self.peers.inside
         try:
             if not inside.comes(test, YIELDS):
-                wait_polling(partial(inside, test), self.awaited, self.stage, self.peers)
+                wait_polling(partial(inside, test), self.missing, self.stage, self.peers)
         except MPI.Exception as error:
             raise self.failed(error) from error
 
     @property
-    def awaited(self) -> Missing:
-        """The ranks that are waited for."""
+    def missing(self) -> Missing:
+        """A function that returns the ranks that are missing, as far as they are known."""
         return self.all_ranks or self._senders
-
-    def missing(self) -> Sequence[int]:
-        """Return the ranks that are missing, as far as they are known."""
-        return self.awaited()
 
     def _senders(self) -> list[int]:
         ranks = []
@@ -219,7 +208,7 @@ def completed(request: MPI.Request, peers: Peers, stage: Stage, *written: object
         if not peers.inside.comes(request.Test, YIELDS):
             waits().wait(request.Test)
     except BaseException as error:
-        _unfinished.append((request, written))
+        unfinished.append((request, written))
         if isinstance(error, MPI.Exception):
             raise waits().failed(error) from error
         raise
@@ -277,7 +266,7 @@ class StartedRequest:
         self.request, self.buffers, self.epilogue = request, buffers, epilogue
         test: Callable[[], bool] = getattr(request, "Test", None) or request.test
         self.test_request = test if waits is None else partial(waits.peers.inside, test)
-        self.wait_request: Thunk = request.wait if waits is None else waits.until(test)
+        self.wait_request: Thunk = request.wait if waits is None else partial(waits.wait, test)
         self.waits = waits
         self.patience: Patience | None = None
         self.is_ended = False
@@ -295,7 +284,7 @@ class StartedRequest:
         try:
             self.wait_request()
         except RankLost:
-            _unfinished.append(self)
+            unfinished.append(self)
             raise
         self._finish()
 
@@ -305,10 +294,10 @@ class StartedRequest:
             if not is_complete and self.waits is not None:
                 self._look(self.waits)
         except RankLost:
-            _unfinished.append(self)
+            unfinished.append(self)
             raise
         except MPI.Exception as error:
-            _unfinished.append(self)
+            unfinished.append(self)
             if self.waits is None:
                 raise
             raise self.waits.failed(error) from error
@@ -318,7 +307,7 @@ class StartedRequest:
 
     def _look(self, waits: Waits) -> None:
         if self.patience is None:
-            self.patience = Patience(waits.awaited, waits.stage, waits.peers)
+            self.patience = Patience(waits.missing, waits.stage, waits.peers)
         self.patience.look(self.test_request)
 
     def _finish(self) -> None:

@@ -43,6 +43,7 @@ from mpicoll.memory.mailbox import Rounds
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import agreeing
 from mpicoll.mpi.arrays import MpiArrays
+from mpicoll.mpi.exchange import exchange_bytes
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.messages import MpiMessages, as_buffer
 from mpicoll.mpi.requests import completed, end, of_message, within
@@ -98,8 +99,8 @@ class MpiTransport(MpiMessages):
         self.arrays = MpiArrays()
         self.library = LIBRARY
         self.shared: SharedMemory | None = None
-        self.gpu = parent.gpu if parent else self._gpu_awareness()
         self.name, self.attempts = POINT_TO_POINT, itertools.count()
+        self.gpu = parent.gpu if parent else self._agreed(GpuAwareness.detect())
         self.nodes, obstacle = self._nodes()
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
         memory, self.unshared = open_memory(
@@ -136,8 +137,10 @@ class MpiTransport(MpiMessages):
         """Let a process of each node try whether MPI reads GPU memory, where it only says so."""
         if not self.gpu.is_sure:
             is_first = place_on_node(self.rank, self.nodes) == 0
-            awareness = self.gpu.try_on(self.arrays.gpu(x)) if is_first else self.gpu
-            self.gpu = GpuAwareness.agreed(self.exchange(awareness, GpuAwareness))
+            self.gpu = self._agreed(self.gpu.try_on(self.arrays.gpu(x)) if is_first else self.gpu)
+
+    def _agreed(self, awareness: GpuAwareness) -> GpuAwareness:
+        return GpuAwareness.agreed(self.exchange(awareness, GpuAwareness))
 
     def _progress(self) -> None:
         """Let MPI move messages of its own."""
@@ -208,19 +211,14 @@ class MpiTransport(MpiMessages):
         """Exchange items by MPI: without pickle, which mpi4py would use."""
         while not self._agree(EXCHANGE):  # others compare a call, and will come after that
             pass
-        return decode_alike(self._gathered(encode_for(kind, item)), kind)
+        peers, stage = self.peers, Stage(agreeing())
 
-    def _gathered(self, data: bytes) -> list[bytes]:
-        """Return the bytes of every rank, in rank order."""
-        comm, peers = self.users_comm, self.peers
-        lengths, stage = np.empty(comm.size, np.int64), Stage(agreeing())
-        request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
-        completed(request, peers, stage, lengths)
-        received = bytearray(int(lengths.sum()))
-        request = peers.inside(comm.Iallgatherv, data, [received, lengths, MPI.BYTE])
-        completed(request, peers, stage, data, received, lengths)
-        ends = np.cumsum(lengths)
-        return [bytes(received[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
+        def complete(comm: MPI.Comm, name: str, data: Any, received: Any) -> None:
+            request = peers.inside(getattr(comm, f"I{name.lower()}"), data, received)
+            completed(request, peers, stage, data, received)
+
+        data = exchange_bytes(self.users_comm, encode_for(kind, item), complete)
+        return decode_alike(data, kind)
 
     def agree(self, digest: int) -> bool:
         if self.users_comm == MPI.COMM_NULL:
@@ -313,9 +311,6 @@ class MpiTransport(MpiMessages):
         from mpicoll.peers.survivors import go_on
 
         return go_on(self.peers, str, regroup, self.attempts)
-
-    def _gpu_awareness(self) -> GpuAwareness:
-        return GpuAwareness.agreed(self.exchange(GpuAwareness.detect(), GpuAwareness))
 
     def _nodes(self) -> tuple[Nodes, str]:
         """Return the ranks of each node, and why those of some node cannot share memory."""

@@ -25,7 +25,7 @@ class _Written:
 
 
 def test_what_mpi_writes_to_outlives_a_wait_that_was_given_up() -> None:
-    from mpicoll.mpi.requests import _unfinished, completed
+    from mpicoll.mpi.requests import completed, unfinished
 
     peers = Peers(0, 1)
     peers.deadline = 0.05
@@ -37,7 +37,7 @@ def test_what_mpi_writes_to_outlives_a_wait_that_was_given_up() -> None:
     del written
     assert kept() is not None
     MPI.COMM_SELF.Send(np.ones(1, np.int64), 0, 77)
-    _unfinished.pop()
+    unfinished.pop()
     request.Wait()
     assert landing.tolist() == [1]
 
@@ -50,13 +50,13 @@ class _Broken:
 
 
 def test_an_error_of_mpi_names_the_missing_rank() -> None:
-    from mpicoll.mpi.requests import _unfinished, completed
+    from mpicoll.mpi.requests import completed, unfinished
 
     peers = _Others(0, 3)
     peers.absent = lambda *given: [2]  # type: ignore[method-assign]
     with pytest.raises(RankLost, match="waits for rank 2, of which MPI says") as error:
         completed(_Broken(), peers, Stage("a call"))  # type: ignore[arg-type]
-    _unfinished.pop()
+    unfinished.pop()
     assert error.value.rank == 2
 
 
@@ -144,7 +144,7 @@ class _Others(Peers):
 @pytest.mark.parametrize(("gone", "why"), [(False, "did not come in 0.[2-9]"), (True, "will not")])
 def test_a_loop_of_tests_ends(gone: bool, why: str) -> None:
     """At the deadline, or before it where the rank has gone; the buffer may still be written to."""
-    from mpicoll.mpi.requests import _unfinished, of_message
+    from mpicoll.mpi.requests import of_message, unfinished
 
     peers, landing = _Others(0, 2), np.zeros(1, np.int64)
     peers.gone, peers.deadline = gone, 100.0 if gone else 0.2
@@ -154,7 +154,7 @@ def test_a_loop_of_tests_ends(gone: bool, why: str) -> None:
     with pytest.raises(RankLost, match=f"rank 0 waits for rank 1, which {why}"):  # noqa: PT012
         while not request.test():
             sleep(0.01)
-    assert _unfinished.pop() is request
+    assert unfinished.pop() is request
     MPI.COMM_SELF.Send(np.ones(1, np.int64), 0, 78)
     while not request.test():
         sleep(0.01)

@@ -93,16 +93,13 @@ def choose(offers: Sequence[Sequence[int]], rank: int) -> tuple[Arena | None, in
     ]
     common = [number for number in tables[0] if number and all(number in table for table in tables)]
     newest = common[-1] if common else 0
-    chosen, unit, addresses = None, -1, list[int]()
-    for arena in _arenas:
-        _, local = tables[rank].get(arena.number, (0, -1))
-        places = [table[arena.number] for table in tables] if arena.number == newest else []
-        if places:
-            chosen = arena
-        if places and min(number for _, number in places) >= 0:
-            unit, addresses = local, [arena.address(*place) for place in places]
-    give_back(offers[rank], chosen if addresses else None)
-    return chosen, unit, addresses
+    arena = next((arena for arena in _arenas if arena.number == newest), None)
+    places = [table[newest] for table in tables] if arena else []
+    has_units = arena is not None and min(unit for _, unit in places) >= 0
+    give_back(offers[rank], arena if has_units else None)
+    if arena is None or not has_units:
+        return arena, -1, []
+    return arena, places[rank][1], [arena.address(*place) for place in places]
 
 
 def give_back(numbers: Sequence[int], chosen: Arena | None = None) -> None:

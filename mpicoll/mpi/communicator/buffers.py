@@ -25,10 +25,6 @@ class Unreadable(Exception):
     """NumPy cannot view a buffer, or MPI does not fold its datatype by the operator."""
 
 
-class WrongLength(Unreadable):
-    """Two buffers of this rank have lengths that do not fit together."""
-
-
 def _of(*names: str) -> list[MPI.Datatype]:
     mpi_types = (getattr(MPI, name, MPI.DATATYPE_NULL) for name in names)
     return [mpi_type for mpi_type in mpi_types if mpi_type != MPI.DATATYPE_NULL]
@@ -62,25 +58,20 @@ def _dtypes() -> dict[int, np.dtype[Any]]:
     return dtypes
 
 
-OPS = {
-    MPI.SUM.handle: ("sum", "iufc"), MPI.PROD.handle: ("prod", "iufc"),
-    MPI.MIN.handle: ("min", "iuf"), MPI.MAX.handle: ("max", "iuf"),
-    MPI.BAND.handle: ("band", "iu"), MPI.BOR.handle: ("bor", "iu"), MPI.BXOR.handle: ("bxor", "iu"),
-    MPI.LAND.handle: ("land", "biu"), MPI.LOR.handle: ("lor", "biu"),
-    MPI.LXOR.handle: ("bxor", "b"),
-}  # fmt: skip
-"""Our name of MPI's operators, by handle, and the kinds of dtype on which MPI defines them."""
+_OPS = (
+    (MPI.SUM, "sum", "iufc"), (MPI.PROD, "prod", "iufc"), (MPI.MIN, "min", "iuf"),
+    (MPI.MAX, "max", "iuf"), (MPI.BAND, "band", "iu"), (MPI.BOR, "bor", "iu"),
+    (MPI.BXOR, "bxor", "iu"), (MPI.LAND, "land", "biu"), (MPI.LOR, "lor", "biu"),
+    (MPI.LXOR, "bxor", "b"),
+)  # fmt: skip
+"""MPI's operators, our name of each, and the kinds of dtype on which MPI defines it."""
+OPS = {op.handle: (name, kinds) for op, name, kinds in _OPS}
 _LAYOUT = numpy_layout()
 _DTYPES = tuple(
     (dtype.name, dtype.kind, np.zeros(1, dtype))
     for dtype, *_ in _LAYOUT[1] if dtype.char != "e"  # MPI has no half floats
 )  # fmt: skip
 _NAMES = tuple(name for name, *_ in _DTYPES)
-_OPS = tuple((op, *OPS[op.handle]) for op in (
-    MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.BAND, MPI.BOR, MPI.BXOR, MPI.LAND, MPI.LOR, MPI.LXOR
-))  # fmt: skip
-
-
 _MOST_BYTES = 1 << 22
 """Of an element whose layout channels learn: that takes six times its memory, once."""
 

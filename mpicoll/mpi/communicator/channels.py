@@ -80,21 +80,16 @@ class OneNode(GroupChannel):
         if is_on_gpu(x) or is_on_gpu(out):
             self.channel.skip()  # a rank with memory of the host would wait for this one
             return True
-        at = Reading(self.rank, self.size)
         try:
-            try:
-                if name == "reduce_scatter" and out[1] is None:
-                    out[1] = self._all_counts(x, out[0])
-                x, out = at.flat(name, x, out, root)
-            except Exception:  # whatever is wrong, mpi4py's own method says it
-                return True
-            at.pack()
-            is_mpi = self.run(name, x, out, op, root, counts, _FLAT)
-            if not is_mpi:
-                at.unpack()
-            return is_mpi
-        finally:
-            at.close()
+            if name == "reduce_scatter" and out[1] is None:
+                out[1] = self._all_counts(x, out[0])
+        except Exception:  # whatever is wrong, mpi4py's own method says it
+            return True
+
+        def run(x: Any, out: Any) -> bool | None:
+            return self.run(name, x, out, op, root, counts, _FLAT)
+
+        return Reading(self.rank, self.size).run(name, x, out, root, run)
 
     def _all_counts(self, x: Any, out: Any) -> list[int]:
         """Return how many elements each rank gets from a reduce_scatter; collective.
@@ -105,8 +100,8 @@ class OneNode(GroupChannel):
         from mpicoll.mpi.communicator.packing import check_block, entries  # rarely needed
 
         if not is_in_place(x):
-            check_block(x, 0, is_written=False)
-        check_block(out, 0, is_written=True)
+            check_block(x, is_written=False)
+        check_block(out, is_written=True)
         count = entries(out)
         items = self.channel.exchange(ALLGATHER, 0, count.to_bytes(8, "little"))
         return [count if item is None else int.from_bytes(item, "little") for item in items]

@@ -8,18 +8,19 @@ parts go to where they are wanted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce, wraps
+from functools import partial, wraps
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator.buffers import Flat, datatype, is_in_place
-from mpicoll.mpi.communicator.method_arguments import Call, read
-from mpicoll.mpi.communicator.objects import PREFIXES, folded_by_first, folded_of
+from mpicoll.engine.channels import ALLGATHER, GATHER
+from mpicoll.mpi.communicator.buffers import Flat, datatype, folds, is_in_place
+from mpicoll.mpi.communicator.objects import METHODS
 from mpicoll.mpi.communicator.packing import entries
 from mpicoll.mpi.communicator.reading import Reading
+from mpicoll.mpi.exchange import exchange_numbers
 
 Method = Callable[..., Any]
 
@@ -34,18 +35,18 @@ def in_order(name: str, method: Method) -> Method:
     return method if make is None else wraps(method)(make(name.lower(), method))
 
 
-def _of_objects(name: str, method: Method) -> Method:
-    def call(comm: MPI.Intracomm, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
-        if name == "allreduce":
-            items = MPI.Intracomm.gather(comm, sendobj) or []
-            return folded_by_first(comm.rank, op, items, partial(MPI.Intracomm.bcast, comm))
-        if name == "reduce":
-            operands = MPI.Intracomm.gather(comm, sendobj, root) or []
-        else:
-            operands = MPI.Intracomm.allgather(comm, sendobj)[
-                : folded_of(name, comm.rank, comm.size)
-            ]
-        return reduce(op, operands) if operands else None
+def _of_objects(name: str, _: Method) -> Method:
+    def call(comm: MPI.Intracomm, *arguments: Any, **named: Any) -> Any:
+        plain = MPI.Intracomm(comm)
+
+        def exchange(collective: int, root: int, data: bytes | None) -> list[bytes] | None:
+            if collective == ALLGATHER:
+                return plain.allgather(data)
+            if collective == GATHER:
+                return plain.gather(data, root)
+            return [plain.bcast(data, root)]
+
+        return METHODS[name](exchange, comm, *arguments, **named)
 
     return call
 
@@ -54,7 +55,7 @@ def _of_arrays(name: str, method: Method) -> Method:
     def call(
         comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0
     ) -> None:
-        if not _folds(comm, name, sendbuf, recvbuf, op, root):
+        if _is_mpis(comm, name, sendbuf, recvbuf, op, root):
             method(comm, sendbuf, recvbuf, op, *([root] if name == "reduce" else ()))
 
     return call
@@ -66,10 +67,9 @@ def _of_rows(name: str, method: Method) -> Method:
     ) -> None:
         counts = recvcounts
         if counts is None and not is_in_place(sendbuf):
-            lengths = np.empty(comm.size, np.int64)
-            MPI.Intracomm.Allgather(comm, np.array([_length(recvbuf)]), lengths)
-            counts = lengths.tolist()
-        if not _folds(comm, name, sendbuf, [recvbuf, counts], op, 0):
+            lengths = exchange_numbers(MPI.Intracomm(comm), [_length(recvbuf)])
+            counts = [length for (length,) in lengths]
+        if counts is None or _is_mpis(comm, name, sendbuf, [recvbuf, counts], op, 0):
             method(comm, sendbuf, recvbuf, recvcounts, op)
 
     return call
@@ -90,55 +90,51 @@ def _length(spec: Any) -> int:
         return -1
 
 
-def _folds(comm: MPI.Intracomm, name: str, x: Any, out: Any, op: Any, root: int) -> bool:
-    """Run a call; False where MPI is to run it, as only MPI reads its arguments."""
-    at = Reading(comm.rank, comm.size)
-    try:
-        try:
-            call = read(at, name, x, out, op, root)
-            buffer = x if not is_in_place(x) else out[0] if name == "reduce_scatter" else out
-            kind = datatype(buffer)
-        except Exception:  # whatever is wrong, MPI's own method says it
-            return False
-        at.pack()
-        _fold(comm, call, op, kind)
-        at.unpack()
+def _is_mpis(comm: MPI.Intracomm, name: str, x: Any, out: Any, op: Any, root: int) -> bool:
+    """Run a call; True where MPI is to run it, as only MPI reads its arguments."""
+    spec = x if not is_in_place(x) else out[0] if name == "reduce_scatter" else out
+    run = partial(_fold, comm, name, op, root, spec)
+    return bool(Reading(comm.rank, comm.size).run(name, x, out, root, run))
+
+
+def _fold(
+    comm: MPI.Intracomm, name: str, op: MPI.Op, root: int, spec: Any, x: Any, out: Any
+) -> bool | None:
+    """Run a call: MPI's own calls move the parts there and back, and ranks fold them between.
+
+    Args:
+        spec: the buffer with the datatype.
+    """
+    out, counts = out if isinstance(out, list) else (out, None)
+    source: Flat = out if x is MPI.IN_PLACE else x
+    if op.is_predefined and not folds(op, source.dtype):
         return True
-    finally:
-        at.close()
-
-
-def _fold(comm: MPI.Intracomm, call: Call, op: MPI.Op, kind: MPI.Datatype) -> None:
-    """Run a call: MPI's own calls move the parts there and back, and ranks fold them between."""
-    source, result, plain = call.x, call.out, MPI.Intracomm
-    assert source is not None
-    size = comm.size
-    scatters = call.name == "reduce_scatter"
-    counts = _blocks(call, source, size) if scatters else _shares(source, op, call.root, size)
-    mine = counts[comm.rank]
-    rows = np.empty((size, mine), source.dtype)
-    plain.Alltoallv(comm, [source, counts, kind], [rows, [mine] * size, kind])
-    if mine:
+    size, plain, kind = comm.size, MPI.Intracomm, datatype(spec)
+    scatters = name.startswith("reduce_scatter")
+    if not scatters:
+        counts = _shares(source, op, root, size)
+    elif counts is None:
+        counts = [source.size // size] * size
+    share = counts[comm.rank]
+    rows = np.empty((size, share), source.dtype)
+    plain.Alltoallv(comm, [source, counts, kind], [rows, [share] * size, kind])
+    if share:
         for prefix, row in pairwise(rows):
             op.Reduce_local([prefix, kind], [row, kind])
     total = [rows[-1], kind]
     if scatters:
-        assert result is not None
-        result[:] = rows[-1]
-    elif call.name == "allreduce":
-        plain.Allgatherv(comm, total, [result, counts, kind])
-    elif call.name == "reduce":
-        target = [result, counts, kind] if comm.rank == call.root else None
-        plain.Gatherv(comm, total, target, call.root)
+        out[:share] = rows[-1]
+    elif name == "allreduce":
+        plain.Allgatherv(comm, total, [out, counts, kind])
+    elif name == "reduce":
+        target = [out, counts, kind] if comm.rank == root else None
+        plain.Gatherv(comm, total, target, root)
     else:
-        without = 1 - PREFIXES[call.name]  # so many ranks get nothing
-        sent = [0] * without + [mine] * (size - without)
-        got = counts if comm.rank >= without else [0] * size
-        plain.Alltoallv(comm, [rows[: size - without], sent, kind], [result, got, kind])
-
-
-def _blocks(call: Call, source: Flat, size: int) -> list[int]:
-    return [source.size // size] * size if call.counts is None else list(call.counts)
+        without = int(name == "exscan")  # so many ranks get nothing
+        sent = [0] * without + [share] * (size - without)
+        received = counts if comm.rank >= without else [0] * size
+        plain.Alltoallv(comm, [rows[: size - without], sent, kind], [out, received, kind])
+    return None
 
 
 def _shares(source: Flat, op: MPI.Op, root: int, size: int) -> list[int]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.c_extension import _compiled
 from mpicoll.engine.channels import open_units
 from mpicoll.errors import Unavailable
 from mpicoll.mpi.communicator.buffers import folds
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from mpicoll.backend import Nodes
     from mpicoll.flight.groups import GroupFlight
 
-Step = Callable[..., Any]
 _METHODS = "allreduce", "allgather", "reduce_scatter", "reduce_scatter_block"
 """The methods that levels run; after the first one the ranks of a node must follow each other."""
 
@@ -82,32 +80,37 @@ class Levels:
             return True
         if name == "reduce_scatter" and out[1] is None:
             return True  # the ranks would have to ask each other
-        at = Reading(self.rank, self.size)
-        try:
-            try:
-                x, out = at.flat(name, x, out, 0)
-            except Exception:  # whatever is wrong, mpi4py's own method says it
-                return True
-            _compiled.postpone_handlers()
-            if not self._serves(name, x, out, op):
-                return True
-            at.pack()
-            self._record(name, out, partial(self._run, name, x, out, op))
-            at.unpack()
-            return None
-        finally:
-            at.close()
+        return Reading(self.rank, self.size).run(name, x, out, 0, partial(self._serve, name, op))
 
-    def _serves(self, name: str, x: Any, out: Any, op: Any) -> bool:
-        """Whether levels run a call: the same on all ranks."""
-        data = out[0] if isinstance(out, list) else out
-        whole = data if x is MPI.IN_PLACE or name == "allgather" else x
-        if whole.nbytes < LEVELS_FROM or (name in FOLDS and not _is_folded(op, data.dtype)):
-            return False
+    def _serve(self, name: str, op: Any, x: Any, out: Any) -> bool | None:
+        """Run a call on flat arrays; True where MPI is to run it, the same on all ranks."""
+        out, counts = out if isinstance(out, list) else (out, None)
+        whole = out if x is MPI.IN_PLACE or name == "allgather" else x
+        if whole.nbytes < LEVELS_FROM or (name in FOLDS and not _is_folded(op, whole.dtype)):
+            return True
         self.calls += 1
         if self.calls == LEVELS_AFTER + 1:
             self._open()
-        return self.channel is not None
+        if self.channel is None:
+            return True
+        if name == "allreduce":
+            run: Callable[[], Any] = partial(self._allreduce, x, out, op)
+        elif name == "allgather":
+            run = partial(self._allgather, x, out)
+        else:
+            counts = counts or [whole.size // self.size] * self.size
+            run = partial(self._reduce_scatter, whole, out[: counts[self.rank]], counts, op)
+        if self.flight is not None:
+            most = 1 << (out.nbytes - 1).bit_length() if out.nbytes else 0
+            collective = "reduce_scatter" if name.startswith("reduce_scatter") else name
+            place = self.flight.call(collective, "", "two_level", "slots and MPI", most)
+            run = self.flight.log.recorded(place, run)
+        try:
+            run()
+        except BaseException:
+            self.channel.channel.leave()
+            raise
+        return None
 
     def _open(self) -> None:
         """Make the channels of all nodes, and the communicator of their first ranks; collective."""
@@ -115,30 +118,10 @@ class Levels:
             segment, units = open_units(partial(exchange_items, self.comm), self.rank, self.node)
         except Unavailable:
             return  # on all ranks
-        self.channel = self.open_channel(node=self.node, flight=None, units=units, keep=segment)
+        self.channel = self.open_channel(self.node, None, units, segment)
         self.across = self.comm.Split(0 if self.is_first else MPI.UNDEFINED, self.rank)
 
-    def _record(self, name: str, out: Any, run: Callable[[], Any]) -> None:
-        """Make a call, and record it."""
-        if self.flight is not None:
-            nbytes = (out[0] if isinstance(out, list) else out).nbytes
-            most = 1 << (nbytes - 1).bit_length() if nbytes else 0
-            collective = "reduce_scatter" if name.startswith("reduce_scatter") else name
-            place = self.flight.call(collective, "", "two_level", "slots and MPI", most)
-            run = self.flight.log.recorded(place, run)
-        run()
-
     # -- the levels -------------------------------------------------------------------------
-
-    def _run(self, name: str, x: Any, out: Any, op: Any) -> None:
-        steps: dict[str, Step] = {"allreduce": self._allreduce, "allgather": self._allgather}
-        step: Step = steps.get(name, self._reduce_scatter)
-        try:
-            step(x, out, op)
-        except BaseException:
-            assert self.channel is not None
-            self.channel.channel.leave()
-            raise
 
     def _allreduce(self, x: Any, out: Any, op: Any) -> None:
         self._reduce(x, out, op)
@@ -146,7 +129,7 @@ class Levels:
             self.across.Allreduce(MPI.IN_PLACE, out, op)
         self._within("bcast", out, out)
 
-    def _allgather(self, x: Any, out: Any, _: Any) -> None:
+    def _allgather(self, x: Any, out: Any) -> None:
         rows = out.reshape(self.size, -1)
         if self.is_first:
             self._within("gather", x, rows[self.node[0] : self.node[-1] + 1].reshape(-1))
@@ -155,19 +138,13 @@ class Levels:
             self._within("gather", rows[self.rank] if x is MPI.IN_PLACE else x, None)
         self._within("bcast", out, out)
 
-    def _reduce_scatter(self, x: Any, out: Any, op: Any) -> None:
-        out, counts = out if isinstance(out, list) else (out, None)
-        if x is MPI.IN_PLACE:
-            x = out
-        if counts is None:
-            counts = [x.size // self.size] * self.size
-        out, of_nodes = out[: counts[self.rank]], self._of_nodes(counts)
+    def _reduce_scatter(self, x: Any, out: Any, counts: list[int], op: Any) -> None:
         whole = np.empty_like(x) if self.is_first else None
         self._reduce(x, whole, op)
         part = [counts[rank] for rank in self.node]
         if self.is_first:
             of_node = np.empty(sum(part), x.dtype)
-            self.across.Reduce_scatter(whole, of_node, of_nodes, op)
+            self.across.Reduce_scatter(whole, of_node, self._of_nodes(counts), op)
             self._within("scatterv", [of_node.view("u1"), [n * x.itemsize for n in part]], out)
         else:
             self._within("scatterv", None, out.view("u1"))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from mpi4py import MPI
 
-from mpicoll.c_extension import _compiled
 from mpicoll.collectives import Collectives
-from mpicoll.errors import ArgumentError
-from mpicoll.memory.notes import GROUP
-from mpicoll.mpi.communicator.buffers import WrongLength, folds
-from mpicoll.mpi.communicator.method_arguments import Call, read
+from mpicoll.mpi.communicator.buffers import OPS, folds
 from mpicoll.mpi.communicator.reading import FOLDS, Reading
 from mpicoll.mpi.exchange import mpi_deadline
 from mpicoll.mpi.transport import MpiTransport
@@ -23,6 +20,11 @@ from mpicoll.notation.contract import spelled
 if TYPE_CHECKING:
     from mpicoll.mpi.communicator.channels import OneNode
     from mpicoll.mpi.communicator.levels import Levels
+
+_UNEVEN = "gatherv", "scatterv", "alltoallv"
+"""Methods whose counts the ranks do not all know, which MPI runs."""
+_EVEN = {"allgatherv": "allgather", "reduce_scatter": "reduce_scatter_block"}
+"""Methods with counts for which another one does if all counts are equal."""
 
 
 class Named:
@@ -46,7 +48,7 @@ class Named:
         collective = spelled(name)
         if collective is None or collective.name not in self.algorithms:
             return None
-        is_mpi = self.is_fixed and collective.reduces
+        is_mpi = name in _UNEVEN or (self.is_fixed and collective.reduces)
         return "native" if is_mpi else self.algorithms[collective.name]
 
     def limit(self, name: str) -> float:
@@ -81,31 +83,25 @@ class Named:
             return self.server is None or self.server.run(name, x, out, op, root, *rest)
         if algorithm == "native":
             return True
-        at = Reading(self.comm.rank, self.comm.size)
-        try:
-            call = self._read(at, name, x, out, op, root)
-            if call is None or call.counts is not None:
-                return True
-            if name in FOLDS and call.x is not None and not folds(op, call.x.dtype):
-                return True
-            _compiled.postpone_handlers()
-            at.pack()
-            self.collectives._call(call.name, call.x, call.out, call.op, call.root, None, algorithm)
-            at.unpack()
-            return None
-        finally:
-            at.close()
+        reading = Reading(self.comm.rank, self.comm.size)
+        return reading.run(name, x, out, root, partial(self._run, name, op, root, algorithm))
 
-    def _read(self, at: Reading, name: str, x: Any, out: Any, op: Any, root: Any) -> Call | None:
-        """Return the call that the arguments describe, None where only MPI reads them."""
-        try:
-            return read(at, name, x, out, op, root)
-        except WrongLength as error:  # the other ranks do not know of it
-            refused = ArgumentError(f"{name}: {error}")
-            self.collectives.transport.leave(GROUP, refused)
-            raise refused from error
-        except Exception:  # whatever is wrong, mpi4py's own method says it
-            return None
+    def _run(self, name: str, op: Any, root: int, algorithm: str, x: Any, out: Any) -> bool | None:
+        """Run a call on flat arrays; True where MPI is to run it."""
+        if isinstance(out, list):
+            out, counts = out
+            if len({*counts}) > 1:
+                return True
+            name = _EVEN[name]
+        data = out if x is MPI.IN_PLACE else x
+        if name in FOLDS and not folds(op, data.dtype):
+            return True
+        collective = spelled(name)
+        assert collective is not None
+        x, out = _rows(name, self.comm.rank, self.comm.size, root, x, out)
+        op_name = OPS[op.handle][0] if name in FOLDS else "sum"
+        self.collectives._call(collective.name, x, out, op_name, root, None, algorithm)
+        return None
 
     def renew(self) -> bool:
         """Whether the next communicator of these ranks may have it: methods have their own."""
@@ -117,3 +113,26 @@ class Named:
             self.collectives.free()
         if self.server is not None:
             self.server.close()
+
+
+def _rows(name: str, rank: int, size: int, root: int, x: Any, out: Any) -> tuple[Any, Any]:
+    """Return the flat arrays of a call as a method of `Collectives` takes them."""
+    in_place, is_root = x is MPI.IN_PLACE, rank == root
+    if name == "bcast":
+        return x if is_root else None, x
+    if name == "reduce_scatter_block":
+        x, out = (out.copy(), out[: out.size // size]) if in_place else (x, out)
+        return x.reshape(size, -1), out
+    if name == "scatter" and is_root:
+        x = x.reshape(size, -1)
+        # The buffer may be longer.
+        return x, np.empty_like(x[0]) if out is MPI.IN_PLACE else out[: x[0].size]
+    if name in ("allgather", "alltoall") or (name == "gather" and is_root):
+        out = out.reshape(size, -1)
+        if name == "alltoall":
+            return out.copy() if in_place else x.reshape(size, -1), out
+        if in_place:
+            return out[rank] if name == "allgather" else out[rank].copy(), out
+    elif in_place:
+        return out.copy() if name == "reduce" else out, out
+    return x, out

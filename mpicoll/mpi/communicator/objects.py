@@ -7,7 +7,7 @@ reader learns their number from the first slot, so a method is one call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -22,41 +22,6 @@ _pickle = MPI.pickle
 _FLOATS = float, np.floating
 _NUMBERS = {int, bool, float, complex, *np.sctypeDict.values()} - {np.object_, np.void}
 """The types of what all ranks fold alike by MPI's operators, as they do tuples of these."""
-PREFIXES = {"scan": 1, "exscan": 0}
-"""Of how many ranks beyond those before it a rank gets the fold, where not of all."""
-
-
-def folded_of(name: str, rank: int, size: int) -> int:
-    """Return of how many ranks, the first ones, a rank gets the fold."""
-    return rank + PREFIXES[name] if name in PREFIXES else size
-
-
-def folded_by_first(
-    rank: int, op: Callable[[Any, Any], Any], items: list[Any], tell: Callable[[Any], Any]
-) -> Any:
-    """Return on all ranks what the first one gets as it folds all ranks' items.
-
-    A function may give another result elsewhere: a set's texts have another order in each process.
-
-    Args:
-        items: emptied; only the first rank's matter.
-        tell: returns the first rank's object.
-
-    Raises:
-        RuntimeError: the fold has raised on the first rank, where its own error is raised.
-    """
-    outcome: Any = None
-    if not rank:
-        try:
-            outcome = True, reduce(op, items)
-        except Exception as error:
-            tell((False, repr(error)))
-            raise
-        items.clear()  # what nobody else holds is told without pickle
-    is_there, value = tell(outcome)
-    if not is_there:
-        raise RuntimeError(f"the reduction has failed on rank 0: {value}")
-    return value
 
 
 def _valid_root(comm: Any, root: Any) -> int:
@@ -161,17 +126,30 @@ def allreduce(exchange: Method, comm: Any, sendobj: Any, op: Any = MPI.SUM) -> A
 
 
 def _fold_on_first(exchange: Method, comm: Any, data: bytes, op: Any, tells: bool) -> Any:
-    """Return what rank 0 folds.
+    """Return on all ranks what rank 0 folds.
+
+    A function may give another result elsewhere: a set's texts have another order in each process.
 
     Args:
         tells: the other ranks are to hear that this one has no number.
+
+    Raises:
+        RuntimeError: the fold has raised on the first rank, where its own error is raised.
     """
     _compiled.postpone_handlers()  # which run after all parts of the call
     if tells:
         exchange(ALLGATHER, 0, b"")
-    items = exchange(GATHER, 0, data)
-    items = [] if comm.rank else _load_all(items, 0, data)
-    return folded_by_first(comm.rank, _fold_of(op), items, partial(bcast, exchange, comm))
+    items, outcome = exchange(GATHER, 0, data), None
+    if not comm.rank:
+        try:
+            outcome = True, reduce(_fold_of(op), _load_all(items, 0, data))
+        except Exception as error:
+            bcast(exchange, comm, (False, repr(error)))
+            raise
+    is_there, value = bcast(exchange, comm, outcome)
+    if not is_there:
+        raise RuntimeError(f"the reduction has failed on rank 0: {value}")
+    return value
 
 
 def _is_number(item: Any) -> bool:
@@ -182,12 +160,12 @@ def _is_number(item: Any) -> bool:
 
 def scan(exchange: Method, comm: Any, sendobj: Any, op: Any = MPI.SUM) -> Any:
     """Return the fold of the objects of the ranks up to this one."""
-    return _fold_first(exchange, comm, sendobj, op, folded_of("scan", comm.rank, comm.size))
+    return _fold_first(exchange, comm, sendobj, op, comm.rank + 1)
 
 
 def exscan(exchange: Method, comm: Any, sendobj: Any, op: Any = MPI.SUM) -> Any:
     """Return the fold of the objects of the ranks before this one, None on the first."""
-    return _fold_first(exchange, comm, sendobj, op, folded_of("exscan", comm.rank, comm.size))
+    return _fold_first(exchange, comm, sendobj, op, comm.rank)
 
 
 def _fold_first(exchange: Method, comm: Any, sendobj: Any, op: Any, count: int) -> Any:

@@ -53,7 +53,7 @@ def packing(spec: Any, blocks: int, *, is_written: bool) -> Packing:
     Raises:
         Unreadable: mpi4py refuses the buffer.
     """
-    check_block(spec, blocks, is_written=is_written)
+    check_block(spec, is_written=is_written)
     memory, count, displacement, _ = parts(spec, list | tuple)
     kind = datatype(spec)
     total = entries(spec) * (1 if count is None else max(blocks, 1))
@@ -69,8 +69,8 @@ def vector_packing(spec: Any, blocks: int, *, is_written: bool) -> tuple[Packing
     Raises:
         Unreadable: mpi4py refuses the buffer.
     """
-    check_vector(spec, blocks, is_written=is_written)
-    memory, counts, displacements, _ = parts(spec, tuple)
+    memory, counts, displacements, kind = parts(spec, tuple)
+    check_block([memory, 0, kind], is_written=is_written)
     kind = datatype(spec)
     if counts is None:
         quotient, remainder = divmod(entries([memory, kind]), blocks)
@@ -101,11 +101,10 @@ def _self_comm() -> MPI.Intracomm:
     return MPI.Intracomm(MPI.COMM_SELF).Dup()
 
 
-def check_block(spec: Any, blocks: int, *, is_written: bool) -> None:
+def check_block(spec: Any, *, is_written: bool) -> None:
     """Raise `Unreadable` where mpi4py refuses a buffer: messages have the same rules.
 
     Args:
-        blocks: a count is that of one of so many blocks, which follow each other.
         is_written: it is received into.
     """
     bind = MPI.COMM_SELF.Recv_init if is_written else MPI.COMM_SELF.Send_init
@@ -115,22 +114,6 @@ def check_block(spec: Any, blocks: int, *, is_written: bool) -> None:
         return
     except Exception as error:
         raise Unreadable(str(error)) from error
-    memory, count, displacement, _ = parts(spec, list | tuple)
-    is_whole = memory is not None and count is None and not displacement
-    if blocks and is_whole and entries(spec) % blocks:
-        raise Unreadable(f"{entries(spec)} elements are no {blocks} blocks")
-
-
-def check_vector(spec: Any, blocks: int, *, is_written: bool) -> None:
-    """Raise `Unreadable` where mpi4py refuses a buffer with a count for each block."""
-    if not isinstance(spec, list | tuple) or not 2 <= len(spec) <= 4:
-        check_block(spec, 0, is_written=is_written)
-        return
-    memory, counts, displacements, kind = parts(spec, tuple)
-    check_block([memory, 0, kind], 0, is_written=is_written)
-    for values in (counts, displacements):
-        if values is not None and not hasattr(values, "__index__"):
-            indices(values, blocks)
 
 
 def _strided(displacements: Any, blocks: int) -> list[int]:

@@ -35,8 +35,6 @@ _ROWS = frozenset(("gather", "scatter", "allgather", "reduce_scatter"))
 """Those of an array with a row for each rank, of which the sized argument is one row."""
 _SIZED_BY_OUTPUT = frozenset(("scatter", "allreduce", "reduce_scatter", "scan", "exscan"))
 """Those whose second argument is the sized one."""
-_FOLDS = frozenset(("reduce", "allreduce", "scan", "exscan"))
-"""Those that fold objects."""
 LOG = "_log"
 """The attribute of a communicator with what writes its rows; None while nothing does."""
 
@@ -120,13 +118,11 @@ def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., 
     """
     if comm == MPI.COMM_NULL:
         return method
-    from mpicoll.mpi.communicator.state import find_state, prepare_folds
+    from mpicoll.mpi.communicator.state import find_state
 
     state = find_state(comm)
     if state is None:
         return method
-    if name in _FOLDS and not state.wishes.is_fixed:
-        prepare_folds(comm, state)
     if name not in state.methods:
         state.methods[name] = _recorded(name, comm.size, method, state)
     return state.methods[name]
@@ -134,7 +130,7 @@ def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., 
 
 def _recorded(name: str, size: int, method: Callable[..., Any], state: State) -> Callable[..., Any]:
     """Return a method as it is recorded on the communicators of a state."""
-    if state.wishes.is_fixed:
+    if state.settings.is_fixed:
         from mpicoll.mpi.communicator.in_order import in_order
 
         method = in_order(name, method)

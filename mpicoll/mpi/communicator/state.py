@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from math import inf
-from threading import Lock
-from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi4py import MPI
@@ -22,7 +20,7 @@ from mpi4py import MPI
 from mpicoll.c_extension import _compiled
 from mpicoll.engine.channels import ALLGATHER
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, RankLost, Unavailable
-from mpicoll.flight.groups import STANDING, GroupFlight, join_alone, join_known, standing
+from mpicoll.flight.groups import GroupFlight, join_alone, join_known, standing
 from mpicoll.machine.nodes import (
     CORES,
     RANKS_PER_NODE,
@@ -58,11 +56,7 @@ _VARIABLES = [
 _environment: Any = vars(os.environ)["_data"]
 """The variables as `os.environ` keeps them: its own look-ups take ten times as long."""
 
-_NAP = 0.01
-"""The most seconds before a rank tries again to be the only thread that duplicates."""
-
 _keyval: list[int] = []
-_duplicating = Lock()
 _closed: list[State] = []
 """The states of freed communicators: the next ones of the same ranks go on there."""
 _joined: dict[tuple[int, ...], int] = {}
@@ -73,43 +67,34 @@ _MOST_CLOSED = 16
 """The freed communicators whose channels and recorders stay."""
 
 
-class Wishes(NamedTuple):
-    """What the environment says.
+class Settings(NamedTuple):
+    """What the environment says, and what this process says of itself to each communicator.
 
     Attributes:
         algorithms: those that it names, by collective.
         is_fixed: it asks for one order of folding.
         unshared: why the ranks share no memory; empty where they may.
         error: what is wrong with it.
+        numbers: those of a `Member` up to its cores.
+        deadline: of waits, in seconds.
     """
 
     algorithms: dict[str, str] = {}  # noqa: RUF012  a tuple's default, never changed
     is_fixed: bool = False
     unshared: str = ""
     error: str | None = None
+    numbers: tuple[int, ...] = ()
+    deadline: float = inf
 
 
-class Local(NamedTuple):
-    """What this process says to each new communicator.
-
-    Attributes:
-        numbers: those of a `Member` up to its cores.
-        deadline: of waits, in seconds.
-    """
-
-    wishes: Wishes
-    numbers: tuple[int, ...]
-    deadline: float
-
-
-_NOBODY = Local(Wishes(), (), inf)
+_NOBODY = Settings()
 
 
 class Member(NamedTuple):
     """What a rank tells the others of itself, as numbers.
 
     Attributes:
-        wishes: a digest.
+        wishes: a digest of what all ranks must set alike.
         host: a digest.
         node: as the user states it, -1 where he does not.
         cores: a digest of those that it may use.
@@ -127,10 +112,6 @@ class Member(NamedTuple):
     token: int
 
 
-_NUMBERS = len(Member._fields) + STANDING + arenas.OFFER
-"""How many numbers a rank says of itself in `_numbers`."""
-
-
 class State:
     """The state of one communicator: what serves it.
 
@@ -139,7 +120,6 @@ class State:
         token: names it on all its ranks; 0 where some do not run the drop-in.
         nodes: the ranks of each node.
         placed: what its ranks have said of themselves.
-        folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
         methods: MPI's own, as they are recorded.
         server: what runs its calls; None where MPI runs all.
@@ -148,12 +128,11 @@ class State:
             one, the negative token.
     """
 
-    def __init__(self, local: Local, members: tuple[int, ...] = ()) -> None:
-        self.local, self.wishes, self.members = local, local.wishes, members
+    def __init__(self, settings: Settings, members: tuple[int, ...] = ()) -> None:
+        self.settings, self.members = settings, members
         self.token = 0
         self.nodes: Nodes = ()
         self.placed: Sequence[Member] = ()
-        self.folds = False
         self.flight: GroupFlight | None = None
         self.methods: dict[str, Callable[..., Any]] = {}
         self.server: OneNode | Levels | Named | None = None
@@ -167,7 +146,6 @@ class State:
 
     def close(self) -> None:
         """Keep what the next communicator of these ranks goes on with."""
-        self.folds = False
         if self.server is None or not self.server.renew():
             self.release()
         if self.token:
@@ -215,10 +193,12 @@ def make_communicator(parent: MPI.Comm, make: Callable[[], Any]) -> Any:
     if state is None or channel is None or channel.has_ended:
         return make()
     _compiled.postpone_handlers()
-    closed, comms, local = _closed[:], list[Any](), _current()
+    closed, comms, settings = _closed[:], list[Any](), _current()
     _closed.clear()  # other threads may make communicators meanwhile
     try:
-        alike = {freed.token: freed for freed in closed if freed.offer > 0 and freed.local is local}
+        alike = {
+            freed.token: freed for freed in closed if freed.offer > 0 and freed.settings is settings
+        }
         with suppress(RankLost):  # the first call raises it
             rows = channel.exchange(ALLGATHER, 0, array("q", alike), lambda: comms.append(make()))
             if freed := _go_on(comms[0], state, alike, rows):
@@ -286,24 +266,21 @@ def _make_state(comm: MPI.Intracomm) -> State:
     """Return the state of a new communicator; collective."""
     ranks = world_ranks(comm)
     if not runs_everywhere(comm, ranks):
-        state = State(_NOBODY)
-        state.folds = True
-        return state
-    local = _current()
-    if _met and _met[0].local is local:
+        return State(_NOBODY)
+    settings, closed = _current(), _pop_closed(ranks)
+    if _met and _met[0].settings is settings:
         members, nodes = _known(_met[0], ranks)
         if members:
-            return _state_of_known(comm, local, ranks, members, nodes)
-    closed = _pop_closed(ranks)
-    offer = closed.offer if closed and closed.local is local else 0
-    rows = exchange_numbers(comm, [offer, *_numbers(comm, local)])
+            return _state_of_known(comm, State(settings, ranks), closed, members, nodes)
+    offer = closed.offer if closed and closed.settings is settings else 0
+    rows = exchange_numbers(comm, [offer, *_numbers(comm, settings)])
     offers = [row[0] for row in rows]
     if closed and offer > 0 and offers.count(offer) == comm.size:
         arenas.give_back(rows[comm.rank][-arenas.OFFER :])
         assert isinstance(closed.server, OneNode)
         closed.server.join(comm)
         return closed
-    state = State(local, ranks)
+    state = State(settings, ranks)
     if closed:
         closed.release()
         if all(abs(number) == closed.token for number in offers):
@@ -321,26 +298,24 @@ def _pop_closed(ranks: tuple[int, ...]) -> State | None:
 
 
 def _state_of_known(
-    comm: MPI.Intracomm, local: Local, ranks: tuple[int, ...], members: Sequence[Member],
+    comm: MPI.Intracomm, state: State, closed: State | None, members: Sequence[Member],
     nodes: Nodes,
 ) -> State:  # fmt: skip
     """Return the state of a communicator of several nodes whose ranks need no exchange.
 
     That of the last freed communicator of these ranks goes on, or its recorder alone.
     """
-    closed = _pop_closed(ranks)
-    if closed and closed.local is local:
+    if closed and closed.settings is state.settings:
         state = closed
     else:
-        state = State(local, ranks)
         state.nodes, state.token = nodes, 1  # it stays when it is freed
         if closed:
             closed.release()
             state.flight = closed.flight
         else:
-            _joined[ranks] = turn = _joined.get(ranks, 0) + 1
+            _joined[state.members] = turn = _joined.get(state.members, 0) + 1
             state.flight = join_alone(
-                comm.rank, ranks, writers=_compiled, name=comm.name, turn=turn
+                comm.rank, state.members, writers=_compiled, name=comm.name, turn=turn
             )
     if state.server is None:
         _serve(comm, state, members)
@@ -352,59 +327,55 @@ def _state_of_known(
     return state
 
 
-def _numbers(comm: MPI.Intracomm, local: Local) -> list[int]:
-    """Return what this rank says of itself, of its recorder, and of memory: see `_NUMBERS`."""
+def _numbers(comm: MPI.Intracomm, settings: Settings) -> list[int]:
+    """Return what this rank says of itself, of its recorder, and of memory."""
     token = int.from_bytes(os.urandom(7), "little") + 1
-    return [*local.numbers, token, *standing(comm.rank, comm.size), *arenas.offer()]
+    return [*settings.numbers, token, *standing(comm.rank, comm.size), *arenas.offer()]
 
 
 def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
     """Find out what can serve a communicator, given the numbers of its ranks; collective."""
-    local, first, last = state.local, len(Member._fields), -arenas.OFFER
+    settings, first, last = state.settings, len(Member._fields), -arenas.OFFER
     members, offers = [Member(*row[:first]) for row in rows], [row[last:] for row in rows]
     state.nodes, state.placed = _nodes(members), members
-    differs = any(member.wishes != members[0].wishes for member in members)
+    is_wrong = settings.error or any(member.wishes != members[0].wishes for member in members)
     is_whole = len(state.nodes) == 1 and comm.size <= _compiled.MOST_MEMBERS
-    may_share = is_whole and not local.wishes.unshared
-    if differs or local.wishes.error or not may_share:
+    may_share = is_whole and not settings.unshared
+    if is_wrong or not may_share:
         arenas.give_back(offers[comm.rank])
-    if local.wishes.error or differs:
-        _agree(comm.rank, exchange_items(comm, local.wishes, Wishes))
+    if is_wrong:
+        _agree(comm, settings)
     state.token = members[0].token
     if state.flight is None:
-        state.flight = _join(comm, members, [row[first:last] for row in rows])
+        state.flight = join_known(
+            comm.rank, [row[first:last] for row in rows],
+            [(str(member.host), member.process) for member in members], state.token,
+            writers=_compiled, name=comm.name,
+        )  # fmt: skip
     if may_share:
-        _take_units(comm, state, members, offers, local.deadline)
+        _take_units(comm, state, offers)
     _serve(comm, state, members)
 
 
 def _serve(comm: MPI.Intracomm, state: State, members: Sequence[Member]) -> None:
     """Find what serves a communicator beside a channel of all its ranks."""
     _compiled.keep_memory()
-    wishes, most = state.wishes, max(map(len, state.nodes))
-    if len(state.nodes) > 1 < most <= _compiled.MOST_MEMBERS and not wishes.unshared:
-        _make_levels(comm, state, members)
-    if wishes.algorithms:
+    settings, most = state.settings, max(map(len, state.nodes))
+    if len(state.nodes) > 1 < most <= _compiled.MOST_MEMBERS and not settings.unshared:
+        from mpicoll.mpi.communicator.levels import Levels  # a program on one node does without
+
+        state.server = Levels(
+            comm, state.nodes, partial(_open_channel, comm, members, settings.deadline),
+            state.flight, is_fixed=settings.is_fixed,
+        )  # fmt: skip
+    if settings.algorithms:
         from mpicoll.mpi.communicator.named import Named
 
         assert not isinstance(state.server, Named)
-        state.server = Named(comm, wishes.algorithms, state.server, is_fixed=wishes.is_fixed)
+        state.server = Named(comm, settings.algorithms, state.server, is_fixed=settings.is_fixed)
 
 
-def _join(
-    comm: MPI.Intracomm, members: Sequence[Member], standings: list[list[int]]
-) -> GroupFlight | None:
-    """Return a new recorder of a group's calls, None where nothing is recorded."""
-    processes = [(str(member.host), member.process) for member in members]
-    return join_known(
-        comm.rank, standings, processes, members[0].token, writers=_compiled, name=comm.name
-    )
-
-
-def _take_units(
-    comm: MPI.Intracomm, state: State, members: Sequence[Member], offers: list[list[int]],
-    deadline: float,
-) -> None:  # fmt: skip
+def _take_units(comm: MPI.Intracomm, state: State, offers: list[list[int]]) -> None:
     """Make a channel, where each rank has memory for it; collective."""
     arena, unit, addresses = arenas.choose(offers, comm.rank)
     if arena is None:
@@ -414,26 +385,16 @@ def _take_units(
             return
         offers = exchange_numbers(comm, arenas.offer())
         arena, unit, addresses = arenas.choose(offers, comm.rank)
-    if arena is None or not addresses:
-        return
-    state.arena, state.unit = arena, unit
-    state.server = _open_channel(
-        comm, range(comm.size), members, deadline, state.flight, addresses, keep=arena.segment
-    )
-
-
-def _make_levels(comm: MPI.Intracomm, state: State, members: Sequence[Member]) -> None:
-    """Let the ranks of each node make a channel once it gains something, unless all are alone."""
-    from mpicoll.mpi.communicator.levels import Levels  # a program on one node does without
-
-    open_channel = partial(_open_channel, comm, members=members, deadline=state.local.deadline)
-    state.server = Levels(
-        comm, state.nodes, open_channel, state.flight, is_fixed=state.wishes.is_fixed
-    )
+    if arena is not None and addresses:
+        state.arena, state.unit = arena, unit
+        state.server = _open_channel(
+            comm, state.placed, state.settings.deadline, range(comm.size), state.flight, addresses,
+            arena.segment,
+        )  # fmt: skip
 
 
 def _open_channel(
-    comm: MPI.Intracomm, node: Sequence[int], members: Sequence[Member], deadline: float,
+    comm: MPI.Intracomm, members: Sequence[Member], deadline: float, node: Sequence[int],
     flight: GroupFlight | None, units: Sequence[int], keep: object,
 ) -> OneNode:  # fmt: skip
     """Return a channel of the ranks of one node."""
@@ -472,33 +433,13 @@ def issuing_flight(comm: MPI.Comm) -> GroupFlight | None:
     return join_alone(comm.rank, members, writers=_compiled, name=comm.name)
 
 
-def prepare_folds(comm: MPI.Comm, state: State) -> None:
-    """Have mpi4py duplicate a communicator for its reductions of objects; collective, once.
-
-    It would do so in the first of them, and keep the interpreter from all other threads meanwhile:
-    threads that come to theirs in different orders on two ranks would wait for each other for ever.
-    """
-    plain = MPI.Intracomm(comm)
-    while not state.folds:
-        is_alone = _duplicating.acquire(blocking=False)
-        try:
-            if [0] not in exchange_numbers(plain, [is_alone]):
-                plain.allreduce(0)
-                state.folds = True
-        finally:
-            if is_alone:
-                _duplicating.release()
-        if not state.folds:
-            sleep(os.urandom(1)[0] / 255 * _NAP)  # the user's own random numbers stay as they are
-
-
-def _current() -> Local:
+def _current() -> Settings:
     """Return what this process says now."""
-    return _local(tuple(map(_environment.get, _VARIABLES)), os.getpid())
+    return _settings(tuple(map(_environment.get, _VARIABLES)), os.getpid())
 
 
 @lru_cache(maxsize=8)
-def _local(texts: tuple[bytes | None, ...], process: int) -> Local:
+def _settings(texts: tuple[bytes | None, ...], process: int) -> Settings:
     """Return what this process says, given the texts of `_VARIABLES`."""
     error, unshared, algorithms, node = None, "", {}, None
     deadline, cores = inf, Cores([], None)
@@ -509,26 +450,26 @@ def _local(texts: tuple[bytes | None, ...], process: int) -> Local:
         unshared = f"{SWITCH} turns it off" if is_switched_off() else ""
     except CollectiveError as refusal:
         error = str(refusal)
-    wishes = Wishes(algorithms, is_reproducible(), unshared, error)
+    settings = Settings(algorithms, is_reproducible(), unshared, error)
     numbers = (
-        _digest(repr(wishes)), _digest(host_identity()), -1 if node is None else node, process,
+        _digest(repr(settings)), _digest(host_identity()), -1 if node is None else node, process,
         _digest(repr(cores.allowed)), len(cores.allowed), int((cores.quota or 0) * 1000),
     )  # fmt: skip
-    return Local(wishes, numbers, deadline)
+    return settings._replace(numbers=numbers, deadline=deadline)
 
 
-def _agree(rank: int, wishes: list[Wishes]) -> None:
+def _agree(comm: MPI.Intracomm, settings: Settings) -> None:
     """Raise on all ranks where the environment of one is wrong, or different from this rank's."""
     from mpicoll.calls.agreement import raise_any
 
-    error = wishes[rank].error
-    raise_any(error and ArgumentError(error), [wish.error for wish in wishes])
-    local = wishes[rank]
-    for number, wish in enumerate(wishes):
-        if wish != local:
+    local = settings._replace(numbers=(), deadline=inf)
+    peers = exchange_items(comm, local, Settings)
+    raise_any(local.error and ArgumentError(local.error), [peer.error for peer in peers])
+    for rank, peer in enumerate(peers):
+        if peer != local:
             raise Disagreement(
-                f"{FORCED} or another variable differs: {tuple(local)} here, "
-                f"{tuple(wish)} on rank {number}"
+                f"{FORCED} or another variable differs: {tuple(local[:-2])} here, "
+                f"{tuple(peer[:-2])} on rank {rank}"
             )
 
 
