@@ -115,7 +115,6 @@ def _join(
     timeout: float,
 ) -> SealedStore:  # fmt: skip
     """Set up torch.distributed: open a store, exchange, choose, connect."""
-    from torchcoll.finalizing import outliving
     from torchcoll.rendezvous.connecting import connect
     from torchcoll.rendezvous.sealed import SealedStore
 
@@ -130,7 +129,7 @@ def _join(
         gpus = own_gpus()
         why = why_not_shared() if gpus else ""
         meets = partial(exchange_members, store, opened.secret, place, gpus, timeout, why)
-        members, key = within(timeout + _LATER, outliving(meets), silent)
+        members, key = within(timeout + _LATER, meets, silent)
     finally:
         opened.finish()
     one_host = len({member.host for member in members}) == 1
@@ -141,7 +140,7 @@ def _join(
         store=sealed, rank=place.rank, world_size=place.size,
     )  # fmt: skip
     joins = partial(connect, connects, sealed, "world", place.rank, place.size, timeout)
-    within(2 * timeout + _LATER, outliving(joins), silent)
+    within(2 * timeout + _LATER, joins, silent)
     return sealed
 
 

@@ -17,7 +17,6 @@ from mpicoll.gpu.nccl import blocks, error_of
 from mpicoll.machine.background import background
 from mpicoll.peers.polling import wait_polling
 from mpicoll.peers.search import AllRanks, Missing
-from torchcoll.finalizing import outliving
 from torchcoll.groups import Group, nccl_communicator, nccl_of
 
 if TYPE_CHECKING:
@@ -213,7 +212,7 @@ _dropped: list[Works] = []
 
 def in_background(wait: Callable[[], None]) -> Future[None]:
     """Wait for works beside the caller."""
-    return background(outliving(wait), "torchcoll wait")
+    return background(wait, "torchcoll wait")
 
 
 def started(messages: Messages) -> Request:

@@ -9,7 +9,7 @@ import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -42,10 +42,11 @@ from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import in_thread
 from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
+from mpicoll.threads import world
+from mpicoll.threads.transport import ThreadTransport
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays
 from torchcoll.devices import turn
-from torchcoll.finalizing import outliving
 from torchcoll.groups import (
     Group,
     count_split,
@@ -56,7 +57,6 @@ from torchcoll.groups import (
     new_group,
     world_ranks,
 )
-from torchcoll.loopback import Loopback
 from torchcoll.messages import PLANS, TorchMessages
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
@@ -117,7 +117,6 @@ class TorchTransport(TorchMessages):
         self.arrays = TorchArrays(torch.device(control))
         self.library = " ".join(["torch", torch.__version__, *library_names(by_device)])
         self.name = POINT_TO_POINT
-        self.loopback = Loopback()
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         if self.nccl is not None and control == "cuda":
             self.nccl.device = self._signal.device  # the first exchange is NCCL's, too
@@ -283,14 +282,20 @@ class TorchTransport(TorchMessages):
             natives.all_reduce(group, self._mine, dist.ReduceOp.MAX)
         return bool(self._mine[0] == digest and self._mine[1] == ~digest)
 
+    @cached_property
+    def loopback(self) -> ThreadTransport:
+        """The messages of this rank to itself, which gloo cannot carry."""
+        process = world.World(1, self.arrays, self.deadline)
+        return ThreadTransport(world.Group(process, [0], [0]), 0)
+
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
-            return self.loopback.send(x, tag)
+            return self.loopback.isend(x, 0, tag)
         return self._started("sending a message", x, [Message(peer, x)], [], tag)
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
-            return self.loopback.receive(x, tag)
+            return self.loopback.irecv(x, 0, tag)
         return self._started("receiving a message", x, [], [Message(peer, x)], tag)
 
     def _started(
@@ -357,7 +362,7 @@ class TorchTransport(TorchMessages):
     ) -> T:
         """Return the result of a call among some ranks: a store or gloo may not answer for ever."""
         missing = partial(self.peers.out, ranks)
-        return in_thread(outliving(call), missing, Stage(title), self.peers, undo)
+        return in_thread(call, missing, Stage(title), self.peers, undo)
 
     def survive(self, make: Callable[[Transport], Any]) -> Any:
         """Return the result of `make` on the ranks that are left; collective among them.

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoll.machine.hidden_threads import HiddenThread, forget_current_thread
 from mpicoll.tuning import FIRST_NAP, LAST_NAP
-from torchcoll.finalizing import outliving
 
 if TYPE_CHECKING:
     from mpicoll.engine._compiled import Channel
@@ -129,7 +128,7 @@ class Order:
     def _start(self) -> None:
         # Of their own: threads that have been told to end may still have calls to serve.
         self._signals = SimpleQueue()
-        serve = outliving(partial(self._serve, self._signals, threading.Lock()))
+        serve = partial(self._serve, self._signals, threading.Lock())
         self._threads = [HiddenThread(serve, self.name) for _ in range(_THREADS)]
 
     def _serve(self, signals: SimpleQueue[Pending | None], leading: threading.Lock) -> None:

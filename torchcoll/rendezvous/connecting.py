@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.background import background, is_done
-from torchcoll.finalizing import outliving
 from torchcoll.rendezvous.sealed import SealedStore
 
 Connected = TypeVar("Connected")
@@ -37,7 +36,7 @@ def connect(
         LaunchError: another rank could not connect, with its reason; or the store is gone.
         Exception: what `connects` raised on this rank.
     """
-    future = background(outliving(connects), f"torchcoll connecting {name}")
+    future = background(connects, f"torchcoll connecting {name}")
     try:
         while not is_done(future, _LOOKS):
             store.check_refused()

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from mpicoll.errors import LaunchError
 from mpicoll.machine.background import within
 from mpicoll.machine.network import listener
-from torchcoll.finalizing import outliving
 from torchcoll.place import Place
 
 Store = Any
@@ -123,7 +122,7 @@ def client(place: Place, host: str, port: int, timeout: float) -> Store:
         timeout=timedelta(seconds=soon),
     )  # fmt: skip
     try:
-        store = within(soon, outliving(connects), foreign)
+        store = within(soon, connects, foreign)
     except (RuntimeError, ValueError):
         raise foreign from None
     store.set_timeout(timedelta(seconds=timeout))
