@@ -74,12 +74,11 @@ EXCEPTIONS = {
         "_MOST_CLOSED": LIMIT, "_NAP": PATIENCE,
     },
     "torchcoll/kernels.py": {"_THREADS": LAYOUT, "_PACK_BYTES": LAYOUT, "_MAX_ELEMENTS": LAYOUT},
-    "torchcoll/launch.py": {"_LATER": PATIENCE},
+    "torchcoll/launch.py": {"_SECONDS": PATIENCE, "_LATER": PATIENCE},
     "torchcoll/messages.py": {"PLANS": LAYOUT},
     "torchcoll/requests.py": {"_MOST_SECONDS": LAYOUT},
     "torchcoll/symmetric.py": {"_ALIGNMENT": LAYOUT, "_UNROLLED": LAYOUT},
     "torchcoll/transport.py": {"_TORCH_MARGIN": PATIENCE},
-    "backend/meeting.py": {"_SECONDS": PATIENCE},
     "backend/opening.py": {"_TAGS": LAYOUT, "_NAP": PATIENCE},
     "backend/order.py": {"_STUCK": PATIENCE},
     "backend/spanning.py": {"_MOST_COUNTS": LIMIT, "_REPEATS": LIMIT},
@@ -89,7 +88,7 @@ EXCEPTIONS = {
     "rendezvous/mpi.py": {"_PAUSE": PATIENCE},
     "rendezvous/sealed.py": {"_HEARD_WITHIN": PATIENCE},
     "rendezvous/secret.py": {"_TAG": LAYOUT, "_MIN_CHARACTERS": LIMIT},
-    "rendezvous/store.py": {"_ANSWERS_WITHIN": PATIENCE},
+    "rendezvous/store.py": {"_ANSWERS_WITHIN": PATIENCE, "LONGEST_NAP": PATIENCE},
 }  # fmt: skip
 
 

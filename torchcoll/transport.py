@@ -42,8 +42,6 @@ from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import in_thread
 from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
-from mpicoll.threads import world
-from mpicoll.threads.transport import ThreadTransport
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays
 from torchcoll.devices import turn
@@ -64,6 +62,7 @@ from torchcoll.requests import limit_of, started
 
 if TYPE_CHECKING:
     from mpicoll.peers.survivors import Decision
+    from mpicoll.threads.transport import ThreadTransport
     from torchcoll.survivors import Meeting
 
 T = TypeVar("T")
@@ -285,8 +284,10 @@ class TorchTransport(TorchMessages):
     @cached_property
     def loopback(self) -> ThreadTransport:
         """The messages of this rank to itself, which gloo cannot carry."""
+        from mpicoll.threads import transport, world
+
         process = world.World(1, self.arrays, self.deadline)
-        return ThreadTransport(world.Group(process, [0], [0]), 0)
+        return transport.ThreadTransport(world.Group(process, [0], [0]), 0)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:

@@ -7,6 +7,7 @@ the same lengths and dtypes. So all ranks count the calls of a key alike, and ch
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -95,12 +96,7 @@ def nodes_of(members: Sequence[Member]) -> Nodes:
 
 
 class Key(NamedTuple):
-    """The properties of a call by which the ranks choose.
-
-    Attributes:
-        op: the operator; "sum" where nothing is reduced.
-        length: the elements of a vector or of a row.
-    """
+    """The properties of a call by which the ranks choose; `length` in elements of one row."""
 
     name: str
     op: str | None
@@ -125,7 +121,7 @@ class SpanningCalls:
     def __init__(self, nodes: Nodes, opened: Callable[[], Any]) -> None:
         self.nodes, self.size = nodes, sum(map(len, nodes))
         self._opened = opened
-        self._counts: dict[Key, int] = {}
+        self._counts: Counter[Key] = Counter()
         self.planned: set[Key] = set()
 
     def count(self, name: str, part: Any, whole: Any, op: str | None, root: int) -> bool:
@@ -135,26 +131,22 @@ class SpanningCalls:
             part: a vector, one row, or all rows of an alltoall; None for a barrier.
             whole: the rows, as one tensor or a list; None where this rank has none.
         """
-        if part is None:
-            return self._is_planned(Key(name, op, root, torch.uint8, 0))
-        if not isinstance(part, Tensor):  # an alltoall of lists
-            return False
-        length = part.numel()
-        if not length or not _fits(part, whole, self.size, name):
-            return False
-        if name == "alltoall":
-            length //= self.size
-        return self._is_planned(Key(name, op, root, part.dtype, length))
-
-    def _is_planned(self, key: Key) -> bool:
-        if key in self.planned:
-            return True
-        if len(self.planned) == MOST_PLANS:
-            return False
+        dtype, length = torch.uint8, 0
+        if part is not None:
+            if not (isinstance(part, Tensor) and part.numel()):  # or an alltoall of lists
+                return False
+            dtype, length = part.dtype, part.numel()
+            if name == "alltoall":
+                length //= self.size
+            if whole is not None and not _fits(whole, self.size, dtype, length):
+                return False
+        key = Key(name, op, root, dtype, length)
+        if key in self.planned or len(self.planned) == MOST_PLANS:
+            return key in self.planned
         if len(self._counts) == _MOST_COUNTS:
             self._counts.clear()
-        calls = self._counts[key] = self._counts.get(key, 0) + 1
-        if calls == _REPEATS and self._has_schedule(key):
+        self._counts[key] += 1
+        if self._counts[key] == _REPEATS and self._has_schedule(key):
             self.planned.add(key)
         return key in self.planned
 
@@ -170,15 +162,8 @@ class SpanningCalls:
         return opened.planner.schedule(arguments, names) is not None
 
 
-def _fits(part: Tensor, whole: Any, size: int, name: str) -> bool:
-    """Whether rows have the lengths of a call in which all ranks give as much.
-
-    gloo refuses others, on this rank alone.
-    """
-    if whole is None:
-        return True
-    length, dtype = part.numel(), part.dtype
+def _fits(whole: Any, size: int, dtype: torch.dtype, length: int) -> bool:
+    """Whether there is a row of so many elements for each rank; gloo refuses others."""
     if isinstance(whole, Tensor):
-        rows = 1 if name == "alltoall" else size
-        return whole.dtype == dtype and whole.numel() == rows * length and not length * rows % size
+        return whole.dtype == dtype and whole.numel() == size * length
     return len(whole) == size and all(row.dtype == dtype and row.numel() == length for row in whole)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from datetime import timedelta
-from time import monotonic, sleep
 
 import torch.distributed as dist
 
 from mpicoll.errors import LaunchError
+from mpicoll.machine.waited import comes
 from torchcoll.rendezvous.secret import seal, unseal
-from torchcoll.rendezvous.store import Store
+from torchcoll.rendezvous.store import LONGEST_NAP, Store
 
 _REFUSED, _ACKNOWLEDGED = "refused/why", "refused/heard"
 _HEARD_WITHIN = 2.0
@@ -110,14 +110,7 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
 
     def _comes(self, is_there: Callable[[], bool], seconds: float) -> bool:
         """Whether something is there within so many seconds, while no rank refuses the launch."""
-        until, pause = monotonic() + seconds, 0.001
-        while not is_there():
-            self.check_refused()
-            if monotonic() > until:
-                return False
-            sleep(pause)
-            pause = min(1.5 * pause, 0.05)
-        return True
+        return comes(lambda: is_there() or self.check_refused(), seconds, LONGEST_NAP)
 
     # -- a rank that refuses ----------------------------------------------------------
 
@@ -127,13 +120,12 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
             self.add(_ACKNOWLEDGED, 1)
             return
         self.set(_REFUSED, f"rank {rank}: {error}")
-        until = monotonic() + _HEARD_WITHIN
-        while self.add(_ACKNOWLEDGED, 0) < peers and monotonic() < until:
-            sleep(0.01)
+        comes(lambda: self.add(_ACKNOWLEDGED, 0) >= peers, _HEARD_WITHIN, LONGEST_NAP)
 
-    def check_refused(self) -> None:
-        """Raise LaunchError where another rank has refused this launch."""
+    def check_refused(self) -> bool:
+        """Return False; raise LaunchError where another rank has refused this launch."""
         if self.check([_REFUSED]):
             why = self.get(_REFUSED).decode(errors="replace")
             self.add(_ACKNOWLEDGED, 1)
             raise LaunchError(f"another rank has refused this launch: {why}")
+        return False

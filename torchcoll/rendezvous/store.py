@@ -20,6 +20,8 @@ Store = Any
 """A key-value store of torch.distributed."""
 _ANSWERS_WITHIN = 10.0
 """Seconds in which whoever accepts a connection must prove to be such a store."""
+LONGEST_NAP = 0.05
+"""Seconds between two looks at a store, which serves all ranks."""
 _MARKER = "torchcoll"
 """A key of stores that a rank has opened, and torchrun has not."""
 
