@@ -5,7 +5,7 @@ Its counterpart is `mpicoll.mpi.messages`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -95,33 +95,22 @@ class TorchMessages:
         ]
         prologue: list[Thunk] = []
         after_each: list[Thunk | None] = [None] * len(posts)
-        lanes: list[Callable[[], Iterator[Step]]] = []
         if any(by_host):
             from mpicoll.gpu.staging import in_blocks, pieces_by_peer
 
             mirror = self.mirrors.for_round(tag, self.copies)
             pieces_of_sides = [pieces_by_peer(messages, STAGED_PIECE) for messages in by_host]
-            staged_pieces = in_blocks(mirror, *pieces_of_sides)
+            sides = in_blocks(mirror, *pieces_of_sides)
             prologue.append(mirror.wait)
-            if any(pieces.is_long for some in staged_pieces for pieces in some):
-                lanes = self._in_turn(*staged_pieces, mirror, tag, waits)
-            else:
-                self._at_once(*staged_pieces, mirror, tag, waits, prologue, posts, after_each)
+            is_long = any(pieces.is_long for side in sides for pieces in side)
+            stage_side = self._in_turn if is_long else self._at_once
+            stage_side(*sides, mirror, tag, waits, prologue, posts, after_each)
         if self.nccl and batch:
             posts.insert(0, self.nccl.batch(batch))
         polls = len(posts) == bool(batch)
         works = Works(posts, polls=polls, waits=waits, after_each=after_each)
-        if not lanes:
-            ends = (Poll(works.test, works.wait),)
-            starts = *prologue, works.start
-            return Messages(starts, ends, works.free, waits.lost, takes=tuple(takes))
-        from torchcoll.staging import StagedMessages
-
-        like = next(message.data for some in by_host for message in some)
-        stream = partial(self.arrays.current_stream, self.arrays.gpu(like))
-        staged = StagedMessages(lanes, works, stream)
-        ends = (Poll(staged.test, staged.wait),)
-        return Messages((*prologue, staged.start), ends, works.free, waits.lost)
+        starts, ends = (*prologue, works.start), (Poll(works.test, works.wait),)
+        return Messages(starts, ends, works.free, waits.lost, takes=tuple(takes))
 
     def _at_once(
         self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits,
@@ -145,16 +134,17 @@ class TorchMessages:
                 after_each.append(None)
 
     def _in_turn(
-        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits
-    ) -> list[Callable[[], Iterator[Step]]]:
-        """Bind pieces that share blocks; return for each peer a function that yields its waits."""
+        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits,
+        _prologue: list[Thunk], posts: list[Post], after_each: list[Thunk | None],
+    ) -> None:  # fmt: skip
+        """Bind pieces that share blocks."""
         from mpicoll.gpu.staging import receiving, sending
+        from torchcoll.staging import StagedWork
 
         def copy(target: Array, source: Array) -> Step:
             event: Event = mirror.copy(target, source)
             return event.synchronize
 
-        lanes: list[Callable[[], Iterator[Step]]] = []
         for every, start, steps in (
             (receives, self.group.recv, receiving),
             (sends, self.group.send, sending),
@@ -162,10 +152,10 @@ class TorchMessages:
             for pieces in every:
                 waits.ranks.append(pieces.peer)
                 data = [as_bytes(host) for host in pieces.host]
-                place = len(waits.ranks) - 1
-                post = partial(_post, start, data, pieces.peer, tag + PLANS, waits, place)
-                lanes.append(partial(steps, pieces, copy, post))
-        return lanes
+                post = partial(_post, start, data, pieces.peer, tag + PLANS, waits, len(posts))
+                stream = partial(self.arrays.current_stream, self.arrays.gpu(pieces.gpu[0]))
+                posts.append(partial(StagedWork, partial(steps, pieces, copy, post), stream))
+                after_each.append(None)
 
     def _needs_staging(self, x: Array | None) -> bool:
         """Whether a tensor is on a GPU and the group has gloo only."""
