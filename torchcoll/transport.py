@@ -5,10 +5,8 @@ Its counterpart is `mpicoll.mpi.transport`.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,16 +16,13 @@ from torch.distributed import distributed_c10d as c10d
 
 from mpicoll.backend import (
     DIRECT,
-    EXCHANGE,
     POINT_TO_POINT,
     STAGED,
     Array,
-    Gpu,
     Message,
     Native,
     NativeCall,
     Request,
-    SharedMemory,
     Stage,
     Transport,
 )
@@ -35,13 +30,11 @@ from mpicoll.errors import ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.nccl import blocks
 from mpicoll.machine.nodes import group_by_node, host_identity, place_on_node, stated_node
 from mpicoll.machine.settings import DEADLINE
-from mpicoll.memory.mailbox import Rounds
-from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import agreeing
 from mpicoll.notation.contract import Collective
-from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import in_thread
-from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
+from mpicoll.peers.transport import PeerTransport
+from mpicoll.text.encoding import check_lengths
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays
 from torchcoll.devices import turn
@@ -70,7 +63,7 @@ _TORCH_MARGIN = 60.0
 """Seconds by which torch's own watch of NCCL's calls comes after the deadline."""
 
 
-class TorchTransport(TorchMessages):
+class TorchTransport(TorchMessages, PeerTransport):
     """`mpicoll.backend.Transport` over a process group, the default one if None is given.
 
     Args:
@@ -96,13 +89,9 @@ class TorchTransport(TorchMessages):
         keep_until_exit(group)
         self.owned, self.store, self.exchanges = owned, store, 0
         self.compares = compares
-        self.attempts = itertools.count()
         self.meeting = meeting
-        self.rank, self.size = group.rank(), group.size()
         self.ranks = world_ranks(group) if ranks is None else ranks
-        self.peers, self.rounds = Peers(self.rank, self.size), Rounds()
-        if parent is not None:
-            self.peers.deadline = parent.deadline
+        self._begin(group.rank(), group.size(), parent.deadline if parent else None)
         by_device = libraries_by_device(self.group)
         self.nccl = None
         if "nccl" in by_device.values():
@@ -120,7 +109,6 @@ class TorchTransport(TorchMessages):
         if self.nccl is not None and control == "cuda":
             self.nccl.device = self._signal.device  # the first exchange is NCCL's, too
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
-        self.shared: SharedMemory | None = None
         node = stated_node(self.ranks[self.rank] if self.ranks else self.rank)
         hosts, stated_nodes = zip(
             *self.exchange((host_identity(), node), tuple[str, int | None]), strict=True
@@ -129,11 +117,7 @@ class TorchTransport(TorchMessages):
         self.gpu_turn: int = (
             parent.gpu_turn if parent else turn(place_on_node(self.rank, self.nodes))
         )
-        memory, self.unshared = open_memory(
-            self.rank, self.nodes, self.arrays, self.exchange, obstacle
-        )
-        self.peers.open(memory, self.nodes, self.exchange)
-        self.shared = memory
+        self._open(obstacle)
 
     # -- messages -------------------------------------------------------------------
 
@@ -153,11 +137,6 @@ class TorchTransport(TorchMessages):
         """Connect all ranks by NCCL, where the group has it."""
         if self.nccl is not None:
             self.nccl.connect(x, self.exchange)
-
-    def driver(self, device: int) -> Gpu:
-        from mpicoll.gpu.driver import Driver
-
-        return Driver(device)
 
     # -- natives --------------------------------------------------------------------
 
@@ -197,19 +176,6 @@ class TorchTransport(TorchMessages):
 
     # -- control --------------------------------------------------------------------
 
-    @property
-    def deadline(self) -> float:
-        """Seconds after which this rank gives up waiting for another.
-
-        Setting it sets the timeout of the process group, too.
-        """
-        return self.peers.deadline
-
-    @deadline.setter
-    def deadline(self, seconds: float) -> None:
-        self.peers.deadline = seconds
-        self._set_timeout(seconds)
-
     def _set_timeout(self, seconds: float) -> None:
         """Set the timeout of the process group."""
         self.group.set_timeout(limit_of(seconds))
@@ -217,40 +183,21 @@ class TorchTransport(TorchMessages):
             # Where the host finds a lost rank, torch must not end the process before.
             nccl_of(self.group)._set_default_timeout(limit_of(seconds + _TORCH_MARGIN))
 
-    def leave(self, operation: int, error: BaseException) -> None:
-        self.peers.leave(operation, error)
-
-    def poison_on_error(self) -> AbstractContextManager[None]:
-        return self.peers.poison_on_error()
-
-    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
-        if self.shared is not None and self.shared.mailbox is not None:
-            return self.shared.mailbox.exchange(item, kind)
-        group = self.group
-        with self.rounds.alone(), self.poison_on_error():
-            # Others compare a call, and will come after that.
-            while self.compares and not self._agree(group, EXCHANGE):
-                pass
-            with natives.watched(self.peers, agreeing()):
-                return self._exchange(group, item, kind)
-
-    def _exchange(self, group: Group, item: Any, kind: Any) -> list[Any]:
+    def _gather(self, data: bytes) -> list[bytes]:
         self.exchanges += 1
-        data = torch.frombuffer(bytearray(self._seal(encode_for(kind, item))), dtype=torch.uint8)
-        length = torch.tensor([data.numel()], device=self._signal.device)
+        sealed = torch.frombuffer(bytearray(self._seal(data)), dtype=torch.uint8)
+        length = torch.tensor([sealed.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
-        natives.all_gather(group, lengths, length)
-        counts = lengths.tolist()
-        check_lengths(counts)
-        mine = self._signal.new_zeros(max(counts))
-        mine[: data.numel()] = data.to(mine.device)
-        every = mine.new_empty((self.size, mine.numel()))
-        natives.all_gather(group, every.view(-1), mine)
-        rows = every.cpu().numpy()
-        messages = [row[:n].tobytes() for row, n in zip(rows, counts, strict=True)]
-        return decode_alike(
-            [self._unseal(rank, message) for rank, message in enumerate(messages)], kind
-        )
+        with natives.watched(self.peers, agreeing()):
+            natives.all_gather(self.group, lengths, length)
+            counts = lengths.tolist()
+            check_lengths(counts)
+            mine = self._signal.new_zeros(max(counts))
+            mine[: sealed.numel()] = sealed.to(mine.device)
+            every = mine.new_empty((self.size, mine.numel()))
+            natives.all_gather(self.group, every.view(-1), mine)
+        rows = zip(every.cpu().numpy(), counts, strict=True)
+        return [self._unseal(rank, row[:n].tobytes()) for rank, (row, n) in enumerate(rows)]
 
     def _name(self, rank: int) -> str:
         """Return the name of a rank's item in the exchange that is under way."""
@@ -267,18 +214,14 @@ class TorchTransport(TorchMessages):
             )
         return opened
 
-    def agree(self, digest: int) -> bool:
-        if not self.compares:
-            return True
-        group = self.group
-        with self.rounds.alone(), self.poison_on_error():
-            return self._agree(group, digest)
+    def _check_open(self) -> None:
+        _ = self.group
 
-    def _agree(self, group: Group, digest: int) -> bool:
+    def _agree(self, digest: int) -> bool:
         """Compare by one MAX of the number and of its complement."""
         self._mine[0], self._mine[1] = digest, ~digest
         with natives.watched(self.peers, agreeing()):
-            natives.all_reduce(group, self._mine, dist.ReduceOp.MAX)
+            natives.all_reduce(self.group, self._mine, dist.ReduceOp.MAX)
         return bool(self._mine[0] == digest and self._mine[1] == ~digest)
 
     @cached_property
@@ -405,10 +348,7 @@ class TorchTransport(TorchMessages):
         return result
 
     def close(self) -> None:
-        if self.shared is not None:
-            self.shared.close()
-            self.shared = None
-        self.peers.close()
+        self._close()
         if self.nccl is not None:
             self.nccl.close()
         group, self._group = self._group, None
