@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from secrets import randbits
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from mpicoll.backend import Nodes
 from mpicoll.c_extension import _compiled
 from mpicoll.calls.arguments import Arguments
 from mpicoll.calls.plan_cache import MOST_PLANS
+from mpicoll.flight.groups import standing
 from mpicoll.machine.nodes import Cores, group_by_node, host_identity, own_cores, stated_node
 from mpicoll.machine.settings import is_reproducible
 from mpicoll.memory.files import is_switched_off
@@ -42,6 +44,8 @@ class Member(NamedTuple):
         may_share: it can use a channel.
         has_choices: it has chosen algorithms.
         is_reproducible: it asks for one order of folding.
+        standing: of its recorder of calls.
+        token: a random number.
     """
 
     host: str
@@ -51,6 +55,8 @@ class Member(NamedTuple):
     may_share: bool
     has_choices: bool
     is_reproducible: bool
+    standing: tuple[int, ...]
+    token: int
 
 
 def find_members(
@@ -74,7 +80,7 @@ def find_members(
     member = Member(
         host_identity(), stated_node(ranks[rank] if ranks else rank), os.getpid(), own_cores(),
         may_share and TorchArrays().layout() is not None, {*algorithms.values()} != {"auto"},
-        is_reproducible(),
+        is_reproducible(), standing(rank, size), randbits(63),
     )  # fmt: skip
     members = exchange_values(
         store, "node", rank, size, encode(member), timeout.total_seconds(),
