@@ -83,10 +83,9 @@ EXCEPTIONS = {
     "backend/order.py": {"_STUCK": PATIENCE},
     "backend/spanning.py": {"_MOST_COUNTS": LIMIT, "_REPEATS": LIMIT},
     "backend/works.py": {"_PATIENCE": PATIENCE},
-    "rendezvous/connecting.py": {"_LOOKS": PATIENCE},
     "rendezvous/meeting.py": {"_MAX_BYTES": LIMIT},
     "rendezvous/mpi.py": {"_PAUSE": PATIENCE},
-    "rendezvous/sealed.py": {"_HEARD_WITHIN": PATIENCE},
+    "rendezvous/sealed.py": {"_HEARD_WITHIN": PATIENCE, "_LOOKS": PATIENCE},
     "rendezvous/secret.py": {"_TAG": LAYOUT, "_MIN_CHARACTERS": LIMIT},
     "rendezvous/store.py": {"_ANSWERS_WITHIN": PATIENCE, "LONGEST_NAP": PATIENCE},
 }  # fmt: skip

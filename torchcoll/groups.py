@@ -24,7 +24,6 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from mpicoll.gpu import nccl
-from torchcoll.rendezvous.connecting import connect
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.store import Store
 
@@ -33,14 +32,6 @@ Group = Any
 
 _SPLITS: Counter[str] = Counter()
 _USED: weakref.WeakSet[Any] = weakref.WeakSet()
-BEFORE_2_13 = {
-    "all_gather_single": "_allgather_base",
-    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
-    "reduce_scatter_single": "_reduce_scatter_base",
-    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
-    "all_to_all_single": "alltoall_base",
-}
-"""The names that a library's group has in an older torch."""
 _GLOO_THREAD = "pt_gloo_runloop"
 """How torch names the threads that run gloo's calls."""
 
@@ -111,11 +102,6 @@ def world_ranks(group: Group) -> list[int]:
     return list(ranks)
 
 
-def method_of(group: Group, collective: str) -> Any:
-    """Return a collective of a group, by its name in torch 2.13."""
-    return getattr(group, collective, None) or getattr(group, BEFORE_2_13[collective])
-
-
 def count_split(parent: Group) -> None:
     """Count a split, so that its groups have names of their own; every rank of `parent` does."""
     _SPLITS[parent.group_name] += 1
@@ -144,7 +130,7 @@ def new_group(
     with _not_split_from(dist.group.WORLD):
         if sealed is None:
             return connects()
-        return connect(connects, sealed, name, rank, size, limit.total_seconds())
+        return sealed.connect(connects, name, rank, size, limit.total_seconds())
 
 
 def make_group(

@@ -115,7 +115,6 @@ def _join(
     timeout: float,
 ) -> SealedStore:  # fmt: skip
     """Set up torch.distributed: open a store, exchange, choose, connect."""
-    from torchcoll.rendezvous.connecting import connect
     from torchcoll.rendezvous.sealed import SealedStore
 
     opened = open_store(place, init_method, interface, timeout)
@@ -139,7 +138,7 @@ def _join(
         distributed().init_process_group, choose_backend(members, place.rank, backend),
         store=sealed, rank=place.rank, world_size=place.size,
     )  # fmt: skip
-    joins = partial(connect, connects, sealed, "world", place.rank, place.size, timeout)
+    joins = partial(sealed.connect, connects, "world", place.rank, place.size, timeout)
     within(2 * timeout + _LATER, joins, silent)
     return sealed
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
+from functools import cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -40,21 +41,13 @@ class Waits:
 
     def __init__(self, peers: Peers, stage: Stage, ranks: Sequence[int] = ()) -> None:
         self.peers, self.stage, self.ranks = peers, stage, [*ranks]
-        self.limit: tuple[float, timedelta] = 0.0, timedelta()
-
-    def timeout(self) -> timedelta:
-        """Return the deadline as torch takes it."""
-        seconds = self.peers.deadline
-        if self.limit[0] != seconds:
-            self.limit = seconds, limit_of(seconds)
-        return self.limit[1]
 
     def wait(self, work: Any, place: int) -> None:
         """Wait for a work, the one of a place among those of its round."""
         peer = self.ranks[place] if place < len(self.ranks) else None
         self.peers.wait_for(peer)
         try:
-            work.wait(self.timeout())
+            work.wait(limit_of(self.peers.deadline))
         except RuntimeError as error:
             raise self.failed(error, peer) from error
         self.peers.wait_for(None)
@@ -106,6 +99,7 @@ class NcclWaits(Waits):
 _MOST_SECONDS = 1e8
 
 
+@cache
 def limit_of(seconds: float) -> timedelta:
     """Return a deadline as torch takes it."""
     return timedelta(seconds=min(max(seconds, 1e-3), _MOST_SECONDS))

@@ -185,7 +185,10 @@ class TorchTransport(TorchMessages, PeerTransport):
 
     def _gather(self, data: bytes) -> list[bytes]:
         self.exchanges += 1
-        sealed = torch.frombuffer(bytearray(self._seal(data)), dtype=torch.uint8)
+        names = [f"{self.group.group_name} {self.exchanges} {rank}" for rank in range(self.size)]
+        if self.store is not None:
+            data = seal(self.store.key, names[self.rank], data)
+        sealed = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         length = torch.tensor([sealed.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
         with natives.watched(self.peers, agreeing()):
@@ -197,17 +200,12 @@ class TorchTransport(TorchMessages, PeerTransport):
             every = mine.new_empty((self.size, mine.numel()))
             natives.all_gather(self.group, every.view(-1), mine)
         rows = zip(every.cpu().numpy(), counts, strict=True)
-        return [self._unseal(rank, row[:n].tobytes()) for rank, (row, n) in enumerate(rows)]
+        return [
+            self._unseal(rank, names[rank], row[:n].tobytes()) for rank, (row, n) in enumerate(rows)
+        ]
 
-    def _name(self, rank: int) -> str:
-        """Return the name of a rank's item in the exchange that is under way."""
-        return f"{self.group.group_name} {self.exchanges} {rank}"
-
-    def _seal(self, data: bytes) -> bytes:
-        return data if self.store is None else seal(self.store.key, self._name(self.rank), data)
-
-    def _unseal(self, rank: int, data: bytes) -> bytes:
-        opened = data if self.store is None else unseal(self.store.key, self._name(rank), data)
+    def _unseal(self, rank: int, name: str, data: bytes) -> bytes:
+        opened = data if self.store is None else unseal(self.store.key, name, data)
         if opened is None:
             raise LaunchError(
                 f"rank {rank} does not know this run's secret: another process is in its place"

@@ -18,7 +18,7 @@ from mpicoll.machine.nodes import host_identity
 from mpicoll.machine.waited import comes
 from torchcoll.place import Place
 from torchcoll.rendezvous.secret import VARIABLE, derive, seal, unseal
-from torchcoll.rendezvous.store import LONGEST_NAP, Store
+from torchcoll.rendezvous.store import LONGEST_NAP, Store, store_lost
 
 _MAX_BYTES = 1 << 16
 """Bytes that a rank may write about itself."""
@@ -72,9 +72,7 @@ def exchange_members(
             time.sleep(0.5 if place.rank == 0 and place.size > 1 else 0)
         raise
     except RuntimeError:
-        raise LaunchError(
-            f"rank {place.rank} of {place.size} lost the store: the rank that held it has ended"
-        ) from None
+        raise store_lost(place.rank, place.size) from None
 
 
 class _Meeting:

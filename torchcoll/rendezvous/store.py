@@ -34,6 +34,11 @@ class Rendezvous(NamedTuple):
     finish: Callable[[], None] = lambda: None
 
 
+def store_lost(rank: int, size: int) -> LaunchError:
+    """Return the error of a rank whose store has gone."""
+    return LaunchError(f"rank {rank} of {size} lost the store: the rank that held it has ended")
+
+
 def distributed() -> Any:
     """Return torch.distributed, which takes seconds to import."""
     import torch.distributed
