@@ -11,8 +11,8 @@ import gc
 import os
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -127,10 +127,20 @@ def new_group(
     name = f"{parent.group_name}/{_SPLITS[parent.group_name]}:{color}"
     store = sealed or c10d._world.pg_map[parent][1]
     connects = partial(make_group, parent, name, rank, size, ranks, store, limit)
-    with _not_split_from(dist.group.WORLD):
+    # Where the user has given `device_id` to ``init_process_group``, torch splits the communicator
+    # off the world's: "We will need to call `ncclCommSplit` on *all* ranks in this new group's
+    # parent group, even those not in the new group" (`_new_process_group_helper`, torch 2.13).
+    world: Any = dist.group.WORLD
+    device = getattr(world, "bound_device_id", None)
+    try:
+        if device is not None:
+            world.bound_device_id = None
         if sealed is None:
             return connects()
         return sealed.connect(connects, name, rank, size, limit.total_seconds())
+    finally:
+        if device is not None:
+            world.bound_device_id = device
 
 
 def make_group(
@@ -145,25 +155,6 @@ def make_group(
     numbers = ranks or range(size)
     c10d._world.pg_group_ranks[group] = {number: rank for rank, number in enumerate(numbers)}
     return group
-
-
-@contextmanager
-def _not_split_from(world: Group) -> Iterator[None]:
-    """Have torch make a group's communicator anew, not from the world's.
-
-    Where the user has given `device_id` to ``init_process_group``, torch splits it off: "We will
-    need to call `ncclCommSplit` on *all* ranks in this new group's parent group, even those not in
-    the new group" (`_new_process_group_helper`, torch 2.13). Only its members call `new_group`.
-    """
-    device = getattr(world, "bound_device_id", None)
-    if device is None:
-        yield
-        return
-    world.bound_device_id = None
-    try:
-        yield
-    finally:
-        world.bound_device_id = device
 
 
 def libraries_by_device(group: Group) -> dict[str, str]:

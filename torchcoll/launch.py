@@ -93,7 +93,7 @@ def world(
         return Collectives(TorchTransport(group))
     method = init_method or os.environ.get(INIT_METHOD)
     store = _join(place, method, backend, interface, limit_of(timeout).total_seconds())
-    transport = TorchTransport(owned=True, store=store)
+    transport = TorchTransport(store=store)
     atexit.register(_end, transport, os.getpid())
     return Collectives(transport)
 

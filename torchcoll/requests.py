@@ -129,15 +129,14 @@ class Works:
             collectives but reduce_scatter; that, sends and receives complete in `Work.wait`
             only.
         waits: how to wait for each.
-        after_each: what follows each, if anything does.
     """
 
     def __init__(
-        self, posts: Sequence[Post], epilogue: Sequence[Thunk] = (), *, polls: bool, waits: Waits,
-        after_each: Sequence[Thunk | None] = (),
+        self, posts: Sequence[Post] = (), epilogue: Sequence[Thunk] = (), *, polls: bool,
+        waits: Waits,
     ) -> None:  # fmt: skip
-        self.waits = waits
-        self.posts, self.epilogue, self.polls, self.after_each = posts, epilogue, polls, after_each
+        self.posts, self.epilogue, self.polls, self.waits = [*posts], epilogue, polls, waits
+        self.after_each: list[Thunk | None] = []
         self.works: list[Any] = []
         self.under_way = False
         self._waiting: Future[None] | None = None
@@ -146,6 +145,12 @@ class Works:
         # The other ranks wait for what this one has started.
         if self.under_way and self.works:
             _dropped.append(self)
+
+    def add(self, peer: int, post: Post, then: Thunk | None = None) -> None:
+        """Add a message, and what follows it."""
+        self.waits.ranks.append(peer)
+        self.posts.append(post)
+        self.after_each.append(then)
 
     def start(self) -> Works:
         """Start all of them."""
@@ -197,7 +202,7 @@ class Works:
 
     def free(self) -> None:
         """Forget the calls that start them, and with these the buffers."""
-        self.posts = ()
+        self.posts = []
 
 
 _dropped: list[Works] = []

@@ -16,7 +16,6 @@ from torch.distributed import distributed_c10d as c10d
 
 from mpicoll.backend import (
     DIRECT,
-    POINT_TO_POINT,
     STAGED,
     Array,
     Message,
@@ -68,10 +67,9 @@ class TorchTransport(TorchMessages, PeerTransport):
 
     Args:
         ranks: those of the group in the default group; by default as torch knows them.
-        owned: whether to destroy the group in the end.
         store: with the key that only its ranks know, where `torchcoll.world` has set it up.
-        parent: the group that this one is a part of.
-        meeting: where the ranks of this group have met as the survivors of another.
+        parent: the group that this one is a part of, and has been made for.
+        meeting: of the ranks of this group, as the survivors of another.
         compares: whether ranks on several nodes compare a call before they run it. Otherwise they
             must make the same calls, and a call that differs ends at the deadline.
     """
@@ -79,7 +77,7 @@ class TorchTransport(TorchMessages, PeerTransport):
     backend = "torch"
 
     def __init__(
-        self, group: Group = None, *, ranks: Sequence[int] | None = None, owned: bool = False,
+        self, group: Group = None, *, ranks: Sequence[int] | None = None,
         store: SealedStore | None = None, parent: TorchTransport | None = None,
         meeting: Meeting | None = None, compares: bool = True,
     ) -> None:  # fmt: skip
@@ -87,9 +85,8 @@ class TorchTransport(TorchMessages, PeerTransport):
             group = dist.group.WORLD
         self._group = group
         keep_until_exit(group)
-        self.owned, self.store, self.exchanges = owned, store, 0
-        self.compares = compares
-        self.meeting = meeting
+        self.store, self.meeting, self.compares, self.exchanges = store, meeting, compares, 0
+        self.owned = parent is not None or store is not None
         self.ranks = world_ranks(group) if ranks is None else ranks
         self._begin(group.rank(), group.size(), parent.deadline if parent else None)
         by_device = libraries_by_device(self.group)
@@ -99,12 +96,11 @@ class TorchTransport(TorchMessages, PeerTransport):
 
             self.nccl = Nccl(self.group)
         # The timeout of a group that the user has made is the user's, who may have set the other.
-        if owned or DEADLINE in os.environ or (self.nccl is not None and blocks()):
+        if self.owned or DEADLINE in os.environ or (self.nccl is not None and blocks()):
             self._set_timeout(self.peers.deadline)
         control = "cpu" if "cpu" in by_device else "cuda"
         self.arrays = TorchArrays(torch.device(control))
         self.library = " ".join(["torch", torch.__version__, *library_names(by_device)])
-        self.name = POINT_TO_POINT
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         if self.nccl is not None and control == "cuda":
             self.nccl.device = self._signal.device  # the first exchange is NCCL's, too
@@ -297,7 +293,7 @@ class TorchTransport(TorchMessages, PeerTransport):
         connects = partial(new_group, self.group, rank, size, ranks, color, limit, self.store)
         undo = dist.destroy_process_group
         part = self._blocking(connects, members, "splitting the group", undo)
-        return TorchTransport(part, owned=True, store=self.store, parent=self)
+        return TorchTransport(part, store=self.store, parent=self)
 
     def _blocking(
         self, call: Callable[[], T], ranks: Sequence[int], title: str, undo: Callable[[T], object]
@@ -314,31 +310,24 @@ class TorchTransport(TorchMessages, PeerTransport):
         process ends.
         """
         from mpicoll.peers.survivors import go_on
-        from torchcoll.survivors import group_of_survivors, meeting_place
+        from torchcoll.survivors import Meeting, meet_survivors, meeting_place
 
         one_host = len(self.nodes) == 1
         parent, limit = self.group, limit_of(self.deadline)
-        come = partial(group_of_survivors, parent, self.rank, self.ranks, self.store, limit)
+        come = partial(meet_survivors, parent, self.rank, self.ranks, self.store, limit)
 
         def regroup(decision: Decision, attempt: int) -> Any:
-            group, meeting = self._blocking(
-                partial(come, decision, attempt), decision.ranks, "making a group of the survivors",
-                undo,
-            )  # fmt: skip
+            title, call = "making a group of the survivors", partial(come, decision, attempt)
+            meeting = self._blocking(call, decision.ranks, title, Meeting.end)
             try:
                 return make(
                     TorchTransport(
-                        group, owned=True, store=meeting.sealed, parent=self, meeting=meeting
+                        meeting.group, store=meeting.sealed, parent=self, meeting=meeting
                     )
                 )
             except BaseException:
-                undo((group, meeting))
+                meeting.end()
                 raise
-
-        def undo(group_and_meeting: tuple[Group, Meeting]) -> None:
-            group, meeting = group_and_meeting
-            dist.destroy_process_group(group)
-            meeting.end()
 
         place = partial(meeting_place, one_host)
         result = go_on(self.peers, place, regroup, self.attempts)
@@ -350,11 +339,11 @@ class TorchTransport(TorchMessages, PeerTransport):
         if self.nccl is not None:
             self.nccl.close()
         group, self._group = self._group, None
-        if self.owned and group in c10d._world.pg_map:
+        if self.meeting is not None:
+            self.meeting.end()
+        elif self.owned and group in c10d._world.pg_map:
             is_last = group is dist.group.WORLD
             dist.destroy_process_group(group)
             if is_last and self.store is not None:
                 self.store.close()
-        if self.meeting is not None:
-            self.meeting.end()
         self.store = self.meeting = None

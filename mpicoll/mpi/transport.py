@@ -16,7 +16,6 @@ from mpi4py import MPI
 
 from mpicoll.backend import (
     DIRECT,
-    POINT_TO_POINT,
     STAGED,
     Array,
     Message,
@@ -87,7 +86,6 @@ class MpiTransport(MpiMessages, PeerTransport):
         self.arrays = MpiArrays()
         self.library = LIBRARY
         self.gpu = parent.gpu if parent else self._gpu_awareness()
-        self.name = POINT_TO_POINT
         self.nodes, obstacle = self._nodes()
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
         self._open(obstacle, self._progress)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
 
-from mpicoll.backend import EXCHANGE, Gpu, Nodes, SharedMemory
+from mpicoll.backend import EXCHANGE, POINT_TO_POINT, Gpu, Nodes, SharedMemory
 from mpicoll.memory.mailbox import Rounds
 from mpicoll.memory.segments import open_memory
 from mpicoll.peers.known import Peers
@@ -21,6 +21,7 @@ class PeerTransport:
     """
 
     compares = True
+    name = POINT_TO_POINT
     arrays: Any
     nodes: Nodes
     unshared: str

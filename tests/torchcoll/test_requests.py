@@ -29,6 +29,9 @@ class Work:
 class Waits:
     """Waits for a work as long as torch does."""
 
+    def __init__(self) -> None:
+        self.ranks: list[int] = []
+
     def wait(self, work: Work, place: int) -> None:
         work.wait()
 
@@ -51,9 +54,10 @@ def test_what_follows_runs_once(polls: bool) -> None:
 
 def test_what_follows_one_work_precedes_the_wait_for_the_next() -> None:
     log: list[str] = []
-    posts = [lambda: Work(log, "a"), lambda: Work(log, "b")]
-    after_each = [note(log, "copy a"), None]
-    works = requests.Works(posts, polls=False, waits=Waits(), after_each=after_each).start()
+    works = requests.Works(polls=False, waits=Waits())
+    works.add(0, lambda: Work(log, "a"), note(log, "copy a"))
+    works.add(1, lambda: Work(log, "b"))
+    works.start()
     works.wait()
     assert log == ["wait a", "copy a", "wait b"]
 

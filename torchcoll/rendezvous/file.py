@@ -6,6 +6,7 @@ import os
 from secrets import token_hex
 
 from mpicoll.errors import LaunchError
+from mpicoll.machine.launchers import ancestors
 from mpicoll.machine.living import stat_of
 from mpicoll.machine.network import LOOPBACK
 from mpicoll.machine.waited import comes
@@ -46,15 +47,10 @@ def launcher_identity() -> str:
 
     psutil's start time depends on the clock, and ranks that ask at different times may differ.
     """
-    process, identity = os.getppid(), None
-    while process > 1:
-        try:
-            name, fields = stat_of(process)
-        except OSError:
-            break
-        if identity is None or name in _DAEMONS:
-            identity = f"{process}-{fields[19]}"
-        if name in _DAEMONS:
-            break
-        process = int(fields[1])
-    return identity or str(os.getppid())
+    parents = [process for process, _ in ancestors()]
+    try:
+        daemons = (process for process in parents if stat_of(process)[0] in _DAEMONS)
+        launcher = next(daemons, os.getppid())
+        return f"{launcher}-{stat_of(launcher)[1][19]}"
+    except OSError:
+        return str(os.getppid())
