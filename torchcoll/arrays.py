@@ -51,6 +51,13 @@ _KINDS: dict[tuple[torch.dtype, int], int] = {}
 """A number for each dtype on each device."""
 
 
+def _kind(dtype: str) -> torch.dtype:
+    if dtype not in DTYPES:
+        raise UnknownName("dtype", dtype, DTYPES)
+    kind: torch.dtype = getattr(torch, dtype)
+    return kind
+
+
 def _fitting(op: ReduceOp, result: Any, out: torch.Tensor) -> torch.Tensor:
     """Return the result of a user's function, checked, as torch would spread or cut it to fit."""
     if not isinstance(result, torch.Tensor):
@@ -117,10 +124,8 @@ class TorchArrays:
         return None if exchange is None else (torch.zeros(1, device=HOST), exchange)
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
-        if dtype not in DTYPES:
-            raise UnknownName("dtype", dtype, DTYPES)
         device = self.device if like is None else like.device
-        return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+        return torch.empty(shape, dtype=_kind(dtype), device=device)
 
     def copy(self, target: Array, source: Array) -> None:
         self.copier(self.flat(target), self.flat(source))()
@@ -176,12 +181,9 @@ class TorchArrays:
         return torch.cuda.get_device_name(x.device)
 
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
-        if dtype not in DTYPES:
-            raise UnknownName("dtype", dtype, DTYPES)
-        count = prod(shape)
-        if not count:
+        if not (count := prod(shape)):
             return self.empty(shape, dtype)
-        return torch.frombuffer(memory, dtype=getattr(torch, dtype), count=count).view(shape)
+        return torch.frombuffer(memory, dtype=_kind(dtype), count=count).view(shape)
 
     def on_gpu(self, turn: int) -> Array:
         if not torch.cuda.is_available():

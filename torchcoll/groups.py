@@ -11,8 +11,8 @@ import gc
 import os
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from mpicoll.gpu import nccl
-from torchcoll.rendezvous.connecting import connect
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.store import Store
 
@@ -33,14 +32,6 @@ Group = Any
 
 _SPLITS: Counter[str] = Counter()
 _USED: weakref.WeakSet[Any] = weakref.WeakSet()
-BEFORE_2_13 = {
-    "all_gather_single": "_allgather_base",
-    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
-    "reduce_scatter_single": "_reduce_scatter_base",
-    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
-    "all_to_all_single": "alltoall_base",
-}
-"""The names that a library's group has in an older torch."""
 _GLOO_THREAD = "pt_gloo_runloop"
 """How torch names the threads that run gloo's calls."""
 
@@ -111,11 +102,6 @@ def world_ranks(group: Group) -> list[int]:
     return list(ranks)
 
 
-def method_of(group: Group, collective: str) -> Any:
-    """Return a collective of a group, by its name in torch 2.13."""
-    return getattr(group, collective, None) or getattr(group, BEFORE_2_13[collective])
-
-
 def count_split(parent: Group) -> None:
     """Count a split, so that its groups have names of their own; every rank of `parent` does."""
     _SPLITS[parent.group_name] += 1
@@ -141,10 +127,20 @@ def new_group(
     name = f"{parent.group_name}/{_SPLITS[parent.group_name]}:{color}"
     store = sealed or c10d._world.pg_map[parent][1]
     connects = partial(make_group, parent, name, rank, size, ranks, store, limit)
-    with _not_split_from(dist.group.WORLD):
+    # Where the user has given `device_id` to ``init_process_group``, torch splits the communicator
+    # off the world's: "We will need to call `ncclCommSplit` on *all* ranks in this new group's
+    # parent group, even those not in the new group" (`_new_process_group_helper`, torch 2.13).
+    world: Any = dist.group.WORLD
+    device = getattr(world, "bound_device_id", None)
+    try:
+        if device is not None:
+            world.bound_device_id = None
         if sealed is None:
             return connects()
-        return connect(connects, sealed, name, rank, size, limit.total_seconds())
+        return sealed.connect(connects, name, rank, size, limit.total_seconds())
+    finally:
+        if device is not None:
+            world.bound_device_id = device
 
 
 def make_group(
@@ -159,25 +155,6 @@ def make_group(
     numbers = ranks or range(size)
     c10d._world.pg_group_ranks[group] = {number: rank for rank, number in enumerate(numbers)}
     return group
-
-
-@contextmanager
-def _not_split_from(world: Group) -> Iterator[None]:
-    """Have torch make a group's communicator anew, not from the world's.
-
-    Where the user has given `device_id` to ``init_process_group``, torch splits it off: "We will
-    need to call `ncclCommSplit` on *all* ranks in this new group's parent group, even those not in
-    the new group" (`_new_process_group_helper`, torch 2.13). Only its members call `new_group`.
-    """
-    device = getattr(world, "bound_device_id", None)
-    if device is None:
-        yield
-        return
-    world.bound_device_id = None
-    try:
-        yield
-    finally:
-        world.bound_device_id = device
 
 
 def libraries_by_device(group: Group) -> dict[str, str]:

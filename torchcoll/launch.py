@@ -17,32 +17,32 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, UnknownName
 from mpicoll.gpu.nccl import why_not_shared
 from mpicoll.machine.background import within
-from mpicoll.machine.network import (
-    LOOPBACK,
-    check_interface,
-    host_address,
-    interface_of,
-)
+from mpicoll.machine.launchers import TORCHRUN
+from mpicoll.machine.network import LOOPBACK, check_interface, host_address, interface_of
+from mpicoll.machine.nodes import host_identity
 from mpicoll.machine.settings import check_deadline
 from torchcoll.devices import BACKENDS, choose_backend, own_gpus
 from torchcoll.place import Place, find_place
 from torchcoll.rendezvous import exchange_members, open_store
+from torchcoll.rendezvous.mpi import is_equal, mpi_world, open_over_mpi
 from torchcoll.rendezvous.store import distributed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torchcoll.rendezvous.sealed import SealedStore
     from torchcoll.transport import TorchTransport
 
 INIT_METHOD = "TORCHCOLL_INIT_METHOD"
 _groups = count()
-_LATER = 5.0
-"""Seconds after which nothing but the store itself can be what keeps a rank."""
+_SECONDS, _LATER = 300.0, 5.0
+"""Seconds for which a rank waits for the others, and then for the store itself."""
 
 
 def world(
     group: Any = None, *, backend: str | None = None, init_method: str | None = None,
     rank: int | None = None, size: int | None = None, interface: str | None = None,
-    timeout: float = 300.0,
+    timeout: float = _SECONDS,
 ) -> Collectives:  # fmt: skip
     """Return the collectives of all processes that were started together.
 
@@ -93,7 +93,7 @@ def world(
         return Collectives(TorchTransport(group))
     method = init_method or os.environ.get(INIT_METHOD)
     store = _join(place, method, backend, interface, limit_of(timeout).total_seconds())
-    transport = TorchTransport(owned=True, store=store)
+    transport = TorchTransport(store=store)
     atexit.register(_end, transport, os.getpid())
     return Collectives(transport)
 
@@ -115,8 +115,6 @@ def _join(
     timeout: float,
 ) -> SealedStore:  # fmt: skip
     """Set up torch.distributed: open a store, exchange, choose, connect."""
-    from torchcoll.finalizing import outliving
-    from torchcoll.rendezvous.connecting import connect
     from torchcoll.rendezvous.sealed import SealedStore
 
     opened = open_store(place, init_method, interface, timeout)
@@ -130,22 +128,31 @@ def _join(
         gpus = own_gpus()
         why = why_not_shared() if gpus else ""
         meets = partial(exchange_members, store, opened.secret, place, gpus, timeout, why)
-        members, key = within(timeout + _LATER, outliving(meets), silent)
+        members, key = within(timeout + _LATER, meets, silent)
     finally:
         opened.finish()
     one_host = len({member.host for member in members}) == 1
-    use_interface(interface, one_host)
+    _use_interface(interface, one_host)
     sealed = SealedStore(store, key)
     connects = partial(
         distributed().init_process_group, choose_backend(members, place.rank, backend),
         store=sealed, rank=place.rank, world_size=place.size,
     )  # fmt: skip
-    joins = partial(connect, connects, sealed, "world", place.rank, place.size, timeout)
-    within(2 * timeout + _LATER, outliving(joins), silent)
+    joins = partial(sealed.connect, connects, "world", place.rank, place.size, timeout)
+    within(2 * timeout + _LATER, joins, silent)
     return sealed
 
 
-def use_interface(interface: str | None, one_host: bool) -> None:
+def meet_over_mpi() -> Iterator[tuple[Any, int, int]] | None:
+    """Return the result of torch's rendezvous, None where MPI has not started this process."""
+    place = find_place(None, None, None)
+    if place.launcher in (TORCHRUN, "no launcher") or (comm := mpi_world(place)) is None:
+        return None
+    _use_interface(None, is_equal(comm, host_identity(), _SECONDS))
+    return iter([(open_over_mpi(comm, place, None, _SECONDS).store, place.rank, place.size)])
+
+
+def _use_interface(interface: str | None, one_host: bool) -> None:
     """Set the interface of gloo and NCCL, unless the user has set it."""
     name = interface or interface_of(LOOPBACK if one_host else host_address())
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):

@@ -5,7 +5,7 @@ Its counterpart is `mpicoll.mpi.messages`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +66,7 @@ class TorchMessages:
         self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage
     ) -> Messages:
         """Bind one round to `send` and `recv` calls, or to one batch of NCCL."""
-        ranks: list[int] = []
-        posts: list[Post] = []
+        works = Works(polls=False, waits=Waits(self.peers, stage))
         batch: list[Post] = []
         takes: list[Callable[[int], object]] = []
         is_unbound = any(message.nbytes for message in (*receives, *sends))
@@ -83,89 +82,71 @@ class TorchMessages:
                 elif self.nccl and not self.arrays.is_on_host(memory[0]):
                     batch.append(partial(getattr(self.nccl.group, method), memory, peer, 0))
                     continue
-                ranks.append(peer)
-                posts.append(partial(post, memory, peer, tag + PLANS))
-        waits = Waits(self.peers, stage, ranks)
-        if batch:
+                works.add(peer, partial(post, memory, peer, tag + PLANS))
+        if self.nccl and batch:
             among = [message.peer for message in (*receives, *sends)]
-            waits = NcclWaits(self.group, self.peers, stage, among)
+            works.waits = NcclWaits(self.group, self.peers, stage, among)
+            works.posts.insert(0, self.nccl.batch(batch))
+        starts: list[Thunk] = []
         by_host = [
             [message for message in some if self._needs_staging(message.data)]
             for some in (receives, sends)
         ]
-        prologue: list[Thunk] = []
-        after_each: list[Thunk | None] = [None] * len(posts)
-        lanes: list[Callable[[], Iterator[Step]]] = []
         if any(by_host):
             from mpicoll.gpu.staging import in_blocks, pieces_by_peer
 
             mirror = self.mirrors.for_round(tag, self.copies)
             pieces_of_sides = [pieces_by_peer(messages, STAGED_PIECE) for messages in by_host]
-            staged_pieces = in_blocks(mirror, *pieces_of_sides)
-            prologue.append(mirror.wait)
-            if any(pieces.is_long for some in staged_pieces for pieces in some):
-                lanes = self._in_turn(*staged_pieces, mirror, tag, waits)
+            sides = in_blocks(mirror, *pieces_of_sides)
+            starts.append(mirror.wait)
+            if any(pieces.is_long for side in sides for pieces in side):
+                self._in_turn(*sides, mirror, tag + PLANS, works)
             else:
-                self._at_once(*staged_pieces, mirror, tag, waits, prologue, posts, after_each)
-        if self.nccl and batch:
-            posts.insert(0, self.nccl.batch(batch))
-        polls = len(posts) == bool(batch)
-        works = Works(posts, polls=polls, waits=waits, after_each=after_each)
-        if not lanes:
-            ends = (Poll(works.test, works.wait),)
-            starts = *prologue, works.start
-            return Messages(starts, ends, works.free, waits.lost, takes=tuple(takes))
-        from torchcoll.staging import StagedMessages
-
-        like = next(message.data for some in by_host for message in some)
-        stream = partial(self.arrays.current_stream, self.arrays.gpu(like))
-        staged = StagedMessages(lanes, works, stream)
-        ends = (Poll(staged.test, staged.wait),)
-        return Messages((*prologue, staged.start), ends, works.free, waits.lost)
+                starts += self._at_once(*sides, mirror, tag + PLANS, works)
+        starts.append(works.start)
+        works.polls = len(works.posts) == bool(batch)
+        ends = (Poll(works.test, works.wait),)
+        return Messages(tuple(starts), ends, works.free, works.waits.lost, takes=tuple(takes))
 
     def _at_once(
-        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits,
-        prologue: list[Thunk], posts: list[Post], after_each: list[Thunk | None],
-    ) -> None:  # fmt: skip
-        """Bind pieces that all have a block."""
+        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, works: Works
+    ) -> list[Thunk]:
+        """Bind pieces that all have a block; return what starts their copies to the host."""
         from mpicoll.gpu.staging import Downloads
 
-        for pieces in receives:
-            for gpu, host in zip(pieces.gpu, pieces.host, strict=True):
-                waits.ranks.append(pieces.peer)
-                posts.append(partial(self.group.recv, [as_bytes(host)], pieces.peer, tag + PLANS))
-                after_each.append(partial(mirror.copy, gpu, host))
-        for pieces in sends:
-            downloads = Downloads(pieces, mirror)
-            prologue.append(downloads.start)
-            for number, host in enumerate(pieces.host):
-                waits.ranks.append(pieces.peer)
-                post = partial(self.group.send, [as_bytes(host)], pieces.peer, tag + PLANS)
-                posts.append(partial(_post_after, partial(downloads.wait, number), post))
-                after_each.append(None)
+        for peer, *arrays, _ in receives:
+            for gpu, host in zip(*arrays, strict=True):
+                post = partial(self.group.recv, [as_bytes(host)], peer, tag)
+                works.add(peer, post, partial(mirror.copy, gpu, host))
+        every = [Downloads(pieces, mirror) for pieces in sends]
+        for downloads in every:
+            peer = downloads.pieces.peer
+            for number, host in enumerate(downloads.pieces.host):
+                post = partial(self.group.send, [as_bytes(host)], peer, tag)
+                works.add(peer, partial(_post_after, partial(downloads.wait, number), post))
+        return [downloads.start for downloads in every]
 
     def _in_turn(
-        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits
-    ) -> list[Callable[[], Iterator[Step]]]:
-        """Bind pieces that share blocks; return for each peer a function that yields its waits."""
+        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, works: Works
+    ) -> None:
+        """Bind pieces that share blocks."""
         from mpicoll.gpu.staging import receiving, sending
+        from torchcoll.staging import StagedWork
 
         def copy(target: Array, source: Array) -> Step:
             event: Event = mirror.copy(target, source)
             return event.synchronize
 
-        lanes: list[Callable[[], Iterator[Step]]] = []
         for every, start, steps in (
             (receives, self.group.recv, receiving),
             (sends, self.group.send, sending),
         ):
             for pieces in every:
-                waits.ranks.append(pieces.peer)
-                data = [as_bytes(host) for host in pieces.host]
-                place = len(waits.ranks) - 1
-                post = partial(_post, start, data, pieces.peer, tag + PLANS, waits, place)
-                lanes.append(partial(steps, pieces, copy, post))
-        return lanes
+                data, place = [as_bytes(host) for host in pieces.host], len(works.posts)
+                post = partial(_post, start, data, pieces.peer, tag, works.waits, place)
+                stream = partial(self.arrays.current_stream, self.arrays.gpu(pieces.gpu[0]))
+                work = partial(StagedWork, partial(steps, pieces, copy, post), stream)
+                works.add(pieces.peer, work)
 
     def _needs_staging(self, x: Array | None) -> bool:
         """Whether a tensor is on a GPU and the group has gloo only."""

@@ -13,23 +13,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
 
 from mpicoll.backend import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Thunk
 from mpicoll.errors import CollectiveError, Unavailable
 from mpicoll.gpu.nccl import blocks
 from mpicoll.peers.known import Peers
 from torchcoll.arrays import as_bytes, vector
-from torchcoll.groups import Group, method_of
+from torchcoll.groups import Group
+from torchcoll.operations import BY_METHOD, REDUCE_OPS
 from torchcoll.requests import NcclWaits, Post, Waits, Works, message_of
 
-# torch's stubs lack its names for options.
-c10d: Any = distributed_c10d
-_OPS = {
-    "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT,
-    "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "band": dist.ReduceOp.BAND,
-    "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR,
-}  # fmt: skip
+_OPS = {**REDUCE_OPS, "avg": REDUCE_OPS["sum"]}
 _OPS_ON_BOOL = {
     **_OPS, "band": dist.ReduceOp.MIN, "land": dist.ReduceOp.MIN,
     "bor": dist.ReduceOp.MAX, "lor": dist.ReduceOp.MAX,
@@ -38,15 +32,6 @@ _NOT_REDUCED = ("int16", "uint16", "uint32", "uint64")
 _BITWISE = (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR)
 GLOO_ON_GPU = ("broadcast", "allreduce")
 """Collectives that gloo has for CUDA tensors too: it copies them to the host itself."""
-
-_OPTIONS = {
-    "allreduce": c10d.AllreduceOptions, "reduce": c10d.ReduceOptions,
-    "broadcast": c10d.BroadcastOptions, "gather": c10d.GatherOptions,
-    "scatter": c10d.ScatterOptions, "all_gather_single": c10d.AllgatherOptions,
-    "reduce_scatter_single": c10d.ReduceScatterOptions, "barrier": c10d.BarrierOptions,
-    "all_to_all_single": c10d.AllToAllOptions,
-}  # fmt: skip
-"""The options of each collective that a group has as its method."""
 
 
 def all_gather(group: Group, output: Array, x: Array) -> None:
@@ -65,10 +50,11 @@ def _bound(group: Group, collective: str, *arguments: Any, **options: Any) -> Po
     The functions of torch.distributed ask for the default group and for a registered name, which
     not every group has.
     """
-    chosen = _OPTIONS[collective]()
+    operation = BY_METHOD[collective]
+    chosen = operation.options()
     for name, value in options.items():
         setattr(chosen, name, value)
-    return partial(_post, method_of(group, collective), arguments, chosen)
+    return partial(_post, operation.of(group), arguments, chosen)
 
 
 def _post(method: Any, arguments: Sequence[Any], options: Any, *, async_op: bool = False) -> Any:

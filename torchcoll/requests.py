@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
+from functools import cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from mpicoll.gpu.nccl import blocks, error_of
 from mpicoll.machine.background import background
 from mpicoll.peers.polling import wait_polling
 from mpicoll.peers.search import AllRanks, Missing
-from torchcoll.finalizing import outliving
 from torchcoll.groups import Group, nccl_communicator, nccl_of
 
 if TYPE_CHECKING:
@@ -41,21 +41,13 @@ class Waits:
 
     def __init__(self, peers: Peers, stage: Stage, ranks: Sequence[int] = ()) -> None:
         self.peers, self.stage, self.ranks = peers, stage, [*ranks]
-        self.limit: tuple[float, timedelta] = 0.0, timedelta()
-
-    def timeout(self) -> timedelta:
-        """Return the deadline as torch takes it."""
-        seconds = self.peers.deadline
-        if self.limit[0] != seconds:
-            self.limit = seconds, limit_of(seconds)
-        return self.limit[1]
 
     def wait(self, work: Any, place: int) -> None:
         """Wait for a work, the one of a place among those of its round."""
         peer = self.ranks[place] if place < len(self.ranks) else None
         self.peers.wait_for(peer)
         try:
-            work.wait(self.timeout())
+            work.wait(limit_of(self.peers.deadline))
         except RuntimeError as error:
             raise self.failed(error, peer) from error
         self.peers.wait_for(None)
@@ -107,6 +99,7 @@ class NcclWaits(Waits):
 _MOST_SECONDS = 1e8
 
 
+@cache
 def limit_of(seconds: float) -> timedelta:
     """Return a deadline as torch takes it."""
     return timedelta(seconds=min(max(seconds, 1e-3), _MOST_SECONDS))
@@ -136,15 +129,14 @@ class Works:
             collectives but reduce_scatter; that, sends and receives complete in `Work.wait`
             only.
         waits: how to wait for each.
-        after_each: what follows each, if anything does.
     """
 
     def __init__(
-        self, posts: Sequence[Post], epilogue: Sequence[Thunk] = (), *, polls: bool, waits: Waits,
-        after_each: Sequence[Thunk | None] = (),
+        self, posts: Sequence[Post] = (), epilogue: Sequence[Thunk] = (), *, polls: bool,
+        waits: Waits,
     ) -> None:  # fmt: skip
-        self.waits = waits
-        self.posts, self.epilogue, self.polls, self.after_each = posts, epilogue, polls, after_each
+        self.posts, self.epilogue, self.polls, self.waits = [*posts], epilogue, polls, waits
+        self.after_each: list[Thunk | None] = []
         self.works: list[Any] = []
         self.under_way = False
         self._waiting: Future[None] | None = None
@@ -153,6 +145,12 @@ class Works:
         # The other ranks wait for what this one has started.
         if self.under_way and self.works:
             _dropped.append(self)
+
+    def add(self, peer: int, post: Post, then: Thunk | None = None) -> None:
+        """Add a message, and what follows it."""
+        self.waits.ranks.append(peer)
+        self.posts.append(post)
+        self.after_each.append(then)
 
     def start(self) -> Works:
         """Start all of them."""
@@ -204,7 +202,7 @@ class Works:
 
     def free(self) -> None:
         """Forget the calls that start them, and with these the buffers."""
-        self.posts = ()
+        self.posts = []
 
 
 _dropped: list[Works] = []
@@ -213,7 +211,7 @@ _dropped: list[Works] = []
 
 def in_background(wait: Callable[[], None]) -> Future[None]:
     """Wait for works beside the caller."""
-    return background(outliving(wait), "torchcoll wait")
+    return background(wait, "torchcoll wait")
 
 
 def started(messages: Messages) -> Request:

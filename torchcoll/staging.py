@@ -5,8 +5,7 @@ Its counterpart is `mpicoll.mpi.staging`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 
 from mpicoll.backend import Array, Stream
 from mpicoll.gpu.staging import Step
-from torchcoll.requests import Works, in_background
+from torchcoll.requests import in_background
 
 
 class TorchCopies:
@@ -33,51 +32,24 @@ class TorchCopies:
         return bool(event.query())
 
 
-class StagedMessages:
-    """The messages of a round, some of them in more pieces than blocks.
+class StagedWork:
+    """The pieces for one peer in one direction, as a work of torch.
 
-    gloo's sends and receives end in a wait alone. So each peer and direction has a thread, as the
-    next piece of one may be what another rank waits for while this one waits for another.
+    gloo's sends and receives end in a wait alone. So a thread waits for them, as the next piece may
+    be what another rank waits for.
 
     Args:
-        lanes: for each peer and direction, what begins and returns the waits in turn.
-        works: the other messages.
+        steps: begins to send or receive, and yields the waits in turn.
         stream: returns the caller's.
     """
 
-    def __init__(
-        self, lanes: Sequence[Callable[[], Iterator[Step]]], works: Works,
-        stream: Callable[[], Stream],
-    ) -> None:  # fmt: skip
-        self.lanes, self.works, self.stream = lanes, works, stream
-        self.waiting: list[Future[None]] = []
-        self.under_way = False
+    def __init__(self, steps: Callable[[], Iterator[Step]], stream: Callable[[], Stream]) -> None:
+        waits = steps()
+        first = next(waits)
+        self._future = in_background(partial(_go_on, stream(), first, waits))
 
-    def start(self) -> None:
-        """Post the first receives, start the first copies, and let threads go on."""
-        self.under_way, stream = True, self.stream()
-        lanes = [begin() for begin in self.lanes]
-        first = [next(lane) for lane in lanes]
-        self.works.start()
-        self.waiting = [
-            in_background(partial(_go_on, stream, *step_and_lane))
-            for step_and_lane in zip(first, lanes, strict=True)
-        ]
-
-    def wait(self) -> None:
-        """Wait until all pieces have been sent or received."""
-        if self.under_way:
-            self.works.wait()
-            for future in self.waiting:
-                future.result()
-            self.under_way, self.waiting = False, []
-
-    def test(self) -> bool:
-        """Whether all have; the messages that need a wait are waited for beside the caller."""
-        are_done = all(future.done() for future in self.waiting)
-        if self.under_way and self.works.test() and are_done:
-            self.wait()
-        return not self.under_way
+    def wait(self, _timeout: object) -> None:
+        self._future.result()
 
 
 def _go_on(stream: Stream, first: Step, steps: Iterator[Step]) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from torch.distributed import distributed_c10d as c10d
+
 from mpicoll.machine.network import LOOPBACK, host_address
 from mpicoll.peers.survivors import Decision
 from torchcoll.groups import Group, make_group
@@ -29,23 +31,26 @@ def meeting_place(one_host: bool) -> str:
 
 
 class Meeting(NamedTuple):
-    """Where the ranks of a group have met, by a store that is sealed where they have a key."""
+    """A group whose ranks have met at a place, by a store that is sealed where they have a key."""
 
+    group: Group
     place: str
     sealed: SealedStore | None
 
     def end(self) -> None:
-        """Leave the store, and end it where this process has opened it."""
+        """Destroy the group, and end the store where this process has opened it."""
+        if self.group in c10d._world.pg_map:
+            distributed().destroy_process_group(self.group)
         if self.sealed is not None:
             self.sealed.close()
         _opened.pop(self.place, None)
 
 
-def group_of_survivors(
+def meet_survivors(
     parent: Group, rank: int, world: Sequence[int], sealed: SealedStore | None, limit: timedelta,
     decision: Decision, attempt: int,
-) -> tuple[Group, Meeting]:  # fmt: skip
-    """Return a group of some ranks of another, and where they have met.
+) -> Meeting:  # fmt: skip
+    """Return the meeting of some ranks of a group, which make another one.
 
     Args:
         rank: of this process in `parent`.
@@ -73,4 +78,4 @@ def group_of_survivors(
     except BaseException:
         _opened.pop(decision.place, None)
         raise
-    return group, Meeting(decision.place, key)
+    return Meeting(group, decision.place, key)

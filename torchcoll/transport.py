@@ -5,11 +5,9 @@ Its counterpart is `mpicoll.mpi.transport`.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -18,16 +16,12 @@ from torch.distributed import distributed_c10d as c10d
 
 from mpicoll.backend import (
     DIRECT,
-    EXCHANGE,
-    POINT_TO_POINT,
     STAGED,
     Array,
-    Gpu,
     Message,
     Native,
     NativeCall,
     Request,
-    SharedMemory,
     Stage,
     Transport,
 )
@@ -35,17 +29,14 @@ from mpicoll.errors import ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.nccl import blocks
 from mpicoll.machine.nodes import group_by_node, host_identity, place_on_node, stated_node
 from mpicoll.machine.settings import DEADLINE
-from mpicoll.memory.mailbox import Rounds
-from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import agreeing
 from mpicoll.notation.contract import Collective
-from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import in_thread
-from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
+from mpicoll.peers.transport import PeerTransport
+from mpicoll.text.encoding import check_lengths
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays
 from torchcoll.devices import turn
-from torchcoll.finalizing import outliving
 from torchcoll.groups import (
     Group,
     count_split,
@@ -56,7 +47,6 @@ from torchcoll.groups import (
     new_group,
     world_ranks,
 )
-from torchcoll.loopback import Loopback
 from torchcoll.messages import PLANS, TorchMessages
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
@@ -64,6 +54,7 @@ from torchcoll.requests import limit_of, started
 
 if TYPE_CHECKING:
     from mpicoll.peers.survivors import Decision
+    from mpicoll.threads.transport import ThreadTransport
     from torchcoll.survivors import Meeting
 
 T = TypeVar("T")
@@ -71,15 +62,14 @@ _TORCH_MARGIN = 60.0
 """Seconds by which torch's own watch of NCCL's calls comes after the deadline."""
 
 
-class TorchTransport(TorchMessages):
+class TorchTransport(TorchMessages, PeerTransport):
     """`mpicoll.backend.Transport` over a process group, the default one if None is given.
 
     Args:
         ranks: those of the group in the default group; by default as torch knows them.
-        owned: whether to destroy the group in the end.
         store: with the key that only its ranks know, where `torchcoll.world` has set it up.
-        parent: the group that this one is a part of.
-        meeting: where the ranks of this group have met as the survivors of another.
+        parent: the group that this one is a part of, and has been made for.
+        meeting: of the ranks of this group, as the survivors of another.
         compares: whether ranks on several nodes compare a call before they run it. Otherwise they
             must make the same calls, and a call that differs ends at the deadline.
     """
@@ -87,7 +77,7 @@ class TorchTransport(TorchMessages):
     backend = "torch"
 
     def __init__(
-        self, group: Group = None, *, ranks: Sequence[int] | None = None, owned: bool = False,
+        self, group: Group = None, *, ranks: Sequence[int] | None = None,
         store: SealedStore | None = None, parent: TorchTransport | None = None,
         meeting: Meeting | None = None, compares: bool = True,
     ) -> None:  # fmt: skip
@@ -95,15 +85,10 @@ class TorchTransport(TorchMessages):
             group = dist.group.WORLD
         self._group = group
         keep_until_exit(group)
-        self.owned, self.store, self.exchanges = owned, store, 0
-        self.compares = compares
-        self.attempts = itertools.count()
-        self.meeting = meeting
-        self.rank, self.size = group.rank(), group.size()
+        self.store, self.meeting, self.compares, self.exchanges = store, meeting, compares, 0
+        self.owned = parent is not None or store is not None
         self.ranks = world_ranks(group) if ranks is None else ranks
-        self.peers, self.rounds = Peers(self.rank, self.size), Rounds()
-        if parent is not None:
-            self.peers.deadline = parent.deadline
+        self._begin(group.rank(), group.size(), parent.deadline if parent else None)
         by_device = libraries_by_device(self.group)
         self.nccl = None
         if "nccl" in by_device.values():
@@ -111,18 +96,15 @@ class TorchTransport(TorchMessages):
 
             self.nccl = Nccl(self.group)
         # The timeout of a group that the user has made is the user's, who may have set the other.
-        if owned or DEADLINE in os.environ or (self.nccl is not None and blocks()):
+        if self.owned or DEADLINE in os.environ or (self.nccl is not None and blocks()):
             self._set_timeout(self.peers.deadline)
         control = "cpu" if "cpu" in by_device else "cuda"
         self.arrays = TorchArrays(torch.device(control))
         self.library = " ".join(["torch", torch.__version__, *library_names(by_device)])
-        self.name = POINT_TO_POINT
-        self.loopback = Loopback()
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         if self.nccl is not None and control == "cuda":
             self.nccl.device = self._signal.device  # the first exchange is NCCL's, too
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
-        self.shared: SharedMemory | None = None
         node = stated_node(self.ranks[self.rank] if self.ranks else self.rank)
         hosts, stated_nodes = zip(
             *self.exchange((host_identity(), node), tuple[str, int | None]), strict=True
@@ -131,11 +113,7 @@ class TorchTransport(TorchMessages):
         self.gpu_turn: int = (
             parent.gpu_turn if parent else turn(place_on_node(self.rank, self.nodes))
         )
-        memory, self.unshared = open_memory(
-            self.rank, self.nodes, self.arrays, self.exchange, obstacle
-        )
-        self.peers.open(memory, self.nodes, self.exchange)
-        self.shared = memory
+        self._open(obstacle)
 
     # -- messages -------------------------------------------------------------------
 
@@ -155,11 +133,6 @@ class TorchTransport(TorchMessages):
         """Connect all ranks by NCCL, where the group has it."""
         if self.nccl is not None:
             self.nccl.connect(x, self.exchange)
-
-    def driver(self, device: int) -> Gpu:
-        from mpicoll.gpu.driver import Driver
-
-        return Driver(device)
 
     # -- natives --------------------------------------------------------------------
 
@@ -199,19 +172,6 @@ class TorchTransport(TorchMessages):
 
     # -- control --------------------------------------------------------------------
 
-    @property
-    def deadline(self) -> float:
-        """Seconds after which this rank gives up waiting for another.
-
-        Setting it sets the timeout of the process group, too.
-        """
-        return self.peers.deadline
-
-    @deadline.setter
-    def deadline(self, seconds: float) -> None:
-        self.peers.deadline = seconds
-        self._set_timeout(seconds)
-
     def _set_timeout(self, seconds: float) -> None:
         """Set the timeout of the process group."""
         self.group.set_timeout(limit_of(seconds))
@@ -219,78 +179,61 @@ class TorchTransport(TorchMessages):
             # Where the host finds a lost rank, torch must not end the process before.
             nccl_of(self.group)._set_default_timeout(limit_of(seconds + _TORCH_MARGIN))
 
-    def leave(self, operation: int, error: BaseException) -> None:
-        self.peers.leave(operation, error)
-
-    def poison_on_error(self) -> AbstractContextManager[None]:
-        return self.peers.poison_on_error()
-
-    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
-        if self.shared is not None and self.shared.mailbox is not None:
-            return self.shared.mailbox.exchange(item, kind)
-        group = self.group
-        with self.rounds.alone(), self.poison_on_error():
-            # Others compare a call, and will come after that.
-            while self.compares and not self._agree(group, EXCHANGE):
-                pass
-            with natives.watched(self.peers, agreeing()):
-                return self._exchange(group, item, kind)
-
-    def _exchange(self, group: Group, item: Any, kind: Any) -> list[Any]:
+    def _gather(self, data: bytes) -> list[bytes]:
         self.exchanges += 1
-        data = torch.frombuffer(bytearray(self._seal(encode_for(kind, item))), dtype=torch.uint8)
-        length = torch.tensor([data.numel()], device=self._signal.device)
+        names = [f"{self.group.group_name} {self.exchanges} {rank}" for rank in range(self.size)]
+        if self.store is not None:
+            data = seal(self.store.key, names[self.rank], data)
+        sealed = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        length = torch.tensor([sealed.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
-        natives.all_gather(group, lengths, length)
-        counts = lengths.tolist()
-        check_lengths(counts)
-        mine = self._signal.new_zeros(max(counts))
-        mine[: data.numel()] = data.to(mine.device)
-        every = mine.new_empty((self.size, mine.numel()))
-        natives.all_gather(group, every.view(-1), mine)
-        rows = every.cpu().numpy()
-        messages = [row[:n].tobytes() for row, n in zip(rows, counts, strict=True)]
-        return decode_alike(
-            [self._unseal(rank, message) for rank, message in enumerate(messages)], kind
-        )
+        with natives.watched(self.peers, agreeing()):
+            natives.all_gather(self.group, lengths, length)
+            counts = lengths.tolist()
+            check_lengths(counts)
+            mine = self._signal.new_zeros(max(counts))
+            mine[: sealed.numel()] = sealed.to(mine.device)
+            every = mine.new_empty((self.size, mine.numel()))
+            natives.all_gather(self.group, every.view(-1), mine)
+        rows = zip(every.cpu().numpy(), counts, strict=True)
+        return [
+            self._unseal(rank, names[rank], row[:n].tobytes()) for rank, (row, n) in enumerate(rows)
+        ]
 
-    def _name(self, rank: int) -> str:
-        """Return the name of a rank's item in the exchange that is under way."""
-        return f"{self.group.group_name} {self.exchanges} {rank}"
-
-    def _seal(self, data: bytes) -> bytes:
-        return data if self.store is None else seal(self.store.key, self._name(self.rank), data)
-
-    def _unseal(self, rank: int, data: bytes) -> bytes:
-        opened = data if self.store is None else unseal(self.store.key, self._name(rank), data)
+    def _unseal(self, rank: int, name: str, data: bytes) -> bytes:
+        opened = data if self.store is None else unseal(self.store.key, name, data)
         if opened is None:
             raise LaunchError(
                 f"rank {rank} does not know this run's secret: another process is in its place"
             )
         return opened
 
-    def agree(self, digest: int) -> bool:
-        if not self.compares:
-            return True
-        group = self.group
-        with self.rounds.alone(), self.poison_on_error():
-            return self._agree(group, digest)
+    def _check_open(self) -> None:
+        _ = self.group
 
-    def _agree(self, group: Group, digest: int) -> bool:
+    def _agree(self, digest: int) -> bool:
         """Compare by one MAX of the number and of its complement."""
         self._mine[0], self._mine[1] = digest, ~digest
         with natives.watched(self.peers, agreeing()):
-            natives.all_reduce(group, self._mine, dist.ReduceOp.MAX)
+            natives.all_reduce(self.group, self._mine, dist.ReduceOp.MAX)
         return bool(self._mine[0] == digest and self._mine[1] == ~digest)
+
+    @cached_property
+    def loopback(self) -> ThreadTransport:
+        """The messages of this rank to itself, which gloo cannot carry."""
+        from mpicoll.threads import transport, world
+
+        process = world.World(1, self.arrays, self.deadline)
+        return transport.ThreadTransport(world.Group(process, [0], [0]), 0)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
-            return self.loopback.send(x, tag)
+            return self.loopback.isend(x, 0, tag)
         return self._started("sending a message", x, [Message(peer, x)], [], tag)
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
-            return self.loopback.receive(x, tag)
+            return self.loopback.irecv(x, 0, tag)
         return self._started("receiving a message", x, [], [Message(peer, x)], tag)
 
     def _started(
@@ -350,14 +293,14 @@ class TorchTransport(TorchMessages):
         connects = partial(new_group, self.group, rank, size, ranks, color, limit, self.store)
         undo = dist.destroy_process_group
         part = self._blocking(connects, members, "splitting the group", undo)
-        return TorchTransport(part, owned=True, store=self.store, parent=self)
+        return TorchTransport(part, store=self.store, parent=self)
 
     def _blocking(
         self, call: Callable[[], T], ranks: Sequence[int], title: str, undo: Callable[[T], object]
     ) -> T:
         """Return the result of a call among some ranks: a store or gloo may not answer for ever."""
         missing = partial(self.peers.out, ranks)
-        return in_thread(outliving(call), missing, Stage(title), self.peers, undo)
+        return in_thread(call, missing, Stage(title), self.peers, undo)
 
     def survive(self, make: Callable[[Transport], Any]) -> Any:
         """Return the result of `make` on the ranks that are left; collective among them.
@@ -367,31 +310,24 @@ class TorchTransport(TorchMessages):
         process ends.
         """
         from mpicoll.peers.survivors import go_on
-        from torchcoll.survivors import group_of_survivors, meeting_place
+        from torchcoll.survivors import Meeting, meet_survivors, meeting_place
 
         one_host = len(self.nodes) == 1
         parent, limit = self.group, limit_of(self.deadline)
-        come = partial(group_of_survivors, parent, self.rank, self.ranks, self.store, limit)
+        come = partial(meet_survivors, parent, self.rank, self.ranks, self.store, limit)
 
         def regroup(decision: Decision, attempt: int) -> Any:
-            group, meeting = self._blocking(
-                partial(come, decision, attempt), decision.ranks, "making a group of the survivors",
-                undo,
-            )  # fmt: skip
+            title, call = "making a group of the survivors", partial(come, decision, attempt)
+            meeting = self._blocking(call, decision.ranks, title, Meeting.end)
             try:
                 return make(
                     TorchTransport(
-                        group, owned=True, store=meeting.sealed, parent=self, meeting=meeting
+                        meeting.group, store=meeting.sealed, parent=self, meeting=meeting
                     )
                 )
             except BaseException:
-                undo((group, meeting))
+                meeting.end()
                 raise
-
-        def undo(group_and_meeting: tuple[Group, Meeting]) -> None:
-            group, meeting = group_and_meeting
-            dist.destroy_process_group(group)
-            meeting.end()
 
         place = partial(meeting_place, one_host)
         result = go_on(self.peers, place, regroup, self.attempts)
@@ -399,18 +335,15 @@ class TorchTransport(TorchMessages):
         return result
 
     def close(self) -> None:
-        if self.shared is not None:
-            self.shared.close()
-            self.shared = None
-        self.peers.close()
+        self._close()
         if self.nccl is not None:
             self.nccl.close()
         group, self._group = self._group, None
-        if self.owned and group in c10d._world.pg_map:
+        if self.meeting is not None:
+            self.meeting.end()
+        elif self.owned and group in c10d._world.pg_map:
             is_last = group is dist.group.WORLD
             dist.destroy_process_group(group)
             if is_last and self.store is not None:
                 self.store.close()
-        if self.meeting is not None:
-            self.meeting.end()
         self.store = self.meeting = None

@@ -103,7 +103,7 @@ def standing(rank: int, size: int) -> tuple[int, ...]:
     if recorder is not None:
         return is_on() | 2, recorder.place[0], *_numbers_of(recorder.job)
     job = new_name() if is_on() else ""
-    return is_on(), _place(rank, size)[0], *_numbers_of(job)
+    return int(is_on()), _place(rank, size)[0], *_numbers_of(job)
 
 
 @lru_cache(maxsize=2)

@@ -13,11 +13,14 @@ from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
 from typing import Any
 
+from mpicoll.c_extension import _compiled
+
 
 class HiddenThread:
     """A thread that runs a call, and ends with the process at the latest, as a daemon does.
 
-    It starts at once. An error of the call goes to `threading.excepthook`.
+    It starts at once. An error of the call goes to `threading.excepthook`. Inside a C++ library,
+    which would abort the process, it sleeps from the end of the interpreter on.
 
     Args:
         name: as errors state it.
@@ -46,6 +49,7 @@ class HiddenThread:
 
     def _run(self, call: Callable[[], object]) -> None:
         self._ident = threading.get_ident()
+        _compiled.sleep_when_finalizing()
         try:
             call()
         except SystemExit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from time import monotonic, sleep
 
 from mpicoll.c_extension import _compiled
@@ -32,6 +33,17 @@ class Waited:
         self.seconds += min(now - self.looked, _STOPPED)
         self.looked = now
         return self.seconds
+
+
+def comes(test: Callable[[], object], seconds: float, last_nap: float = LAST_NAP) -> bool:
+    """Whether a test holds within so many seconds, which pass between ever longer naps."""
+    end, nap = monotonic() + seconds, FIRST_NAP
+    while not test():
+        if monotonic() >= end:
+            return False
+        sleep(nap)
+        nap = min(1.5 * nap, last_nap)
+    return True
 
 
 class Looks(Waited):

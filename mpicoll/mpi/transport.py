@@ -5,11 +5,9 @@ Its counterpart is `torchcoll.transport`.
 
 from __future__ import annotations
 
-import itertools
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +16,13 @@ from mpi4py import MPI
 
 from mpicoll.backend import (
     DIRECT,
-    EXCHANGE,
-    POINT_TO_POINT,
     STAGED,
     Array,
-    Gpu,
     Message,
     Native,
     NativeCall,
     Nodes,
     Request,
-    SharedMemory,
     Stage,
     Thunk,
     Transport,
@@ -39,8 +33,6 @@ from mpicoll.machine.nodes import (
     place_on_node,
     stated_node,
 )
-from mpicoll.memory.mailbox import Rounds
-from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import agreeing
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.exchange import exchange_bytes
@@ -50,8 +42,8 @@ from mpicoll.mpi.requests import completed, end, of_message, within
 from mpicoll.mpi.serving import serve
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
+from mpicoll.peers.transport import PeerTransport
 from mpicoll.peers.watch import GRACE, guarded
-from mpicoll.text.encoding import decode_alike, encode_for
 
 if TYPE_CHECKING:
     from mpicoll.mpi.nccl import Nccl
@@ -67,7 +59,7 @@ LIBRARY = MPI.Get_library_version().split("\n")[0].strip("\0, ")
 """The MPI library and its version."""
 
 
-class MpiTransport(MpiMessages):
+class MpiTransport(MpiMessages, PeerTransport):
     """`mpicoll.backend.Transport` over a communicator.
 
     Args:
@@ -76,7 +68,6 @@ class MpiTransport(MpiMessages):
     """
 
     backend = "mpi4py"
-    compares = True
     matches_by_order = False
 
     def __init__(
@@ -84,12 +75,9 @@ class MpiTransport(MpiMessages):
     ) -> None:
         # Messages of these three never mix.
         comm = MPI.Intracomm(comm)  # not of a class whose collectives are ours
-        self.rank, self.size = comm.rank, comm.size
-        self.peers, self.rounds = Peers(self.rank, self.size), Rounds()
-        if parent is not None:
-            self.peers.deadline = parent.deadline
-        if deadline is not None:
-            self.peers.deadline = deadline
+        if deadline is None and parent is not None:
+            deadline = parent.deadline
+        self._begin(comm.rank, comm.size, deadline)
         self.peers.inside = guarded(operator.call, self.peers, "a call inside of MPI", end, GRACE)
         self.peers.serve = serve
         self.natives_comm = _bare(comm, self.peers)
@@ -98,16 +86,10 @@ class MpiTransport(MpiMessages):
         )
         self.arrays = MpiArrays()
         self.library = LIBRARY
-        self.shared: SharedMemory | None = None
-        self.name, self.attempts = POINT_TO_POINT, itertools.count()
         self.gpu = parent.gpu if parent else self._agreed(GpuAwareness.detect())
         self.nodes, obstacle = self._nodes()
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
-        memory, self.unshared = open_memory(
-            self.rank, self.nodes, self.arrays, self.exchange, obstacle, self._progress
-        )
-        self.peers.open(memory, self.nodes, self.exchange)
-        self.shared = memory
+        self._open(obstacle, self._progress)
 
     # -- messages -------------------------------------------------------------------
 
@@ -127,11 +109,6 @@ class MpiTransport(MpiMessages):
         from mpicoll.mpi.nccl import Nccl
 
         return Nccl(self.peers, self.arrays, partial(MpiTransport.exchange, self))
-
-    def driver(self, device: int) -> Gpu:
-        from mpicoll.gpu.driver import Driver
-
-        return Driver(device)
 
     def prepare_gpu(self, x: Array) -> None:
         """Let a process of each node try whether MPI reads GPU memory, where it only says so."""
@@ -184,47 +161,19 @@ class MpiTransport(MpiMessages):
 
     # -- control --------------------------------------------------------------------
 
-    @property
-    def deadline(self) -> float:
-        """Seconds after which this rank gives up waiting for another."""
-        return self.peers.deadline
-
-    @deadline.setter
-    def deadline(self, seconds: float) -> None:
-        self.peers.deadline = seconds
-
-    def leave(self, operation: int, error: BaseException) -> None:
-        self.peers.leave(operation, error)
-
-    def poison_on_error(self) -> AbstractContextManager[None]:
-        return self.peers.poison_on_error()
-
-    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
-        if self.shared is not None and self.shared.mailbox is not None:
-            return self.shared.mailbox.exchange(item, kind)
-        if self.users_comm == MPI.COMM_NULL:
-            raise RuntimeError(FREED)
-        with self.rounds.alone(), self.poison_on_error():
-            return self._exchange(item, kind)
-
-    def _exchange(self, item: Any, kind: Any) -> list[Any]:
-        """Exchange items by MPI: without pickle, which mpi4py would use."""
-        while not self._agree(EXCHANGE):  # others compare a call, and will come after that
-            pass
+    def _gather(self, data: bytes) -> list[bytes]:
+        """Return the bytes of every rank: without pickle, which mpi4py would use."""
         peers, stage = self.peers, Stage(agreeing())
 
         def complete(comm: MPI.Comm, name: str, data: Any, received: Any) -> None:
             request = peers.inside(getattr(comm, f"I{name.lower()}"), data, received)
             completed(request, peers, stage, data, received)
 
-        data = exchange_bytes(self.users_comm, encode_for(kind, item), complete)
-        return decode_alike(data, kind)
+        return exchange_bytes(self.users_comm, data, complete)
 
-    def agree(self, digest: int) -> bool:
+    def _check_open(self) -> None:
         if self.users_comm == MPI.COMM_NULL:
             raise RuntimeError(FREED)
-        with self.rounds.alone(), self.poison_on_error():
-            return self._agree(digest)
 
     def _agree(self, digest: int) -> bool:
         """Compare by one MAX of the number and of its complement."""
@@ -326,10 +275,7 @@ class MpiTransport(MpiMessages):
         return group_by_node(hosts, self.exchange(stated_node(MPI.COMM_WORLD.rank)))
 
     def close(self) -> None:
-        if self.shared is not None:
-            self.shared.close()
-            self.shared = None
-        self.peers.close()
+        self._close()
         if "nccl" in vars(self):
             self.nccl.close()
         if MPI.Is_finalized():

@@ -19,7 +19,7 @@ from mpicoll.backend import DIRECT
 from mpicoll.gpu.nccl import BLOCKING
 
 torch = pytest.importorskip("torch")
-groups = pytest.importorskip("torchcoll.groups")
+pytest.importorskip("torchcoll.groups")
 requests = pytest.importorskip("torchcoll.requests")
 COUNT = 50
 REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
@@ -193,19 +193,22 @@ def test_windows_hold_tensors(g: Collectives) -> None:
 
 
 def test_nccl_divides_a_mean_itself(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
-    averages: list[str] = []
+    from torchcoll.operations import Operation
 
-    def method_of(group: Any, collective: str) -> Any:
-        method = groups.method_of(group, collective)
+    averages: list[str] = []
+    plain_of = Operation.of
+
+    def of(operation: Operation, group: Any) -> Any:
+        method = plain_of(operation, group)
 
         def post(*arguments: Any) -> Any:
             if getattr(arguments[-1], "reduceOp", None) != torch.distributed.ReduceOp.AVG:
                 return method(*arguments)
-            return averages.append(collective)
+            return averages.append(operation.method)
 
         return post
 
-    monkeypatch.setattr("torchcoll.natives.method_of", method_of)
+    monkeypatch.setattr(Operation, "of", of)
     x = on_gpu(g, np.full(4, 6.0), "float32")
     with g.plan("allreduce", x, op="avg", out=x, algorithm="native") as plan:
         plan.run()

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from mpicoll import Collectives
-from torchcoll.finalizing import outliving
+from mpicoll.machine.hidden_threads import HiddenThread
 
 SECONDS = 15.0
 
@@ -85,7 +85,7 @@ class Communicator:
         self.wire, self.stream, self.batches = wire, stream, 0
         self.aborted, self.posted = False, list[Batch]()
         self.queue: SimpleQueue[Batch | None] = SimpleQueue()
-        self.thread: threading.Thread | None = None
+        self.thread: HiddenThread | None = None
         self.open: list[Operation] | None = None
 
     supports_coalescing = True
@@ -106,8 +106,7 @@ class Communicator:
             self.wire.barrier(options).wait()
         except RuntimeError as error:
             raise TimeoutError("ncclCommInitRank waits for the other ranks for ever") from error
-        self.thread = threading.Thread(target=outliving(self._serve), daemon=True)
-        self.thread.start()
+        self.thread = HiddenThread(self._serve, "fake NCCL")
 
     def abort(self) -> None:
         self.aborted = True

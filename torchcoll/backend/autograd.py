@@ -15,27 +15,14 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
-from torchcoll.backend.operations import OPERATIONS, Operation
-from torchcoll.backend.tensors import Part, Tensor, leaves, mapped
+from torchcoll.backend.tensors import Tensor, leaves, mapped
+from torchcoll.operations import OPERATIONS, Operation, Part
 
 _OPERATORS: Any = torch.library.Library("torchcoll", "DEF")  # type: ignore[no-untyped-call]
 """Operators that return their outputs. torch does to these what it does to its own."""
 for _operation in filter(attrgetter("warns"), OPERATIONS):
     _OPERATORS.define(f"{_operation.name}(Tensor[] outputs, Tensor[] inputs) -> Tensor[]")
     _OPERATORS.impl(_operation.name, lambda outputs, inputs: outputs, "CPU")
-
-
-def _count_writes_of_each(tensors: Sequence[Tensor]) -> None:
-    for tensor in tensors:
-        increment_version(tensor)
-
-
-_count_writes: Callable[[Sequence[Tensor]], None] = increment_version
-"""Tell autograd that tensors are written."""
-try:
-    _count_writes(())
-except TypeError:  # older versions of torch take one tensor
-    _count_writes = _count_writes_of_each
 
 
 def is_checked(outputs: Sequence[Tensor]) -> bool:
@@ -77,7 +64,8 @@ def tell(
         is_copied: whether `run_on_copies` runs the call.
     """
     if operation.copies and not is_copied:
-        _count_writes(outputs)
+        for tensor in outputs:
+            increment_version(tensor)
     if operation.warns:
         inputs = inputs if operation.follows_inputs else ()
         for tensor in outputs if inputs is outputs else (*outputs, *inputs):

@@ -12,8 +12,8 @@ from mpicoll.calls.arguments import digest_of
 from mpicoll.errors import ArgumentError
 from torchcoll.arrays import HOST
 from torchcoll.backend.channels import OneNode
-from torchcoll.backend.operations import FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS, Operation
-from torchcoll.backend.tensors import Nested, Part, as_numpy, flat, give_back, leaves, mapped
+from torchcoll.backend.tensors import as_numpy, flat, give_back, leaves, mapped
+from torchcoll.operations import FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS, Nested, Operation, Part
 
 
 def run_call(

@@ -11,7 +11,7 @@ from mpicoll.calls.channel_calls import forms_of
 from mpicoll.calls.recording import Recording
 from mpicoll.engine.channels import ALLGATHER, GroupChannel, open_units
 from mpicoll.errors import Unavailable
-from mpicoll.flight.groups import join
+from mpicoll.flight.groups import join_known
 from mpicoll.machine.nodes import is_oversubscribed
 from mpicoll.text.encoding import decode_alike, encode_for
 from torchcoll.arrays import TorchArrays
@@ -70,7 +70,11 @@ def open_on_node(group: Any, seconds: float) -> OneNode | None:
         segment, units = open_units(exchange, rank, range(size))
     except Unavailable:
         return None
-    flight = join(exchange, rank, size, writers=_compiled, name=name_of(group))
+    flight = join_known(
+        rank, [member.standing for member in members],
+        [(member.host, member.process) for member in members], members[0].token,
+        writers=_compiled, name=name_of(group),
+    )  # fmt: skip
     forms = forms_of(TorchArrays())
     assert forms is not None  # as it may share memory
     return OneNode(

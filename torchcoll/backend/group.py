@@ -27,11 +27,9 @@ from torchcoll.backend.compiling import uncompiled_methods
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
 from torchcoll.backend.modes import run_unseen, unseen
 from torchcoll.backend.opening import deadline_of, open_over_gloo, open_over_mpi
-from torchcoll.backend.operations import BARRIER, INPUT_ROWS, OPERATIONS, Operation
 from torchcoll.backend.order import Call, Order
 from torchcoll.backend.spanning import Member, SpanningCalls
 from torchcoll.backend.tensors import (
-    Part,
     Tensor,
     is_watched,
     leaves,
@@ -47,7 +45,7 @@ from torchcoll.backend.works import (
     record_of,
     recorded,
 )
-from torchcoll.groups import method_of
+from torchcoll.operations import BARRIER, INPUT_ROWS, OPERATIONS, Operation, Part
 
 # torch's stubs lack some names, and one of the two constructors.
 c10d: Any = distributed_c10d
@@ -309,7 +307,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         tensors = list(leaves(arguments))
         device = next((tensor.device.type for tensor in tensors if not tensor.is_cpu), "cpu")
         library, name = self.device_libraries.get(device, self.library), operation.method
-        how = method_of(library, name)
+        how = operation.of(library)
         if device != "cpu" or self.spanning:
             return how(*arguments, opts)
         description = f"{name} of the library, {tensors[0].dtype if tensors else None}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic, sleep
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -11,6 +11,7 @@ import torch
 import mpicoll
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, RankLost
+from mpicoll.machine.waited import comes
 from torchcoll.groups import world_ranks
 from torchcoll.transport import TorchTransport
 
@@ -55,12 +56,8 @@ def exchange_values(
     """
     keys = [f"torchcoll/{name}/{peer}" for peer in range(size)]
     store.set(keys[rank], value)
-    end, nap = monotonic() + seconds, 1e-3
     # A wait in the store would keep other threads from it, which open other groups.
-    while not (all_here := store.check(keys)) and monotonic() < end:
-        sleep(nap)
-        nap = min(2 * nap, _NAP)
-    if not all_here:
+    if not comes(partial(store.check, keys), seconds, _NAP):
         missing = [peer for peer, key in enumerate(keys) if not store.check([key])]
         if missing:
             store.delete_key(keys[rank])

@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from mpicoll.machine.hidden_threads import HiddenThread, forget_current_thread
-from mpicoll.tuning import FIRST_NAP, LAST_NAP
-from torchcoll.finalizing import outliving
+from mpicoll.machine.waited import comes
 
 if TYPE_CHECKING:
     from mpicoll.engine._compiled import Channel
@@ -108,11 +106,7 @@ class Order:
             return True
         if call.number:  # a thread of the group attends queued calls in any case
             self.attend(call)
-        end, nap = monotonic() + seconds, FIRST_NAP
-        while not call.is_done and monotonic() < end:
-            sleep(nap)
-            nap = min(1.5 * nap, LAST_NAP)
-        return bool(call.is_done)
+        return comes(lambda: call.is_done, seconds)
 
     def stop(self) -> None:
         """End the threads, once they have run the queued calls."""
@@ -129,7 +123,7 @@ class Order:
     def _start(self) -> None:
         # Of their own: threads that have been told to end may still have calls to serve.
         self._signals = SimpleQueue()
-        serve = outliving(partial(self._serve, self._signals, threading.Lock()))
+        serve = partial(self._serve, self._signals, threading.Lock())
         self._threads = [HiddenThread(serve, self.name) for _ in range(_THREADS)]
 
     def _serve(self, signals: SimpleQueue[Pending | None], leading: threading.Lock) -> None:

@@ -121,7 +121,7 @@ def _meet_through_mpi(rendezvous: Any) -> None:
     def handle_env(url: str, **named: Any) -> Any:
         if "RANK" in os.environ or "?" in url:
             return plain(url, **named)
-        from torchcoll.backend.meeting import meet_over_mpi
+        from torchcoll.launch import meet_over_mpi
 
         return meet_over_mpi() or plain(url, **named)
 

@@ -7,8 +7,10 @@ the same lengths and dtypes. So all ranks count the calls of a key alike, and ch
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from secrets import randbits
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +19,7 @@ from mpicoll.backend import Nodes
 from mpicoll.c_extension import _compiled
 from mpicoll.calls.arguments import Arguments
 from mpicoll.calls.plan_cache import MOST_PLANS
+from mpicoll.flight.groups import standing
 from mpicoll.machine.nodes import Cores, group_by_node, host_identity, own_cores, stated_node
 from mpicoll.machine.settings import is_reproducible
 from mpicoll.memory.files import is_switched_off
@@ -41,6 +44,8 @@ class Member(NamedTuple):
         may_share: it can use a channel.
         has_choices: it has chosen algorithms.
         is_reproducible: it asks for one order of folding.
+        standing: of its recorder of calls.
+        token: a random number.
     """
 
     host: str
@@ -50,6 +55,8 @@ class Member(NamedTuple):
     may_share: bool
     has_choices: bool
     is_reproducible: bool
+    standing: tuple[int, ...]
+    token: int
 
 
 def find_members(
@@ -73,7 +80,7 @@ def find_members(
     member = Member(
         host_identity(), stated_node(ranks[rank] if ranks else rank), os.getpid(), own_cores(),
         may_share and TorchArrays().layout() is not None, {*algorithms.values()} != {"auto"},
-        is_reproducible(),
+        is_reproducible(), standing(rank, size), randbits(63),
     )  # fmt: skip
     members = exchange_values(
         store, "node", rank, size, encode(member), timeout.total_seconds(),
@@ -95,12 +102,7 @@ def nodes_of(members: Sequence[Member]) -> Nodes:
 
 
 class Key(NamedTuple):
-    """The properties of a call by which the ranks choose.
-
-    Attributes:
-        op: the operator; "sum" where nothing is reduced.
-        length: the elements of a vector or of a row.
-    """
+    """The properties of a call by which the ranks choose; `length` in elements of one row."""
 
     name: str
     op: str | None
@@ -125,7 +127,7 @@ class SpanningCalls:
     def __init__(self, nodes: Nodes, opened: Callable[[], Any]) -> None:
         self.nodes, self.size = nodes, sum(map(len, nodes))
         self._opened = opened
-        self._counts: dict[Key, int] = {}
+        self._counts: Counter[Key] = Counter()
         self.planned: set[Key] = set()
 
     def count(self, name: str, part: Any, whole: Any, op: str | None, root: int) -> bool:
@@ -135,26 +137,22 @@ class SpanningCalls:
             part: a vector, one row, or all rows of an alltoall; None for a barrier.
             whole: the rows, as one tensor or a list; None where this rank has none.
         """
-        if part is None:
-            return self._is_planned(Key(name, op, root, torch.uint8, 0))
-        if not isinstance(part, Tensor):  # an alltoall of lists
-            return False
-        length = part.numel()
-        if not length or not _fits(part, whole, self.size, name):
-            return False
-        if name == "alltoall":
-            length //= self.size
-        return self._is_planned(Key(name, op, root, part.dtype, length))
-
-    def _is_planned(self, key: Key) -> bool:
-        if key in self.planned:
-            return True
-        if len(self.planned) == MOST_PLANS:
-            return False
+        dtype, length = torch.uint8, 0
+        if part is not None:
+            if not (isinstance(part, Tensor) and part.numel()):  # or an alltoall of lists
+                return False
+            dtype, length = part.dtype, part.numel()
+            if name == "alltoall":
+                length //= self.size
+            if whole is not None and not _fits(whole, self.size, dtype, length):
+                return False
+        key = Key(name, op, root, dtype, length)
+        if key in self.planned or len(self.planned) == MOST_PLANS:
+            return key in self.planned
         if len(self._counts) == _MOST_COUNTS:
             self._counts.clear()
-        calls = self._counts[key] = self._counts.get(key, 0) + 1
-        if calls == _REPEATS and self._has_schedule(key):
+        self._counts[key] += 1
+        if self._counts[key] == _REPEATS and self._has_schedule(key):
             self.planned.add(key)
         return key in self.planned
 
@@ -170,15 +168,8 @@ class SpanningCalls:
         return opened.planner.schedule(arguments, names) is not None
 
 
-def _fits(part: Tensor, whole: Any, size: int, name: str) -> bool:
-    """Whether rows have the lengths of a call in which all ranks give as much.
-
-    gloo refuses others, on this rank alone.
-    """
-    if whole is None:
-        return True
-    length, dtype = part.numel(), part.dtype
+def _fits(whole: Any, size: int, dtype: torch.dtype, length: int) -> bool:
+    """Whether there is a row of so many elements for each rank; gloo refuses others."""
     if isinstance(whole, Tensor):
-        rows = 1 if name == "alltoall" else size
-        return whole.dtype == dtype and whole.numel() == rows * length and not length * rows % size
+        return whole.dtype == dtype and whole.numel() == size * length
     return len(whole) == size and all(row.dtype == dtype and row.numel() == length for row in whole)

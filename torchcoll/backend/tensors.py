@@ -13,21 +13,11 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 
 from mpicoll.notation.elements import OPS, kind_of
 from torchcoll.arrays import NAMES, vector
+from torchcoll.operations import REDUCE_OPS, Nested
 
 Tensor = torch.Tensor
-Nested = Any
-"""A tensor, None, or a sequence of these."""
-Part = tuple[Nested, Nested]
-"""The input and the output of a call: a tensor, one for each rank, or None."""
-_RED: Any = dist.ReduceOp.RedOpType
 # By hash, which is that of the kind for either type of torch's, and takes a tenth of a comparison.
-_OPS = {
-    hash(dist.ReduceOp(kind)): name
-    for kind, name in (
-        (_RED.SUM, "sum"), (_RED.AVG, "avg"), (_RED.PRODUCT, "prod"), (_RED.MIN, "min"),
-        (_RED.MAX, "max"), (_RED.BAND, "band"), (_RED.BOR, "bor"), (_RED.BXOR, "bxor"),
-    )
-}  # fmt: skip
+_OPS = {hash(dist.ReduceOp(kind)): name for name, kind in REDUCE_OPS.items()}
 _PLAIN = Tensor.__torch_dispatch__
 
 

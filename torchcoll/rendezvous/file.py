@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from secrets import token_hex
 
 from mpicoll.errors import LaunchError
+from mpicoll.machine.launchers import ancestors
 from mpicoll.machine.living import stat_of
 from mpicoll.machine.network import LOOPBACK
+from mpicoll.machine.waited import comes
 from mpicoll.text.files import content_of
 from torchcoll.place import Place
 from torchcoll.rendezvous.secret import private_directory, write_private
-from torchcoll.rendezvous.store import Rendezvous, client, server
+from torchcoll.rendezvous.store import LONGEST_NAP, Rendezvous, client, server
 
 _DAEMONS = {
     "hydra_pmi_proxy", "mpiexec.hydra", "mpiexec.gforker", "mpirun", "mpiexec", "prterun",
@@ -35,11 +36,8 @@ def open_over_file(place: Place, timeout: float) -> Rendezvous:
         write_private(fresh, f"{port} {secret}")
         fresh.replace(path)
         return Rendezvous(store, secret.encode(), lambda: path.unlink(missing_ok=True))
-    deadline = time.monotonic() + timeout
-    while not path.exists():
-        if time.monotonic() > deadline:
-            raise LaunchError(f"rank {place.rank} of {place.size} waited {timeout:g} s for rank 0")
-        time.sleep(0.01)
+    if not comes(path.exists, timeout, LONGEST_NAP):
+        raise LaunchError(f"rank {place.rank} of {place.size} waited {timeout:g} s for rank 0")
     number, secret = content_of(path, is_of_user=False).decode().split()
     return Rendezvous(client(place, LOOPBACK, int(number), timeout), secret.encode())
 
@@ -49,15 +47,10 @@ def launcher_identity() -> str:
 
     psutil's start time depends on the clock, and ranks that ask at different times may differ.
     """
-    process, identity = os.getppid(), None
-    while process > 1:
-        try:
-            name, fields = stat_of(process)
-        except OSError:
-            break
-        if identity is None or name in _DAEMONS:
-            identity = f"{process}-{fields[19]}"
-        if name in _DAEMONS:
-            break
-        process = int(fields[1])
-    return identity or str(os.getppid())
+    parents = [process for process, _ in ancestors()]
+    try:
+        daemons = (process for process in parents if stat_of(process)[0] in _DAEMONS)
+        launcher = next(daemons, os.getppid())
+        return f"{launcher}-{stat_of(launcher)[1][19]}"
+    except OSError:
+        return str(os.getppid())

@@ -15,9 +15,10 @@ import msgspec
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.nodes import host_identity
+from mpicoll.machine.waited import comes
 from torchcoll.place import Place
 from torchcoll.rendezvous.secret import VARIABLE, derive, seal, unseal
-from torchcoll.rendezvous.store import Store
+from torchcoll.rendezvous.store import LONGEST_NAP, Store, store_lost
 
 _MAX_BYTES = 1 << 16
 """Bytes that a rank may write about itself."""
@@ -71,9 +72,7 @@ def exchange_members(
             time.sleep(0.5 if place.rank == 0 and place.size > 1 else 0)
         raise
     except RuntimeError:
-        raise LaunchError(
-            f"rank {place.rank} of {place.size} lost the store: the rank that held it has ended"
-        ) from None
+        raise store_lost(place.rank, place.size) from None
 
 
 class _Meeting:
@@ -123,13 +122,11 @@ class _Meeting:
 
     def _await(self, key: str) -> bytes:
         """Return a value as soon as it is there."""
-        pause = 0.001
-        while not self.store.check([key]):
-            self._check_refused()
-            if time.monotonic() > self.until:
-                raise LaunchError(self._missing(key.partition("/")[0]))
-            time.sleep(pause)
-            pause = min(1.5 * pause, 0.05)
+        seconds = self.until - time.monotonic()
+        if not comes(
+            lambda: self.store.check([key]) or self._check_refused(), seconds, LONGEST_NAP
+        ):
+            raise LaunchError(self._missing(key.partition("/")[0]))
         value = bytes(self.store.get(key))
         if len(value) > _MAX_BYTES:
             raise LaunchError(
@@ -137,12 +134,13 @@ class _Meeting:
             )
         return value
 
-    def _check_refused(self) -> None:
+    def _check_refused(self) -> bool:
         if self.store.check([_REFUSED]):
             raise LaunchError(
                 f"rank {self.place.rank} of {self.place.size} ends because another rank "
                 "refused this launch: see its message"
             )
+        return False
 
     def _missing(self, kind: str) -> str:
         """Return a message that names the missing ranks."""

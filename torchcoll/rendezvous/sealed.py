@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
-from time import monotonic, sleep
+from typing import TypeVar
 
 import torch.distributed as dist
 
 from mpicoll.errors import LaunchError
+from mpicoll.machine.background import background, is_done
+from mpicoll.machine.waited import comes
 from torchcoll.rendezvous.secret import seal, unseal
-from torchcoll.rendezvous.store import Store
+from torchcoll.rendezvous.store import LONGEST_NAP, Store, store_lost
 
+Connected = TypeVar("Connected")
 _REFUSED, _ACKNOWLEDGED = "refused/why", "refused/heard"
-_HEARD_WITHIN = 2.0
-"""Seconds that a rank which refuses waits for the others to hear of it: rank 0 has the store."""
+_HEARD_WITHIN, _LOOKS = 2.0, 0.1
+"""Seconds that a rank which refuses waits for the others to hear of it, as rank 0 has the store;
+and between two looks at whether one has refused."""
 
 
 class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
@@ -95,6 +100,45 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
     def set_timeout(self, timeout: timedelta) -> None:
         self._store.set_timeout(timeout)
 
+    # -- connecting -------------------------------------------------------------------
+
+    def connect(
+        self, connects: Callable[[], Connected], name: str, rank: int, size: int, timeout: float
+    ) -> Connected:
+        """Return the result of `connects`; raise on every rank where it fails on one.
+
+        gloo waits for a rank that has failed until its own timeout, half an hour, and cannot be
+        interrupted. It therefore waits in a separate thread, which such an error leaves behind. Or
+        it finds that rank's port open, and knows of nothing: so all ranks count those that have
+        connected.
+
+        Args:
+            name: of the group, which no other group of this store has.
+            rank: of this process among the `size` that connect.
+            size: see `rank`.
+            timeout: seconds in which the others have connected, once this rank has.
+
+        Raises:
+            LaunchError: another rank could not connect, with its reason; or the store is gone.
+            Exception: what `connects` raised on this rank.
+        """
+        future = background(connects, f"torchcoll connecting {name}")
+        try:
+            while not is_done(future, _LOOKS):
+                self._is_refused()
+            if (failed := future.exception()) is None:
+                self.wait_for_all(name, size, timeout)
+        except BaseException as error:
+            self.keep_for_ever()
+            if isinstance(error, LaunchError) or not isinstance(error, RuntimeError):
+                raise
+            raise store_lost(rank, size) from None
+        if failed is not None:
+            self.keep_for_ever()
+            with suppress(LaunchError, RuntimeError):
+                self._refuse(rank, size - 1, failed)
+        return future.result()
+
     def wait_for_all(self, name: str, size: int, timeout: float) -> None:
         """Return when `size` ranks have called this.
 
@@ -110,30 +154,20 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
 
     def _comes(self, is_there: Callable[[], bool], seconds: float) -> bool:
         """Whether something is there within so many seconds, while no rank refuses the launch."""
-        until, pause = monotonic() + seconds, 0.001
-        while not is_there():
-            self.check_refused()
-            if monotonic() > until:
-                return False
-            sleep(pause)
-            pause = min(1.5 * pause, 0.05)
-        return True
+        return comes(lambda: is_there() or self._is_refused(), seconds, LONGEST_NAP)
 
-    # -- a rank that refuses ----------------------------------------------------------
-
-    def refuse(self, rank: int, peers: int, error: BaseException) -> None:
+    def _refuse(self, rank: int, peers: int, error: BaseException) -> None:
         """Tell the other ranks why this one does not connect, and wait until they have heard."""
         if self.check([_REFUSED]):
             self.add(_ACKNOWLEDGED, 1)
             return
         self.set(_REFUSED, f"rank {rank}: {error}")
-        until = monotonic() + _HEARD_WITHIN
-        while self.add(_ACKNOWLEDGED, 0) < peers and monotonic() < until:
-            sleep(0.01)
+        comes(lambda: self.add(_ACKNOWLEDGED, 0) >= peers, _HEARD_WITHIN, LONGEST_NAP)
 
-    def check_refused(self) -> None:
-        """Raise LaunchError where another rank has refused this launch."""
+    def _is_refused(self) -> bool:
+        """Return False; raise LaunchError where another rank has refused this launch."""
         if self.check([_REFUSED]):
             why = self.get(_REFUSED).decode(errors="replace")
             self.add(_ACKNOWLEDGED, 1)
             raise LaunchError(f"another rank has refused this launch: {why}")
+        return False

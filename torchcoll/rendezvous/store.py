@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 from mpicoll.errors import LaunchError
 from mpicoll.machine.background import within
 from mpicoll.machine.network import listener
-from torchcoll.finalizing import outliving
 from torchcoll.place import Place
 
 Store = Any
 """A key-value store of torch.distributed."""
 _ANSWERS_WITHIN = 10.0
 """Seconds in which whoever accepts a connection must prove to be such a store."""
+LONGEST_NAP = 0.05
+"""Seconds between two looks at a store, which serves all ranks."""
 _MARKER = "torchcoll"
 """A key of stores that a rank has opened, and torchrun has not."""
 
@@ -31,6 +32,11 @@ class Rendezvous(NamedTuple):
     store: Store
     secret: bytes
     finish: Callable[[], None] = lambda: None
+
+
+def store_lost(rank: int, size: int) -> LaunchError:
+    """Return the error of a rank whose store has gone."""
+    return LaunchError(f"rank {rank} of {size} lost the store: the rank that held it has ended")
 
 
 def distributed() -> Any:
@@ -123,7 +129,7 @@ def client(place: Place, host: str, port: int, timeout: float) -> Store:
         timeout=timedelta(seconds=soon),
     )  # fmt: skip
     try:
-        store = within(soon, outliving(connects), foreign)
+        store = within(soon, connects, foreign)
     except (RuntimeError, ValueError):
         raise foreign from None
     store.set_timeout(timedelta(seconds=timeout))

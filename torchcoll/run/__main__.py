@@ -55,10 +55,6 @@ def _refuse() -> None:
 
 def _prepare() -> None:
     record_messages()
-    _replace_gloo()
-
-
-def _replace_gloo() -> None:
     os.environ[AS_GLOO] = "1"
     # Only then: the program may set variables before, such as OMP_NUM_THREADS, which torch reads.
     if (torch := sys.modules.get("torch")) is not None:

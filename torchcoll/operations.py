@@ -6,14 +6,32 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any, NamedTuple
 
+import torch.distributed as dist
+from torch import Tensor
 from torch.distributed import distributed_c10d
 
 from mpicoll.c_extension import _compiled
-from torchcoll.backend.tensors import Part, Tensor
-from torchcoll.groups import BEFORE_2_13
 
 # torch's stubs lack its names for options.
 c10d: Any = distributed_c10d
+_RED: Any = dist.ReduceOp.RedOpType
+REDUCE_OPS = {
+    "sum": _RED.SUM, "avg": _RED.AVG, "prod": _RED.PRODUCT, "min": _RED.MIN, "max": _RED.MAX,
+    "band": _RED.BAND, "bor": _RED.BOR, "bxor": _RED.BXOR,
+}  # fmt: skip
+"""torch's operators by our names."""
+_BEFORE_2_13 = {
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+}
+"""The names that a library's group has in an older torch."""
+Nested = Any
+"""A tensor, None, or a sequence of these."""
+Part = tuple[Nested, Nested]
+"""The input and the output of a call: a tensor, one for each rank, or None."""
 FLAT, ROWS = _compiled.FLAT, _compiled.ROWS
 INPUT_ROWS, OUTPUT_ROWS = _compiled.INPUT_ROWS, _compiled.OUTPUT_ROWS
 
@@ -49,7 +67,12 @@ class Operation(NamedTuple):
     @property
     def methods(self) -> tuple[str, str]:
         """The names of the method in torch 2.13 and before."""
-        return self.method, BEFORE_2_13.get(self.method, self.method)
+        return self.method, _BEFORE_2_13.get(self.method, self.method)
+
+    def of(self, group: Any) -> Any:
+        """Return the method of a group, by the name that this torch has."""
+        current, previous = self.methods
+        return getattr(group, current, None) or getattr(group, previous)
 
     @property
     def name(self) -> str:
@@ -178,3 +201,4 @@ OPERATIONS = (
     ),
     BARRIER,
 )  # fmt: skip
+BY_METHOD = {operation.method: operation for operation in OPERATIONS}

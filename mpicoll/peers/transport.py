@@ -1,0 +1,100 @@
+"""What the transports of several processes have alike, whatever library carries their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from itertools import count
+from typing import Any
+
+from mpicoll.backend import EXCHANGE, POINT_TO_POINT, Gpu, Nodes, SharedMemory
+from mpicoll.memory.mailbox import Rounds
+from mpicoll.memory.segments import open_memory
+from mpicoll.peers.known import Peers
+from mpicoll.text.encoding import decode_alike, encode_for
+
+
+class PeerTransport:
+    """The part of `mpicoll.backend.Transport` that rests on what a rank knows of the others.
+
+    A library adds `_agree` and `_gather`, for ranks that share no memory.
+    """
+
+    compares = True
+    name = POINT_TO_POINT
+    arrays: Any
+    nodes: Nodes
+    unshared: str
+
+    def _begin(self, rank: int, size: int, deadline: float | None) -> None:
+        self.rank, self.size = rank, size
+        self.peers, self.rounds, self.attempts = Peers(rank, size), Rounds(), count()
+        self.shared: SharedMemory | None = None
+        if deadline is not None:
+            self.peers.deadline = deadline
+
+    def _open(self, obstacle: str, progress: Callable[[], object] = lambda: None) -> None:
+        """Map the memory of this rank's node; collective."""
+        memory, self.unshared = open_memory(
+            self.rank, self.nodes, self.arrays, self.exchange, obstacle, progress
+        )
+        self.peers.open(memory, self.nodes, self.exchange)
+        self.shared = memory
+
+    def _close(self) -> None:
+        if self.shared is not None:
+            self.shared.close()
+            self.shared = None
+        self.peers.close()
+
+    def driver(self, device: int) -> Gpu:
+        from mpicoll.gpu.driver import Driver
+
+        return Driver(device)
+
+    @property
+    def deadline(self) -> float:
+        """Seconds after which this rank gives up waiting for another."""
+        return self.peers.deadline
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        self.peers.deadline = seconds
+        self._set_timeout(seconds)
+
+    def _set_timeout(self, seconds: float) -> None:
+        """Tell the library of the deadline."""
+
+    def leave(self, operation: int, error: BaseException) -> None:
+        self.peers.leave(operation, error)
+
+    def poison_on_error(self) -> AbstractContextManager[None]:
+        return self.peers.poison_on_error()
+
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
+        if self.shared is not None and self.shared.mailbox is not None:
+            return self.shared.mailbox.exchange(item, kind)
+        self._check_open()
+        with self.rounds.alone(), self.poison_on_error():
+            # Others compare a call, and will come after that.
+            while self.compares and not self._agree(EXCHANGE):
+                pass
+            return decode_alike(self._gather(encode_for(kind, item)), kind)
+
+    def agree(self, digest: int) -> bool:
+        self._check_open()
+        if not self.compares:
+            return True
+        with self.rounds.alone(), self.poison_on_error():
+            return self._agree(digest)
+
+    def _check_open(self) -> None:
+        """Raise RuntimeError where the group has been freed."""
+        raise NotImplementedError
+
+    def _agree(self, digest: int) -> bool:
+        raise NotImplementedError
+
+    def _gather(self, data: bytes) -> list[bytes]:
+        """Return every rank's bytes, in rank order."""
+        raise NotImplementedError
