@@ -1,11 +1,8 @@
 #include "counters.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <linux/tcp.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -42,7 +39,7 @@ enum { SECOND = 1000000000 };
 /* Descriptors that are looked at together. */
 enum { BATCH = 256 };
 
-/* A connection that has sent nothing for so many milliseconds is not recorded. */
+/* A connection that has had no data for so many milliseconds is not recorded. */
 enum { IDLE = 2000 };
 
 /* -- entries ----------------------------------------------------------------------------------- */
@@ -217,7 +214,7 @@ static int read_ends(int descriptor, Link *link)
            read_end(&peer, link->peer, &link->peer_port);
 }
 
-/* Record a descriptor if it is a TCP connection that sends. Return whether the descriptor is open. */
+/* Record a descriptor if it is a TCP connection in use. Return whether the descriptor is open. */
 static int record_link(Counters *counters, int64_t at, int descriptor)
 {
     struct tcp_info info;
@@ -227,7 +224,7 @@ static int record_link(Counters *counters, int64_t at, int descriptor)
     Link link = {.at = at};
     /* tcpi_rwnd_limited is in the kernel from 4.10 on. */
     if (size < offsetof(struct tcp_info, tcpi_rwnd_limited) + sizeof info.tcpi_rwnd_limited ||
-        info.tcpi_last_data_sent > IDLE || !read_ends(descriptor, &link))
+        (info.tcpi_last_data_sent > IDLE && info.tcpi_last_data_recv > IDLE) || !read_ends(descriptor, &link))
         return 1;
     link.sent = info.tcpi_bytes_acked;
     link.busy = info.tcpi_busy_time - info.tcpi_rwnd_limited;
@@ -282,41 +279,3 @@ void counters_close(Counters *counters)
 {
     close_schedstat(counters);
 }
-
-/* Append the text of an address that names a host; -1 where Python has raised. */
-static int append_address(PyObject *addresses, const struct ifaddrs *interface)
-{
-    char text[INET6_ADDRSTRLEN];
-    const struct sockaddr *address = interface->ifa_addr;
-    const struct sockaddr_in6 *ipv6 = (const void *)address;
-    if (!address || interface->ifa_flags & IFF_LOOPBACK)
-        return 0;
-    const void *number = address->sa_family == AF_INET ? &((const struct sockaddr_in *)ipv6)->sin_addr
-                         : address->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)
-                             ? (const void *)&ipv6->sin6_addr
-                             : NULL;
-    if (!number || !inet_ntop(address->sa_family, number, text, sizeof text))
-        return 0;
-    PyObject *string = PyUnicode_FromString(text);
-    const int error = string ? PyList_Append(addresses, string) : -1;
-    Py_XDECREF(string);
-    return error;
-}
-
-static PyObject *host_addresses(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
-    struct ifaddrs *interfaces = NULL;
-    if (getifaddrs(&interfaces) < 0)
-        return PyErr_SetFromErrno(PyExc_OSError);
-    PyObject *addresses = PyList_New(0);
-    for (struct ifaddrs *interface = interfaces; addresses && interface; interface = interface->ifa_next)
-        if (append_address(addresses, interface) < 0)
-            Py_CLEAR(addresses);
-    freeifaddrs(interfaces);
-    return addresses;
-}
-
-PyMethodDef counter_methods[] = {
-    {"host_addresses", host_addresses, METH_NOARGS, NULL},
-    {NULL},
-};

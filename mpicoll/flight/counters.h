@@ -28,9 +28,6 @@ typedef struct {
 
 #pragma GCC visibility push(hidden)
 
-/* host_addresses(): the IP addresses of the host. */
-extern PyMethodDef counter_methods[];
-
 /* 0 where the memory does not hold whole entries. */
 int counters_make(Counters *counters, const Py_buffer *samples, const Py_buffer *links);
 

@@ -43,7 +43,7 @@ from mpicoll.flight.layout import (
     head,
     record,
 )
-from mpicoll.flight.records import MOST_ADDRESSES, Location, Process, Record, Text, encode
+from mpicoll.flight.records import Location, Process, Record, Text, encode
 from mpicoll.machine.nodes import stated_node
 
 _PACKAGE = Path(__file__).parent.parent
@@ -126,14 +126,7 @@ class Recorder:
         return Process(
             self.process, *place, host, _boot(), monotonic_ns(), time_ns(), self.thread,
             " ".join(map(ascii, sys.argv))[:500], host if node is None else str(node),
-            self._addresses(),
         )  # fmt: skip
-
-    def _addresses(self) -> tuple[str, ...]:
-        try:
-            return tuple(self.writers.host_addresses())[:MOST_ADDRESSES]
-        except OSError:  # a sandbox denies it
-            return ()
 
     @property
     def ending(self) -> memoryview:

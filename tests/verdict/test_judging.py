@@ -347,8 +347,7 @@ def with_links(
                 )
                 for time in range(0, 8000, 1000)
             ]  # fmt: skip
-        process = dump_of_rank.process
-        process = process._replace(addresses=(f"10.0.0.{host}",), host=f"host{host}")
+        process = dump_of_rank.process._replace(host=f"host{host}")
         with_readings.append(dump_of_rank._replace(process=process, links=links))
     return with_readings
 
