@@ -2,13 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "signals.h"
@@ -33,8 +34,6 @@ typedef struct {
 } Link;
 
 _Static_assert(sizeof(Sample) == 104 && sizeof(Link) == 96, "entries as layout.py has them");
-
-enum { SECOND = 1000000000 };
 
 /* Descriptors that are looked at together. */
 enum { BATCH = 256 };
@@ -69,15 +68,6 @@ static void add(EntryRing *ring, void *entry)
 
 /* -- samples ----------------------------------------------------------------------------------- */
 
-/* Read a number and the character after it; NULL for another text. */
-static const char *read_number(const char *text, uint64_t *number, char after)
-{
-    const char *const start = text;
-    for (*number = 0; *text >= '0' && *text <= '9'; text++)
-        *number = *number * 10 + (uint64_t)(*text - '0');
-    return text > start && *text == after ? text + 1 : NULL;
-}
-
 /* Read "RUN QUEUED SLICES\n", in nanoseconds; 0 where the descriptor has another content. RUN is that of
    the last tick of the scheduler. It is 0 if the kernel does not count. */
 static int read_schedstat(int descriptor, uint64_t *queued)
@@ -88,10 +78,9 @@ static int read_schedstat(int descriptor, uint64_t *queued)
         return 0;
     content[length] = 0;
     uint64_t run, slices;
-    const char *text = read_number(content, &run, ' ');
-    text = text ? read_number(text, queued, ' ') : NULL;
-    text = text ? read_number(text, &slices, '\n') : NULL;
-    return text && !*text && run;
+    int end = 0;
+    const int numbers = sscanf(content, "%" SCNu64 " %" SCNu64 " %" SCNu64 "\n%n", &run, queued, &slices, &end);
+    return numbers == 3 && end == length && run;
 }
 
 /* The program may have closed all descriptors, and have another file under this number. */
@@ -121,13 +110,6 @@ static int read_queued(Counters *counters, uint32_t thread, uint64_t *queued)
     return counters->schedstat >= 0;
 }
 
-static int64_t nanoseconds(clockid_t clock)
-{
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (int64_t)time.tv_sec * SECOND + time.tv_nsec;
-}
-
 /* The nanoseconds of a fixed loop of arithmetic, about 10 us: the least of three, as an interrupt adds to
    one of them. */
 static uint32_t probe(void)
@@ -136,12 +118,12 @@ static uint32_t probe(void)
     uint64_t value = 1;
     int64_t least = UINT32_MAX;
     for (int attempt = 0; attempt < TRIES; attempt++) {
-        const int64_t start = nanoseconds(CLOCK_MONOTONIC);
+        const int64_t start = time_of(CLOCK_MONOTONIC);
         for (int step = 0; step < STEPS; step++) {
             value = value * 0x5851f42d4c957f2du + 0x14057b7ef767814fu;
             __asm__ volatile("" : "+r"(value));
         }
-        const int64_t elapsed = nanoseconds(CLOCK_MONOTONIC) - start;
+        const int64_t elapsed = time_of(CLOCK_MONOTONIC) - start;
         if (elapsed < least)
             least = elapsed;
     }
@@ -174,8 +156,8 @@ static void record_sample(Counters *counters, Sample sample, int has_probe)
     struct rusage usage;
     if (!read_queued(counters, thread, &sample.queued) || getrusage(RUSAGE_THREAD, &usage) < 0)
         return;
-    sample.running = (uint64_t)nanoseconds(CLOCK_THREAD_CPUTIME_ID);
-    sample.process = (uint64_t)nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
+    sample.running = (uint64_t)time_of(CLOCK_THREAD_CPUTIME_ID);
+    sample.process = (uint64_t)time_of(CLOCK_PROCESS_CPUTIME_ID);
     sample.children = children_running();
     sample.main_running = thread == (uint32_t)getpid() ? sample.running : main_running();
     sample.identity = (uint64_t)pthread_self();

@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 #include <structmember.h>
-#include <time.h>
 
 #include "counters.h"
 #include "where.h"
@@ -87,13 +86,6 @@ struct LogObject {
 
 /* -- rows -------------------------------------------------------------------------------------- */
 
-static int64_t nanoseconds_of(clockid_t clock)
-{
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 /* The processor's own counter takes half the time of the system's clock, which is read from it. */
 static int64_t now(const RingObject *ring)
 {
@@ -102,7 +94,7 @@ static int64_t now(const RingObject *ring)
         return (int64_t)__builtin_ia32_rdtsc();
 #endif
     (void)ring;
-    return nanoseconds_of(CLOCK_MONOTONIC);
+    return time_of(CLOCK_MONOTONIC);
 }
 
 /* Read both clocks, again if the thread was interrupted between them. */
@@ -110,7 +102,7 @@ static void set_clock(RingObject *ring)
 {
     enum { TRIES = 4, MAX_TICKS = 2000 };
     for (int attempt = 0; attempt < TRIES; attempt++) {
-        const int64_t before = now(ring), ns = nanoseconds_of(CLOCK_MONOTONIC);
+        const int64_t before = now(ring), ns = time_of(CLOCK_MONOTONIC);
         const int64_t ticks = now(ring) - before;
         ring->clock->ticks = before + ticks / 2, ring->clock->ns = ns;
         if (ticks < MAX_TICKS)
@@ -160,7 +152,7 @@ __attribute__((noinline, cold)) static void take_sample(RingObject *ring, uint32
 {
     const Clock *const clock = ring->clock;
     set_clock(ring);
-    const int64_t day = nanoseconds_of(CLOCK_REALTIME), next = SAMPLE_INTERVAL - day % SAMPLE_INTERVAL;
+    const int64_t day = time_of(CLOCK_REALTIME), next = SAMPLE_INTERVAL - day % SAMPLE_INTERVAL;
     counters_record(&ring->counters, current_thread(), clock->ticks, day, message_ticks, where);
     const int64_t ticks = clock->ticks - clock->first_ticks, ns = clock->ns - clock->first_ns;
     const double ticks_per_ns = ns > 0 ? (double)ticks / (double)ns : 0.0;
@@ -260,11 +252,6 @@ static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below
 uint64_t log_start(LogObject *log, uint32_t call)
 {
     return log ? begin(log, call, UNDER_WAY, 0) : 0;
-}
-
-uint64_t log_begin(LogObject *log, uint32_t call)
-{
-    return log_begin_below(log, call, 0);
 }
 
 uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library)
