@@ -35,7 +35,7 @@ _COLLECTIVES = {
 }  # fmt: skip
 """Names without underscores, as they begin. A longer one comes before its beginning."""
 _SYNCHRONISING = ("barrier", "allreduce", "allgather", "reduce_scatter", "alltoall")
-_DTYPES = {
+DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16",
     "Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8",
     "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
@@ -207,7 +207,7 @@ def _kind(call: _Call) -> Call:
 def _signature(call: _Call, collective: str) -> str:
     """Return the arguments that must be alike on all ranks, as far as the dump tells them."""
     dtype = _first(call.input_dtypes)
-    name = _DTYPES.get(dtype, dtype) if isinstance(dtype, str) else ""
+    name = DTYPES.get(dtype, dtype) if isinstance(dtype, str) else ""
     # The input of a scatter is the root's alone; those of an alltoall may differ.
     shape = _first(call.output_sizes if collective == "scatter" else call.input_sizes)
     if not isinstance(shape, list | tuple) or collective == "alltoall" or not name:

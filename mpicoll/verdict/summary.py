@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from mpicoll.cli.tables import plain_table
 from mpicoll.text.numbers import duration
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.matching import Place
@@ -28,9 +28,7 @@ def show(out: Console, verdict: Verdict, remarks: Sequence[str] = ()) -> None:
         out.print(Text(sentence, style="bold" if place == 0 and verdict.findings else ""))
     if not verdict.calls:
         return
-    table = Table(box=None, pad_edge=False)
-    for name in COLUMNS:
-        table.add_column(name, overflow="fold")
+    table = plain_table(COLUMNS)
     for row in rows(verdict):
         table.add_row(*row)
     out.print()
