@@ -148,42 +148,26 @@ def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
     paths, faults = newest_files(directory)
     dumps: list[Dump] = []
     shifts: dict[str, int] = {}
+    names: dict[str, dict[str, int]] = {}
     for path in paths[:MOST_FILES]:
         try:
-            dumps.append(read(path, shifts))
+            dumps.append(read(path, shifts, names))
         except DamagedFile as error:
             faults.append(str(error))
     if not dumps:
         raise ArgumentError("; ".join(faults))
-    return distinct_names(_one_for_each_rank(dumps, faults)), faults
+    return _one_for_each_rank(dumps, faults), faults
 
 
-def distinct_names(dumps: list[Dump]) -> list[Dump]:
-    """Return files whose groups have different names: the second of one name is ``name (2nd)``."""
-    names: dict[str, dict[str, None]] = {}
-    for dump in dumps:
-        for group in dump.groups:
-            names.setdefault(group.name, {})[group.id] = None
-    new = {
-        group: f"{name} ({ordinal(number)})"
-        for name, groups in names.items() for number, group in enumerate(groups, 1) if number > 1
-    }  # fmt: skip
-    if not new:
-        return dumps
+def distinct(group: Group, names: dict[str, dict[str, int]]) -> Group:
+    """Return a group with a name of its own: the second one of a name is ``name (2nd)``.
 
-    def renamed(group: Group) -> Group:
-        return group._replace(name=new[group.id]) if group.id in new else group
-
-    return [
-        dump._replace(
-            groups=[*map(renamed, dump.groups)],
-            entries=[
-                entry._replace(group=renamed(entry.group)) if entry.group else entry
-                for entry in dump.entries
-            ],
-        )
-        for dump in dumps
-    ]
+    Args:
+        names: the groups of each name by their identities, which are counted; a new one is added.
+    """
+    groups = names.setdefault(group.name, {})
+    number = groups.setdefault(group.id, len(groups) + 1)
+    return group if number == 1 else group._replace(name=f"{group.name} ({ordinal(number)})")
 
 
 def _one_for_each_rank(dumps: list[Dump], faults: list[str]) -> list[Dump]:
@@ -227,12 +211,16 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-def read(path: Path, shifts: dict[str, int] | None = None) -> Dump:
+def read(
+    path: Path, shifts: dict[str, int] | None = None,
+    names: dict[str, dict[str, int]] | None = None,
+) -> Dump:  # fmt: skip
     """Return the content of one rank's file.
 
     Args:
         shifts: for each monotonic clock, by `Process.boot`, the nanoseconds from its start to the
             epoch; a clock that is not there yet is added.
+        names: of the groups of the files before, as `distinct` counts them.
 
     Raises:
         DamagedFile: it is no flight file, or of another version, or nothing of it is whole.
@@ -242,6 +230,11 @@ def read(path: Path, shifts: dict[str, int] | None = None) -> Dump:
     _check_head(path, data, faults)
     data = data.ljust(layout.FILE_BYTES, b"\0")  # what was cut off counts as never written
     table = dict(_table(data, faults))
+    if names is not None:
+        table |= {
+            place: distinct(record, names)
+            for place, record in table.items() if isinstance(record, Group)
+        }  # fmt: skip
     process = next((record for record in table.values() if isinstance(record, Process)), None)
     if process is None:
         name = NAME.fullmatch(path.name)
