@@ -48,8 +48,8 @@ enum { UNDER_WAY, DONE, RAISED, ISSUED };
    cost some percent of a call of 1 MiB: calls that follow each other directly take few. */
 enum { SAMPLE_INTERVAL = 2000000, LONG_GAP = 200000 };
 
-/* A thread that tests again after less than this part of a long gap, 10 us, only waits. */
-enum { TESTS_IN_GAP = 20 };
+/* A thread that tests again, and has run for fewer nanoseconds since, only waits: it may sleep meanwhile. */
+enum { SHORT_RUN = 50000 };
 
 /* Rows that are added up at once; looks for a total; the exponent of the first bucket. */
 enum { CHUNK = 64, PROBES = 16, FIRST_EXPONENT = 6 };
@@ -122,8 +122,15 @@ static uint64_t check_of(const Row *row, uint64_t number)
 /* The system's number of this thread, 0 until it is asked for. */
 static _Thread_local uint32_t thread_number;
 
-/* The ticks of this thread in messages, and the end of its last message if that was a test without success. */
-static _Thread_local int64_t message_ticks, failed_test;
+/* The ticks of this thread in messages. */
+static _Thread_local int64_t message_ticks;
+
+/* The last message of this thread if that was a test without success: its function, its end, and how long the
+   thread had run then. */
+static _Thread_local struct {
+    const PyObject *function;
+    int64_t end, running;
+} failed_test;
 
 /* The thread of a forked child has another number. */
 static void reset_thread_number(void)
@@ -351,24 +358,29 @@ static int is_failed_test(PyObject *result)
                                   PyTuple_GET_ITEM(result, 0) == Py_False);
 }
 
-/* Call a function that may wait for other ranks, and add its time up. The time since a test without success
-   that has just ended counts, too. A sample is taken at the end of a long gap without calls and messages, at
+/* Call a function that may wait for other ranks, and add its time up. The time between two tests
+   counts, too, if the thread only waits. A sample is taken at the end of a long gap without calls and messages, at
    the end of a long message, and every 2 ms. */
 static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
     RingObject *const ring = message_ring;
     if (!ring->rows || ring->inside == PyThreadState_Get())
         return plain_call(function, args, flags, names);
+    const int64_t entered = now(ring);
+    if (failed_test.function == function && time_of(CLOCK_THREAD_CPUTIME_ID) - failed_test.running < SHORT_RUN)
+        message_ticks += entered - failed_test.end;
     const int64_t ticks = message_ticks;
-    const int64_t began = end_gap(ring, now(ring));
-    const int64_t start = began - failed_test < ring->long_gap / TESTS_IN_GAP ? failed_test : began;
+    const int64_t start = end_gap(ring, entered);
     ring->clock->message = start;
     PyObject *const result = plain_call(function, args, flags, names);
     if (!ring->rows)
         return result;
     const int64_t end = ring->last_moment = now(ring);
     message_ticks = ticks + end - start;
-    failed_test = is_failed_test(result) ? end : 0;
+    failed_test.function = NULL;
+    if (is_failed_test(result))
+        failed_test.function = function, failed_test.end = end,
+        failed_test.running = time_of(CLOCK_THREAD_CPUTIME_ID);
     ring->clock->message = 0;
     if (end - start > ring->clock->longest)
         ring->clock->longest = end - start;

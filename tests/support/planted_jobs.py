@@ -91,6 +91,7 @@ _PLANTED = (
     ("slow_worker", WORK, 3, 1, 3, 1), ("slow_master", WORK, 3, 1, 3, 0),
     ("ring_of_sends", WORK, 4, 1, 3, 2), ("ring_of_sends", WORK, 3, 1, 2, 1),
     ("testing", WORK, 3, 1, 3, 1), ("testing", WORK, 4, 1, 2, 0),
+    ("testing_and_sleeping", WORK, 4, 1, 3, 0),
     ("probing", ASLEEP, 4, 1, 3, 2), ("probing", ASLEEP, 3, 1, 2, 0),
     ("barrier", BARRIER, 1, 1, 3, 0),
     ("turns", TURNS, 5, 1, 3, 0), ("turns", TURNS, 5, 1, 2, 0),

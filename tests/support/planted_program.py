@@ -599,6 +599,17 @@ def testing(planted: Planted) -> None:
         sent.Wait()
 
 
+def testing_and_sleeping(planted: Planted) -> None:
+    """Sleep between the tests of a collective."""
+    while True:
+        fixed(1)
+        request = world.Ibarrier()
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        while not request.Test():
+            time.sleep(2e-4)
+
+
 def probing(planted: Planted) -> None:
     """Look for a message until it has come."""
     while True:
