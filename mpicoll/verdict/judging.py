@@ -16,7 +16,7 @@ from mpicoll.verdict.links import slow_links, with_full_link
 from mpicoll.verdict.matching import IN_MESSAGES, Place
 from mpicoll.verdict.messages import slices_of
 from mpicoll.verdict.profiles import Profile, profiles
-from mpicoll.verdict.thresholds import MOVING, RELEVANT, RELEVANT_STOP
+from mpicoll.verdict.thresholds import MOVING, OWN_CORE, RELEVANT, RELEVANT_STOP
 
 _ASLEEP = frozenset((Kind.ASLEEP, Kind.CHILD_PROCESS, Kind.OWN_THREAD))
 
@@ -50,7 +50,10 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     places, lateness = _late(observation, nodes)
     slices = slices_of(observation, alignment.dumps)
     slice_places, reasons = _late(slices, nodes)
-    lateness = lateness or [finding for finding in reasons if finding.cost >= RELEVANT]
+    lateness = lateness or [
+        finding for finding in reasons
+        if finding.cost >= (OWN_CORE if finding.kind is Kind.SHARED_CORE else RELEVANT)
+    ]  # fmt: skip
     places |= slice_places
     observation = observation.joined(slices)
     findings = [*_merged([*stopped_ranks(observation, nodes), *lateness])]

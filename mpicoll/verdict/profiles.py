@@ -22,8 +22,9 @@ class Profile(NamedTuple):
         excesses: by name: "arrival", and with samples the activities before the call, the time of
             other threads and of ended children. Colder caches explain a small excess of the running
             of a rank without a core of its own: 0. That of "queued" is the time without a core less
-            the share that its running explains at the other ranks' ratio. It is real only if it is
-            large beside their time without a core.
+            the share that its running explains at the other ranks' ratio. It is real if it is large
+            beside their time without a core, and the rank is late in all batches of the calls: on a
+            healthy busy machine the scheduler makes each rank late in some, and early in others.
         base: the median of the other ranks' mean running, in nanoseconds per call.
         total: the means of its activities before the call.
     """
@@ -67,8 +68,9 @@ def profiles(meetings: Sequence[Meeting]) -> dict[int, Profile]:
             running, queued = excesses["running"], excesses["queued"]
             if running.mean < EXPLAINS * min(1.0, total.stretch - 1.0) * bases[place]:
                 excesses["running"] = running._replace(mean=0.0)
-            if queued.mean < LONGER_QUEUE * queues[place]:
-                excesses["queued"] = queued._replace(chance=1.0)
+            is_always = excesses["arrival"].least > 0
+            is_long = queued.mean >= LONGER_QUEUE * queues[place]
+            excesses["queued"] = queued._replace(chance=0.0 if is_always and is_long else 1.0)
         profiles[rank] = Profile(
             rank, len(meetings), tuple(late_calls),
             float(np.median(lateness[late_calls, place])) if late_calls else 0.0,
