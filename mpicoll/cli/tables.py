@@ -6,7 +6,7 @@ names, variables and records are not to steer a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import StringIO
 from shutil import get_terminal_size
 from typing import Any, TextIO
@@ -52,6 +52,14 @@ def console(piped: int, **more: Any) -> Console:
     out = Console(width=width, height=height, **_AS_IT_IS, **more)
     out.push_render_hook(_SpellOut())
     return out
+
+
+def plain_table(columns: Iterable[str]) -> Table:
+    """Return a table without lines, whose long cells go on below."""
+    table = Table(box=None, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
 
 
 def least_width(table: Table) -> int:

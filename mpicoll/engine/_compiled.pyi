@@ -377,13 +377,6 @@ def watch_signals(memory: Buffer, descriptor: int, /) -> None:
 def unwatch_signals() -> None:
     """Leave signals as they were."""
 
-def host_addresses() -> list[str]:
-    """Return the IP addresses of this host, without those that every host has.
-
-    Raises:
-        OSError: the system does not tell them.
-    """
-
 def sleep_when_finalizing() -> None:
     """Have this thread sleep where C++ would end the process as the interpreter ends.
 

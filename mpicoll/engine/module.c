@@ -79,7 +79,7 @@ static int execute(PyObject *module)
         return -1;
     PyTypeObject *const types[] = {&ProgramType, &PlanTableType, &RingType, &LogType, &CountedType, &ChannelType};
     PyMethodDef *const functions[] = {
-        channel_functions, signal_methods, postponing_methods, counter_methods, finalizing_methods, event_methods,
+        channel_functions, signal_methods, postponing_methods, finalizing_methods, event_methods,
         kernel_methods, module_methods};
     for (size_t place = 0; place < sizeof types / sizeof *types; place++)
         if (PyModule_AddType(module, types[place]) < 0)

@@ -1,17 +1,15 @@
 #include "counters.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
+#include <inttypes.h>
 #include <linux/tcp.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "signals.h"
@@ -37,12 +35,10 @@ typedef struct {
 
 _Static_assert(sizeof(Sample) == 104 && sizeof(Link) == 96, "entries as layout.py has them");
 
-enum { SECOND = 1000000000 };
-
 /* Descriptors that are looked at together. */
 enum { BATCH = 256 };
 
-/* A connection that has sent nothing for so many milliseconds is not recorded. */
+/* A connection that has had no data for so many milliseconds is not recorded. */
 enum { IDLE = 2000 };
 
 /* -- entries ----------------------------------------------------------------------------------- */
@@ -72,15 +68,6 @@ static void add(EntryRing *ring, void *entry)
 
 /* -- samples ----------------------------------------------------------------------------------- */
 
-/* Read a number and the character after it; NULL for another text. */
-static const char *read_number(const char *text, uint64_t *number, char after)
-{
-    const char *const start = text;
-    for (*number = 0; *text >= '0' && *text <= '9'; text++)
-        *number = *number * 10 + (uint64_t)(*text - '0');
-    return text > start && *text == after ? text + 1 : NULL;
-}
-
 /* Read "RUN QUEUED SLICES\n", in nanoseconds; 0 where the descriptor has another content. RUN is that of
    the last tick of the scheduler. It is 0 if the kernel does not count. */
 static int read_schedstat(int descriptor, uint64_t *queued)
@@ -91,10 +78,9 @@ static int read_schedstat(int descriptor, uint64_t *queued)
         return 0;
     content[length] = 0;
     uint64_t run, slices;
-    const char *text = read_number(content, &run, ' ');
-    text = text ? read_number(text, queued, ' ') : NULL;
-    text = text ? read_number(text, &slices, '\n') : NULL;
-    return text && !*text && run;
+    int end = 0;
+    const int numbers = sscanf(content, "%" SCNu64 " %" SCNu64 " %" SCNu64 "\n%n", &run, queued, &slices, &end);
+    return numbers == 3 && end == length && run;
 }
 
 /* The program may have closed all descriptors, and have another file under this number. */
@@ -124,13 +110,6 @@ static int read_queued(Counters *counters, uint32_t thread, uint64_t *queued)
     return counters->schedstat >= 0;
 }
 
-static int64_t nanoseconds(clockid_t clock)
-{
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (int64_t)time.tv_sec * SECOND + time.tv_nsec;
-}
-
 /* The nanoseconds of a fixed loop of arithmetic, about 10 us: the least of three, as an interrupt adds to
    one of them. */
 static uint32_t probe(void)
@@ -139,12 +118,12 @@ static uint32_t probe(void)
     uint64_t value = 1;
     int64_t least = UINT32_MAX;
     for (int attempt = 0; attempt < TRIES; attempt++) {
-        const int64_t start = nanoseconds(CLOCK_MONOTONIC);
+        const int64_t start = time_of(CLOCK_MONOTONIC);
         for (int step = 0; step < STEPS; step++) {
             value = value * 0x5851f42d4c957f2du + 0x14057b7ef767814fu;
             __asm__ volatile("" : "+r"(value));
         }
-        const int64_t elapsed = nanoseconds(CLOCK_MONOTONIC) - start;
+        const int64_t elapsed = time_of(CLOCK_MONOTONIC) - start;
         if (elapsed < least)
             least = elapsed;
     }
@@ -177,8 +156,8 @@ static void record_sample(Counters *counters, Sample sample, int has_probe)
     struct rusage usage;
     if (!read_queued(counters, thread, &sample.queued) || getrusage(RUSAGE_THREAD, &usage) < 0)
         return;
-    sample.running = (uint64_t)nanoseconds(CLOCK_THREAD_CPUTIME_ID);
-    sample.process = (uint64_t)nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
+    sample.running = (uint64_t)time_of(CLOCK_THREAD_CPUTIME_ID);
+    sample.process = (uint64_t)time_of(CLOCK_PROCESS_CPUTIME_ID);
     sample.children = children_running();
     sample.main_running = thread == (uint32_t)getpid() ? sample.running : main_running();
     sample.identity = (uint64_t)pthread_self();
@@ -217,7 +196,7 @@ static int read_ends(int descriptor, Link *link)
            read_end(&peer, link->peer, &link->peer_port);
 }
 
-/* Record a descriptor if it is a TCP connection that sends. Return whether the descriptor is open. */
+/* Record a descriptor if it is a TCP connection in use. Return whether the descriptor is open. */
 static int record_link(Counters *counters, int64_t at, int descriptor)
 {
     struct tcp_info info;
@@ -227,7 +206,7 @@ static int record_link(Counters *counters, int64_t at, int descriptor)
     Link link = {.at = at};
     /* tcpi_rwnd_limited is in the kernel from 4.10 on. */
     if (size < offsetof(struct tcp_info, tcpi_rwnd_limited) + sizeof info.tcpi_rwnd_limited ||
-        info.tcpi_last_data_sent > IDLE || !read_ends(descriptor, &link))
+        (info.tcpi_last_data_sent > IDLE && info.tcpi_last_data_recv > IDLE) || !read_ends(descriptor, &link))
         return 1;
     link.sent = info.tcpi_bytes_acked;
     link.busy = info.tcpi_busy_time - info.tcpi_rwnd_limited;
@@ -282,41 +261,3 @@ void counters_close(Counters *counters)
 {
     close_schedstat(counters);
 }
-
-/* Append the text of an address that names a host; -1 where Python has raised. */
-static int append_address(PyObject *addresses, const struct ifaddrs *interface)
-{
-    char text[INET6_ADDRSTRLEN];
-    const struct sockaddr *address = interface->ifa_addr;
-    const struct sockaddr_in6 *ipv6 = (const void *)address;
-    if (!address || interface->ifa_flags & IFF_LOOPBACK)
-        return 0;
-    const void *number = address->sa_family == AF_INET ? &((const struct sockaddr_in *)ipv6)->sin_addr
-                         : address->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)
-                             ? (const void *)&ipv6->sin6_addr
-                             : NULL;
-    if (!number || !inet_ntop(address->sa_family, number, text, sizeof text))
-        return 0;
-    PyObject *string = PyUnicode_FromString(text);
-    const int error = string ? PyList_Append(addresses, string) : -1;
-    Py_XDECREF(string);
-    return error;
-}
-
-static PyObject *host_addresses(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
-    struct ifaddrs *interfaces = NULL;
-    if (getifaddrs(&interfaces) < 0)
-        return PyErr_SetFromErrno(PyExc_OSError);
-    PyObject *addresses = PyList_New(0);
-    for (struct ifaddrs *interface = interfaces; addresses && interface; interface = interface->ifa_next)
-        if (append_address(addresses, interface) < 0)
-            Py_CLEAR(addresses);
-    freeifaddrs(interfaces);
-    return addresses;
-}
-
-PyMethodDef counter_methods[] = {
-    {"host_addresses", host_addresses, METH_NOARGS, NULL},
-    {NULL},
-};

@@ -10,6 +10,17 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <time.h>
+
+enum { SECOND = 1000000000 }; /* in nanoseconds */
+
+/* The nanoseconds that a clock tells. */
+static inline int64_t time_of(clockid_t clock)
+{
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (int64_t)time.tv_sec * SECOND + time.tv_nsec;
+}
 
 /* A ring of entries. The first word of an entry is its number, the last one its check. */
 typedef struct {
@@ -27,9 +38,6 @@ typedef struct {
 } Counters;
 
 #pragma GCC visibility push(hidden)
-
-/* host_addresses(): the IP addresses of the host. */
-extern PyMethodDef counter_methods[];
 
 /* 0 where the memory does not hold whole entries. */
 int counters_make(Counters *counters, const Py_buffer *samples, const Py_buffer *links);

@@ -52,9 +52,7 @@ def _whole(
     data: bytes, start: int, entries: int, kind: Struct, faults: list[str]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the fields of the entries of a ring whose checks hold, by their numbers."""
-    ring = np.frombuffer(data, np.uint8)[start : start + entries * kind.size]
-    ring = ring[: len(ring) // kind.size * kind.size]
-    words = ring.view(np.uint64).reshape(-1, kind.size // 8)
+    words = np.frombuffer(data, np.uint64, entries * kind.size // 8, start).reshape(entries, -1)
     numbers, moments, places = words[:, 0], words[:, 1], np.arange(len(words), dtype=np.uint64)
     used = words.any(axis=1)
     whole = used & (checks_of(words[:, :-1]) == words[:, -1]) & (moments < _MOST_TICKS)

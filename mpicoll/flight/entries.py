@@ -85,7 +85,7 @@ class Sample(NamedTuple):
 class Link(NamedTuple):
     """One reading of one TCP connection; `sent`, `busy` and `retransmitted` are cumulative.
 
-    A connection is read once a second while it sends. The difference of two readings tells the
+    A connection is read once a second while it has data. The difference of two readings tells the
     traffic between them, without that of the time before the first one.
 
     Attributes:

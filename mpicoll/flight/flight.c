@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 #include <structmember.h>
-#include <time.h>
 
 #include "counters.h"
 #include "where.h"
@@ -49,6 +48,9 @@ enum { UNDER_WAY, DONE, RAISED, ISSUED };
    cost some percent of a call of 1 MiB: calls that follow each other directly take few. */
 enum { SAMPLE_INTERVAL = 2000000, LONG_GAP = 200000 };
 
+/* A thread that tests again, and has run for fewer nanoseconds since, only waits: it may sleep meanwhile. */
+enum { SHORT_RUN = 50000 };
+
 /* Rows that are added up at once; looks for a total; the exponent of the first bucket. */
 enum { CHUNK = 64, PROBES = 16, FIRST_EXPONENT = 6 };
 
@@ -84,13 +86,6 @@ struct LogObject {
 
 /* -- rows -------------------------------------------------------------------------------------- */
 
-static int64_t nanoseconds_of(clockid_t clock)
-{
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 /* The processor's own counter takes half the time of the system's clock, which is read from it. */
 static int64_t now(const RingObject *ring)
 {
@@ -99,7 +94,7 @@ static int64_t now(const RingObject *ring)
         return (int64_t)__builtin_ia32_rdtsc();
 #endif
     (void)ring;
-    return nanoseconds_of(CLOCK_MONOTONIC);
+    return time_of(CLOCK_MONOTONIC);
 }
 
 /* Read both clocks, again if the thread was interrupted between them. */
@@ -107,7 +102,7 @@ static void set_clock(RingObject *ring)
 {
     enum { TRIES = 4, MAX_TICKS = 2000 };
     for (int attempt = 0; attempt < TRIES; attempt++) {
-        const int64_t before = now(ring), ns = nanoseconds_of(CLOCK_MONOTONIC);
+        const int64_t before = now(ring), ns = time_of(CLOCK_MONOTONIC);
         const int64_t ticks = now(ring) - before;
         ring->clock->ticks = before + ticks / 2, ring->clock->ns = ns;
         if (ticks < MAX_TICKS)
@@ -129,6 +124,13 @@ static _Thread_local uint32_t thread_number;
 
 /* The ticks of this thread in messages. */
 static _Thread_local int64_t message_ticks;
+
+/* The last message of this thread if that was a test without success: its function, its end, and how long the
+   thread had run then. */
+static _Thread_local struct {
+    const PyObject *function;
+    int64_t end, running;
+} failed_test;
 
 /* The thread of a forked child has another number. */
 static void reset_thread_number(void)
@@ -157,7 +159,7 @@ __attribute__((noinline, cold)) static void take_sample(RingObject *ring, uint32
 {
     const Clock *const clock = ring->clock;
     set_clock(ring);
-    const int64_t day = nanoseconds_of(CLOCK_REALTIME), next = SAMPLE_INTERVAL - day % SAMPLE_INTERVAL;
+    const int64_t day = time_of(CLOCK_REALTIME), next = SAMPLE_INTERVAL - day % SAMPLE_INTERVAL;
     counters_record(&ring->counters, current_thread(), clock->ticks, day, message_ticks, where);
     const int64_t ticks = clock->ticks - clock->first_ticks, ns = clock->ns - clock->first_ns;
     const double ticks_per_ns = ns > 0 ? (double)ticks / (double)ns : 0.0;
@@ -259,11 +261,6 @@ uint64_t log_start(LogObject *log, uint32_t call)
     return log ? begin(log, call, UNDER_WAY, 0) : 0;
 }
 
-uint64_t log_begin(LogObject *log, uint32_t call)
-{
-    return log_begin_below(log, call, 0);
-}
-
 uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library)
 {
     if (!log)
@@ -354,21 +351,36 @@ void log_end(LogObject *log, uint64_t number, int failed)
 static RingObject *message_ring;
 static vectorcallfunc plain_call;
 
-/* Call a function that may wait for other ranks, and add its time up. A sample is taken at the end of a long
-   gap without calls and messages, at the end of a long message, and every 2 ms. */
+/* Whether a result is that of a test without success: False, or a tuple that begins with it. */
+static int is_failed_test(PyObject *result)
+{
+    return result == Py_False || (result && PyTuple_CheckExact(result) && PyTuple_GET_SIZE(result) &&
+                                  PyTuple_GET_ITEM(result, 0) == Py_False);
+}
+
+/* Call a function that may wait for other ranks, and add its time up. The time between two tests
+   counts, too, if the thread only waits. A sample is taken at the end of a long gap without calls and messages, at
+   the end of a long message, and every 2 ms. */
 static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
     RingObject *const ring = message_ring;
     if (!ring->rows || ring->inside == PyThreadState_Get())
         return plain_call(function, args, flags, names);
+    const int64_t entered = now(ring);
+    if (failed_test.function == function && time_of(CLOCK_THREAD_CPUTIME_ID) - failed_test.running < SHORT_RUN)
+        message_ticks += entered - failed_test.end;
     const int64_t ticks = message_ticks;
-    const int64_t start = end_gap(ring, now(ring));
+    const int64_t start = end_gap(ring, entered);
     ring->clock->message = start;
     PyObject *const result = plain_call(function, args, flags, names);
     if (!ring->rows)
         return result;
     const int64_t end = ring->last_moment = now(ring);
     message_ticks = ticks + end - start;
+    failed_test.function = NULL;
+    if (is_failed_test(result))
+        failed_test.function = function, failed_test.end = end,
+        failed_test.running = time_of(CLOCK_THREAD_CPUTIME_ID);
     ring->clock->message = 0;
     if (end - start > ring->clock->longest)
         ring->clock->longest = end - start;

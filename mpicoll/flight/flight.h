@@ -17,11 +17,15 @@ extern PyTypeObject RingType, LogType;
 int flight_import(void);
 
 /* Begin the row of a call, and return its number; 0 where there is none, because `log` is NULL or
-   this thread is within another call on this group. */
-uint64_t log_begin(LogObject *log, uint32_t call);
+   this thread is within another call on this group.
 
-/* The same. `below_library`: the innermost frame of Python is a function of this package. */
+   below_library: the innermost frame of Python is a function of this package. */
 uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library);
+
+static inline uint64_t log_begin(LogObject *log, uint32_t call)
+{
+    return log_begin_below(log, call, 0);
+}
 
 /* The same of a call that goes on while its thread makes others. */
 uint64_t log_start(LogObject *log, uint32_t call);

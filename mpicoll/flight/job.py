@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import subprocess
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -44,7 +42,6 @@ def look(
     if running:
         _ask(running)
         dumps, faults = read_all(directory)
-        dumps = [_with_py_spy(dump) if is_here(dump) else dump for dump in dumps]
         again = diagnose(dumps, time_ns(), threshold)
         # Files are read one after the other: a call that some rank has left meanwhile goes on.
         earlier = {(call.group.id, call.sequence) for call in diagnosis.stuck}
@@ -128,30 +125,3 @@ def _size(path: Path) -> int | None:
     with suppress(OSError):
         return path.stat().st_size
     return None
-
-
-def _with_py_spy(dump: Dump) -> Dump:
-    """Return a file with the stacks that py-spy sees, where the rank itself writes none."""
-    command = shutil.which("py-spy")
-    if dump.stacks or command is None:
-        return dump
-    with suppress(OSError, subprocess.SubprocessError):
-        process = subprocess.run(
-            (command, "dump", "--pid", str(dump.process.pid)), capture_output=True, text=True,
-            errors="replace", timeout=5, check=True, env={**os.environ, "NO_COLOR": "1"},
-        )  # fmt: skip
-        return dump._replace(stacks=_as_faulthandler(process.stdout))
-    return dump
-
-
-def _as_faulthandler(text: str) -> str:
-    """Return py-spy's output in the format of `faulthandler`."""
-    lines = []
-    for number, line in enumerate(text.splitlines()):
-        if line.startswith("Thread"):
-            lines.append(f"Thread 0x{number:x} (most recent call first):")
-        elif line.startswith("    ") and line.endswith(")") and " (" in line:
-            function, _, location = line.strip()[:-1].rpartition(" (")
-            file, _, at = location.rpartition(":")
-            lines.append(f'  File "{file}", line {at} in {function}')
-    return "\n".join(lines)

@@ -61,6 +61,11 @@ FOLDED = struct.Struct("<Q")
 FOLDED_AT = TOTALS_AT + 48
 """The number of the last row that totals have; rows with larger numbers are in none."""
 TABLE_AT = TOTALS_AT + TOTALS * TOTAL.size
+RING_PARTS = (
+    slice(ROWS_AT, SAMPLES_AT), slice(CLOCK_AT, MESSAGE_AT + MESSAGE.size),
+    slice(SAMPLES_AT, LINKS_AT), slice(LINKS_AT, TOTALS_AT), slice(TOTALS_AT, TABLE_AT),
+)  # fmt: skip
+"""The parts that `Ring` writes, in the order of its arguments."""
 TABLE_BYTES = 1024 * 1024
 FILE_BYTES = TABLE_AT + TABLE_BYTES
 
@@ -101,3 +106,12 @@ def record(kind: int, data: bytes) -> bytes:
     """Return a record of the table, filled up to whole units."""
     whole = RECORD.pack(MARK, kind, len(data), crc32(data, kind)) + data
     return whole.ljust(-(-len(whole) // UNIT) * UNIT, b"\0")
+
+
+def record_at(file: bytes, at: int) -> tuple[int, bytes | None]:
+    """Return the kind and the data of a record at a place of the file; None if it is damaged."""
+    if (at - TABLE_AT) % UNIT or at + RECORD.size > len(file):
+        return 0, None
+    _, kind, length, check = RECORD.unpack_from(file, at)
+    data = file[at + RECORD.size : at + RECORD.size + min(length, MOST_BYTES)]
+    return kind, data if len(data) == length and crc32(data, kind) == check else None

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from mpicoll.cli.tables import plain_table
 from mpicoll.errors import ArgumentError
 from mpicoll.flight.directory import configured, home, is_held
 from mpicoll.flight.reader import NO_FILES, DamagedFile, newest_files, read
@@ -87,9 +87,7 @@ def _read_job(directory: Path, paths: list[Path]) -> Job | None:
 
 def show_jobs(out: Console, listed: list[Job], command: str) -> None:
     """Print a line for each job, and the command that tells more of the newest one."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("program", "ranks", "processes", "age", "", "directory"):
-        table.add_column(name, overflow="fold")
+    table = plain_table(("program", "ranks", "processes", "age", "", "directory"))
     for job in listed:
         state = "runs" if job.is_alive else "is over"
         table.add_row(

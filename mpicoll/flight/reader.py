@@ -15,40 +15,13 @@ from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 from mpicoll.errors import ArgumentError
-from mpicoll.flight import counters, records
+from mpicoll.flight import counters, layout, records
 from mpicoll.flight.counters import Clock
 from mpicoll.flight.directory import files, is_held
 from mpicoll.flight.entries import Link as Link
 from mpicoll.flight.entries import Row, check_of
 from mpicoll.flight.entries import Sample as Sample
-from mpicoll.flight.layout import (
-    BEAT,
-    BEAT_AT,
-    CLOCK,
-    CLOCK_AT,
-    ENDING,
-    ENDING_AT,
-    FILE_BYTES,
-    HEAD,
-    MAGIC,
-    MARK,
-    MESSAGE,
-    MESSAGE_AT,
-    MOST_BYTES,
-    RECORD,
-    ROW,
-    ROWS,
-    ROWS_AT,
-    STACKS,
-    STATE,
-    STATE_AT,
-    TABLE_AT,
-    UNIT,
-    VERSION,
-    Outcome,
-    State,
-    head,
-)
+from mpicoll.flight.layout import Outcome, State
 from mpicoll.flight.records import Call, Group, Location, Process, Record, Text
 from mpicoll.flight.totals import Total, totals
 from mpicoll.text.numbers import ordinal
@@ -175,42 +148,26 @@ def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
     paths, faults = newest_files(directory)
     dumps: list[Dump] = []
     shifts: dict[str, int] = {}
+    names: dict[str, dict[str, int]] = {}
     for path in paths[:MOST_FILES]:
         try:
-            dumps.append(read(path, shifts))
+            dumps.append(read(path, shifts, names))
         except DamagedFile as error:
             faults.append(str(error))
     if not dumps:
         raise ArgumentError("; ".join(faults))
-    return distinct_names(_one_for_each_rank(dumps, faults)), faults
+    return _one_for_each_rank(dumps, faults), faults
 
 
-def distinct_names(dumps: list[Dump]) -> list[Dump]:
-    """Return files whose groups have different names: the second of one name is ``name (2nd)``."""
-    names: dict[str, dict[str, None]] = {}
-    for dump in dumps:
-        for group in dump.groups:
-            names.setdefault(group.name, {})[group.id] = None
-    new = {
-        group: f"{name} ({ordinal(number)})"
-        for name, groups in names.items() for number, group in enumerate(groups, 1) if number > 1
-    }  # fmt: skip
-    if not new:
-        return dumps
+def distinct(group: Group, names: dict[str, dict[str, int]]) -> Group:
+    """Return a group with a name of its own: the second one of a name is ``name (2nd)``.
 
-    def renamed(group: Group) -> Group:
-        return group._replace(name=new[group.id]) if group.id in new else group
-
-    return [
-        dump._replace(
-            groups=[*map(renamed, dump.groups)],
-            entries=[
-                entry._replace(group=renamed(entry.group)) if entry.group else entry
-                for entry in dump.entries
-            ],
-        )
-        for dump in dumps
-    ]
+    Args:
+        names: the groups of each name by their identities, which are counted; a new one is added.
+    """
+    groups = names.setdefault(group.name, {})
+    number = groups.setdefault(group.id, len(groups) + 1)
+    return group if number == 1 else group._replace(name=f"{group.name} ({ordinal(number)})")
 
 
 def _one_for_each_rank(dumps: list[Dump], faults: list[str]) -> list[Dump]:
@@ -254,20 +211,30 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-def read(path: Path, shifts: dict[str, int] | None = None) -> Dump:
+def read(
+    path: Path, shifts: dict[str, int] | None = None,
+    names: dict[str, dict[str, int]] | None = None,
+) -> Dump:  # fmt: skip
     """Return the content of one rank's file.
 
     Args:
         shifts: for each monotonic clock, by `Process.boot`, the nanoseconds from its start to the
             epoch; a clock that is not there yet is added.
+        names: of the groups of the files before, as `distinct` counts them.
 
     Raises:
         DamagedFile: it is no flight file, or of another version, or nothing of it is whole.
     """
-    data = _bytes(path, FILE_BYTES + 1)
+    data = _bytes(path, layout.FILE_BYTES + 1)
     faults: list[str] = []
     _check_head(path, data, faults)
+    data = data.ljust(layout.FILE_BYTES, b"\0")  # what was cut off counts as never written
     table = dict(_table(data, faults))
+    if names is not None:
+        table |= {
+            place: distinct(record, names)
+            for place, record in table.items() if isinstance(record, Group)
+        }  # fmt: skip
     process = next((record for record in table.values() if isinstance(record, Process)), None)
     if process is None:
         name = NAME.fullmatch(path.name)
@@ -308,33 +275,32 @@ def _bytes(path: Path, limit: int) -> bytes:
 
 def _check_head(path: Path, data: bytes, faults: list[str]) -> None:
     """Raise where it is another kind of file, or of another version."""
-    if len(data) < HEAD.size or not data.startswith(MAGIC):
+    if len(data) < layout.HEAD.size or not data.startswith(layout.MAGIC):
         raise DamagedFile(f"{path}: no flight file: it does not begin as one does")
-    if data[: HEAD.size] != head():
-        _, version, *_, check = HEAD.unpack_from(data)
-        whole = crc32(data[: HEAD.size - 4]) == check
-        if whole and version != VERSION:
-            raise DamagedFile(f"{path}: of version {version}; this mpicoll reads {VERSION}")
-        faults.append(f"the head is damaged: read as version {VERSION}")
-    if len(data) != FILE_BYTES:
-        faults.append(f"it has {min(len(data), FILE_BYTES + 1)} bytes, not {FILE_BYTES}")
+    if data[: layout.HEAD.size] != layout.head():
+        _, version, *_, check = layout.HEAD.unpack_from(data)
+        whole = crc32(data[: layout.HEAD.size - 4]) == check
+        if whole and version != layout.VERSION:
+            raise DamagedFile(f"{path}: of version {version}; this mpicoll reads {layout.VERSION}")
+        faults.append(f"the head is damaged: read as version {layout.VERSION}")
+    if len(data) != layout.FILE_BYTES:
+        faults.append(
+            f"it has {min(len(data), layout.FILE_BYTES + 1)} bytes, not {layout.FILE_BYTES}"
+        )
 
 
 def _table(data: bytes, faults: list[str]) -> Iterator[tuple[int, Record]]:
     """Yield the records that are whole, each with its place."""
-    at, lost = TABLE_AT + UNIT, False
-    while 0 <= (at := data.find(MARK, at)) <= len(data) - RECORD.size:
-        _, kind, length, check = RECORD.unpack_from(data, at)
-        body = data[at + RECORD.size : at + RECORD.size + length] if length <= MOST_BYTES else b""
-        item = None
-        if (at - TABLE_AT) % UNIT == 0 and len(body) == length and crc32(body, kind) == check:
-            item = records.decode(kind, body)
-        if item is None:
+    at, lost = layout.TABLE_AT + layout.UNIT, False
+    while (at := data.find(layout.MARK, at)) >= 0:
+        kind, body = layout.record_at(data, at)
+        item = None if body is None else records.decode(kind, body)
+        if body is None or item is None:
             lost = True
             at += 1
             continue
-        yield (at - TABLE_AT) // UNIT, item
-        at += RECORD.size + length
+        yield (at - layout.TABLE_AT) // layout.UNIT, item
+        at += layout.RECORD.size + len(body)
     if lost:
         faults.append("records of the table are damaged, and left out")
 
@@ -342,11 +308,9 @@ def _table(data: bytes, faults: list[str]) -> Iterator[tuple[int, Record]]:
 def _rows(data: bytes, faults: list[str]) -> list[Row]:
     """Return the rows that are whole, in the order of their numbers."""
     rows, lost = {}, 0
-    for place in range(ROWS):
-        at = ROWS_AT + place * ROW.size
-        if at + ROW.size > len(data):
-            break
-        *fields, check = ROW.unpack_from(data, at)
+    for place, (*fields, check) in enumerate(
+        layout.ROW.iter_unpack(data[layout.ROWS_AT : layout.SAMPLES_AT])
+    ):
         row = Row(*fields)
         if not any(fields):
             continue
@@ -355,8 +319,7 @@ def _rows(data: bytes, faults: list[str]) -> list[Row]:
             not fits
             or check_of(row) != check
             or row.outcome not in set(Outcome)
-            or (row.number - 1) % ROWS != place
-            or row.number in rows
+            or (row.number - 1) % layout.ROWS != place
         ):
             lost += 1
         else:
@@ -372,12 +335,11 @@ def _clock(data: bytes, shift: int, faults: list[str]) -> Clock:
     Args:
         shift: nanoseconds from the start of the monotonic clock to the epoch.
     """
-    if len(data) >= CLOCK_AT + CLOCK.size:
-        first, since, ticks, ns = CLOCK.unpack_from(data, CLOCK_AT)
-        if ticks == first and ns == since > 0:  # nothing is recorded yet
-            return lambda at: since + shift + at - first
-        if ticks > first and ns >= since and (ns - since) * _LEAST_RATE < ticks - first:
-            return lambda at: since + shift + (at - first) * (ns - since) // (ticks - first)
+    first, since, ticks, ns = layout.CLOCK.unpack_from(data, layout.CLOCK_AT)
+    if ticks == first and ns == since > 0:  # nothing is recorded yet
+        return lambda at: since + shift + at - first
+    if ticks > first and ns >= since and (ns - since) * _LEAST_RATE < ticks - first:
+        return lambda at: since + shift + (at - first) * (ns - since) // (ticks - first)
     faults.append("the clock is damaged: times are those of no clock")
     return lambda at: at + shift
 
@@ -410,41 +372,33 @@ def _of_kind(table: dict[int, Record], place: int, kind: type[R]) -> R | None:
 
 
 def _state(data: bytes) -> tuple[State, int]:
-    if len(data) < STATE_AT + STATE.size:
-        return State.RUNNING, 0
-    state, when = STATE.unpack_from(data, STATE_AT)
+    state, when = layout.STATE.unpack_from(data, layout.STATE_AT)
     if state not in set(State) or when < 0:
         return State.RUNNING, 0
     return State(state), when
 
 
 def _ending(data: bytes, shift: int) -> Ending:
-    if len(data) < ENDING_AT + ENDING.size:
-        return Ending()
-    marks, number, sender, _, when = ENDING.unpack_from(data, ENDING_AT)
+    marks, number, sender, _, when = layout.ENDING.unpack_from(data, layout.ENDING_AT)
     if marks != 1 or number >= _MOST_SIGNALS or sender >= 1 << 31:
         return Ending()
     return Ending(True, number, sender, when + shift if number and when > 0 else 0)
 
 
 def _beat(data: bytes, shift: int) -> int:
-    if len(data) < BEAT_AT + BEAT.size:
-        return 0
-    when = BEAT.unpack_from(data, BEAT_AT)[0]
+    when = layout.BEAT.unpack_from(data, layout.BEAT_AT)[0]
     return when + shift if when > 0 else 0
 
 
 def _message(data: bytes, time: Clock) -> tuple[int, int]:
-    if len(data) < MESSAGE_AT + MESSAGE.size:
-        return 0, 0
-    begin, longest = MESSAGE.unpack_from(data, MESSAGE_AT)
+    begin, longest = layout.MESSAGE.unpack_from(data, layout.MESSAGE_AT)
     return time(begin) if begin > 0 else 0, counters.length_of(max(0, longest), time)
 
 
 def _stacks(path: Path) -> str:
     """Return the last stacks that a rank has written."""
     try:
-        data = _bytes(path.with_suffix(STACKS), MOST_STACKS)
+        data = _bytes(path.with_suffix(layout.STACKS), MOST_STACKS)
     except DamagedFile:
         return ""
     return data.decode(errors="replace")

@@ -17,33 +17,10 @@ from types import CodeType
 from typing import Any
 
 from mpicoll.errors import RankLost
+from mpicoll.flight import layout
 from mpicoll.flight.directory import opened, remove_ended
-from mpicoll.flight.layout import (
-    BEAT,
-    BEAT_AT,
-    CLOCK_AT,
-    ENDING,
-    ENDING_AT,
-    FILE_BYTES,
-    LINKS_AT,
-    MESSAGE,
-    MESSAGE_AT,
-    MOST_BYTES,
-    ROWS_AT,
-    SAMPLES_AT,
-    STACKS,
-    STATE,
-    STATE_AT,
-    SUFFIX,
-    TABLE_AT,
-    TABLE_BYTES,
-    TOTALS_AT,
-    UNIT,
-    State,
-    head,
-    record,
-)
-from mpicoll.flight.records import MOST_ADDRESSES, Location, Process, Record, Text, encode
+from mpicoll.flight.layout import STACKS, State
+from mpicoll.flight.records import Location, Process, Record, Text, encode
 from mpicoll.machine.nodes import stated_node
 
 _PACKAGE = Path(__file__).parent.parent
@@ -64,12 +41,12 @@ _LIBRARIES = (
 )  # fmt: skip
 """Lines of these files are nobody's own."""
 _WAITS = re.compile(
-    r"[bsr]?send|m?(recv|probe)|sendrecv(_replace)?|wait(all|any|some)?"
+    r"[bsr]?send|mrecv|recv|i?m?probe|sendrecv(_replace)?|(wait|test)(all|any|some)?|get_status"
     r"|(neighbor_)?(allgather|alltoall|gather|scatter)[vw]?|barrier|bcast|(all)?reduce"
     r"|reduce_scatter(_block)?|(ex)?scan|fence|(un)?lock(_all)?|flush(_all)?|complete",
     re.IGNORECASE,
 )
-"""Methods of mpi4py that wait for other ranks. Recorded calls have rows instead."""
+"""Methods of mpi4py that wait for other ranks, or test. Recorded calls have rows instead."""
 _MOST_TEXT = 2000
 _CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
@@ -96,29 +73,28 @@ class Recorder:
     ) -> None:
         self.job, self.place, self.thread = job, place, thread
         self.process = os.getpid()
-        self.path, self.file = _created(job, f"rank-{place[0]:05}.{job}.{self.process}{SUFFIX}")
+        self.path, self.file = _created(
+            job, f"rank-{place[0]:05}.{job}.{self.process}{layout.SUFFIX}"
+        )
         self.directory = self.path.parent
         self.lock = threading.RLock()
         self.places: dict[tuple[object, ...], int] = {}
-        self.used = UNIT  # so that no record has the place 0
+        self.used = layout.UNIT  # so that no record has the place 0
         self.writers, self.has_failed = writers, False
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Where the disk is full, that is an error now, and not a signal later.
-            os.posix_fallocate(self.file, 0, FILE_BYTES)
-            self.memory: memoryview | None = memoryview(mmap.mmap(self.file, FILE_BYTES))
+            os.posix_fallocate(self.file, 0, layout.FILE_BYTES)
+            self.memory: memoryview | None = memoryview(mmap.mmap(self.file, layout.FILE_BYTES))
         except OSError as error:
             os.close(self.file)
             with suppress(OSError):
                 self.path.unlink()
             error.filename = self.path
             raise
-        self.ring = writers.Ring(
-            self.memory[ROWS_AT:SAMPLES_AT], self.memory[CLOCK_AT : MESSAGE_AT + MESSAGE.size],
-            self.memory[SAMPLES_AT:LINKS_AT], self.memory[LINKS_AT:TOTALS_AT],
-            self.memory[TOTALS_AT:TABLE_AT], self.locate, self.describe, _counts_steadily(),
-        )  # fmt: skip
-        self.memory[: len(head())] = head()
+        parts = (self.memory[part] for part in layout.RING_PARTS)
+        self.ring = writers.Ring(*parts, self.locate, self.describe, _counts_steadily())
+        self.memory[: len(layout.head())] = layout.head()
         self.intern(self._process(place))
 
     def _process(self, place: tuple[int, int]) -> Process:
@@ -126,26 +102,19 @@ class Recorder:
         return Process(
             self.process, *place, host, _boot(), monotonic_ns(), time_ns(), self.thread,
             " ".join(map(ascii, sys.argv))[:500], host if node is None else str(node),
-            self._addresses(),
         )  # fmt: skip
-
-    def _addresses(self) -> tuple[str, ...]:
-        try:
-            return tuple(self.writers.host_addresses())[:MOST_ADDRESSES]
-        except OSError:  # a sandbox denies it
-            return ()
 
     @property
     def ending(self) -> memoryview:
         """Where a signal that ends this rank leaves its number."""
         assert self.memory is not None
-        return self.memory[ENDING_AT : ENDING_AT + ENDING.size]
+        return self.memory[layout.ENDING_AT : layout.ENDING_AT + layout.ENDING.size]
 
     @property
     def beat(self) -> memoryview:
         """Where the time goes once a second, as long as the process lives."""
         assert self.memory is not None
-        return self.memory[BEAT_AT : BEAT_AT + BEAT.size]
+        return self.memory[layout.BEAT_AT : layout.BEAT_AT + layout.BEAT.size]
 
     @property
     def stacks(self) -> Path:
@@ -170,17 +139,17 @@ class Recorder:
         known_place = self.places.get(key)
         if known_place is not None:
             return known_place
-        data = record(*encode(item))
+        data = layout.record(*encode(item))
         length = len(data)
         with self.lock:
             # A handler of a signal may come here meanwhile: first the place, then what lies there.
             place, memory = self.used, self.memory
-            if memory is None or place + length > TABLE_BYTES or length > MOST_BYTES:
+            if memory is None or place + length > layout.TABLE_BYTES or length > layout.MOST_BYTES:
                 return 0
             self.used = place + length
-            memory[TABLE_AT + place : TABLE_AT + place + length] = data
-            self.places[key] = place // UNIT
-        return place // UNIT
+            memory[layout.TABLE_AT + place : layout.TABLE_AT + place + length] = data
+            self.places[key] = place // layout.UNIT
+        return place // layout.UNIT
 
     def locate(self, code: CodeType, instruction: int) -> int:
         """Return the place of the line of an instruction, 0 for a library's."""
@@ -213,7 +182,7 @@ class Recorder:
         with self.lock:  # a thread may end the process while it comes to its end
             if self.memory is None:
                 return
-            STATE.pack_into(self.memory, STATE_AT, state, monotonic_ns())
+            layout.STATE.pack_into(self.memory, layout.STATE_AT, state, monotonic_ns())
             self.close()
         remove_ended(self.directory, self.job)
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
-MOST_ADDRESSES = 64
 MOST_RANKS = 1 << 16
 """Of a group."""
 MESSAGES = " messages"
@@ -17,7 +16,7 @@ _MOST_LISTED = 1 << 20
 """Ranks of all groups together."""
 _LIMITS = {"pid": range(1, 1 << 31), "rank": range(1 << 24), "size": range(1 << 24)}
 _NUMBERS = range((1 << 62) + 1)
-_MOST_TEXT, _MOST_ADDRESS = 8192, 64
+_MOST_TEXT = 8192
 _ESCAPES = {number: f"\\u{number:04x}" for number in (*range(32), *b'"\\')}
 _checking = Lock()
 
@@ -31,7 +30,6 @@ class Process(NamedTuple):
         boot: identifies the monotonic clock: the boot of the host, and its time namespace.
         monotonic, realtime: nanoseconds of both clocks, read at the same moment.
         node: the host, or the node that the user states.
-        addresses: the IP addresses of the host, without those of the loopback interface.
     """
 
     pid: int
@@ -44,7 +42,6 @@ class Process(NamedTuple):
     thread: bool = False
     program: str = ""
     node: str = ""
-    addresses: tuple[str, ...] = ()
 
 
 class Group(NamedTuple):
@@ -112,8 +109,6 @@ def _json(value: object) -> str:
     # A program starts quickly without `json` and msgspec.
     if isinstance(value, str):
         return f'"{value.translate(_ESCAPES)}"'
-    if isinstance(value, tuple):
-        return f"[{','.join(map(_json, value))}]"
     return str(value).lower()
 
 
@@ -149,9 +144,6 @@ def checked(record_type: type[R], values: Mapping[str, Any]) -> R:
 
 def _is_valid(name: str, value: Any) -> bool:
     """Whether a field of a record is within its limits."""
-    if isinstance(value, tuple):
-        is_short = len(value) <= MOST_ADDRESSES
-        return is_short and all(len(address) <= _MOST_ADDRESS for address in value)
     if isinstance(value, str):
         return len(value) <= _MOST_TEXT
     return value in _LIMITS.get(name, _NUMBERS)

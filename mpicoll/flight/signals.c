@@ -12,8 +12,9 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "counters.h"
 
 /* As ENDING in mpicoll/flight/layout.py. */
 typedef struct {
@@ -108,10 +109,8 @@ static void on_signal(int number, siginfo_t *info, void *context)
     } else if (number == SIGCONT) {
         __atomic_fetch_add(&continued, 1, __ATOMIC_RELAXED);
     } else if (ending) {
-        struct timespec time;
-        clock_gettime(CLOCK_MONOTONIC, &time);
         ending->sender = info->si_code == SI_USER ? (uint32_t)info->si_pid : 0;
-        ending->when = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+        ending->when = time_of(CLOCK_MONOTONIC);
         __atomic_store_n(&ending->number, (uint32_t)number, __ATOMIC_RELEASE);
     }
     for (int i = 0; i < MANY; i++)
@@ -197,10 +196,7 @@ static PyObject *await_request(PyObject *Py_UNUSED(module), PyObject *args)
     }
     Py_BEGIN_ALLOW_THREADS;
     do {
-        struct timespec time;
-        clock_gettime(CLOCK_MONOTONIC, &time);
-        __atomic_store_n((int64_t *)beat.buf, (int64_t)time.tv_sec * 1000000000 + time.tv_nsec,
-                         __ATOMIC_RELAXED);
+        __atomic_store_n((int64_t *)beat.buf, time_of(CLOCK_MONOTONIC), __ATOMIC_RELAXED);
     } while (poll(&event, 1, PERIOD) <= 0);
     uint64_t number;
     if (read(event.fd, &number, sizeof number) < 0)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mpicoll.cli.tables import plain_table
 from mpicoll.flight import words
 from mpicoll.flight.diagnosis import Diagnosis, Rank
 from mpicoll.flight.layout import Outcome
@@ -51,9 +52,7 @@ def show_faults(out: Console, dumps: Iterable[Dump], faults: Iterable[str]) -> N
 
 
 def _table(diagnosis: Diagnosis) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("rank", "calls", "last call", "for", "from", "how it stands"):
-        table.add_column(name, overflow="fold")
+    table = plain_table(("rank", "calls", "last call", "for", "from", "how it stands"))
     for rank in _shown(diagnosis):
         last = rank.dump.entries[-1] if rank.dump and rank.dump.entries else None
         table.add_row(

@@ -6,18 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from mpicoll.flight import layout
 from mpicoll.flight.counters import Clock, length_of
 from mpicoll.flight.entries import Row, TotalRow, mark_of
-from mpicoll.flight.layout import (
-    BUCKETS,
-    FIRST_EXPONENT,
-    FOLDED,
-    FOLDED_AT,
-    TOTAL,
-    TOTALS,
-    TOTALS_AT,
-    Outcome,
-)
+from mpicoll.flight.layout import Outcome
 
 _MOST = 1 << 62
 Key = tuple[int, int, int]
@@ -43,7 +35,7 @@ class Total(NamedTuple):
 
 def totals(data: bytes, rows: Iterable[Row], time: Clock, faults: list[str]) -> dict[Key, Total]:
     """Return all calls that a file tells, with those of its rows."""
-    (folded,) = FOLDED.unpack_from(data, FOLDED_AT) if len(data) > TOTALS_AT + TOTAL.size else (0,)
+    (folded,) = layout.FOLDED.unpack_from(data, layout.FOLDED_AT)
     parts: dict[Key, list[Total]] = {}
     for key, total in _written(data, time, faults):
         parts.setdefault(key, []).append(total)
@@ -66,13 +58,13 @@ def combined(totals: Sequence[Total]) -> Total:
 def _written(data: bytes, time: Clock, faults: list[str]) -> Iterator[tuple[Key, Total]]:
     """Yield the totals of a file."""
     damaged = 0
-    for at in range(TOTALS_AT, TOTALS_AT + TOTALS * TOTAL.size, TOTAL.size):
-        if at + TOTAL.size > len(data) or data.count(0, at, at + TOTAL.size) == TOTAL.size:
+    for at in range(layout.TOTALS_AT, layout.TABLE_AT, layout.TOTAL.size):
+        numbers = layout.TOTAL.unpack_from(data, at)
+        if not any(numbers):
             continue
-        numbers = TOTAL.unpack_from(data, at)
-        row, buckets = TotalRow(*numbers[:-BUCKETS]), numbers[-BUCKETS:]
+        row, buckets = TotalRow(*numbers[: -layout.BUCKETS]), numbers[-layout.BUCKETS :]
         if (
-            row.mark != (0 if at == TOTALS_AT else mark_of(row))
+            row.mark != (0 if at == layout.TOTALS_AT else mark_of(row))
             or not row.timed <= row.calls < _MOST
             or not row.shortest * row.timed <= row.ticks < _MOST
         ):
@@ -80,8 +72,8 @@ def _written(data: bytes, time: Clock, faults: list[str]) -> Iterator[tuple[Key,
             continue
         if not row.calls:  # such as the first one, which has another number
             continue
-        begins = (length_of((4 + place % 4) << (place // 4 + FIRST_EXPONENT - 2), time)
-                  for place in range(BUCKETS))  # fmt: skip
+        begins = (length_of((4 + place % 4) << (place // 4 + layout.FIRST_EXPONENT - 2), time)
+                  for place in range(layout.BUCKETS))  # fmt: skip
         histogram = tuple((ns, calls) for ns, calls in zip(begins, buckets, strict=True) if calls)
         ns, shortest = length_of(row.ticks, time), length_of(row.shortest, time)
         yield row[:3], Total(row.calls, row.timed, ns, shortest, histogram)

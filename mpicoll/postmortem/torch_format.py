@@ -16,6 +16,7 @@ from typing import Any
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.records import members_of
+from mpicoll.flight.torch_dumps import DTYPES
 from mpicoll.text.files import make_folder, write_whole
 
 VERSION = "2.10"
@@ -25,11 +26,7 @@ _NAMES = {
     "gather": "gather", "scatter": "scatter", "allgather": "all_gather",
     "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all", "barrier": "all_reduce_barrier",
 }  # fmt: skip
-_DTYPES = {
-    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
-    "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
-    "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-}  # fmt: skip
+_DTYPES = {name: of_torch for of_torch, name in DTYPES.items()}
 _STATES = {
     Outcome.UNDER_WAY: "started", Outcome.COMPLETED: "completed", Outcome.RAISED: "started",
     Outcome.ISSUED: "scheduled",

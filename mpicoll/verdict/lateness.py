@@ -26,6 +26,7 @@ from mpicoll.verdict.thresholds import (
     SLOWER,
     SMALLEST,
     UNEVEN,
+    WAITS,
 )
 
 _BY_ITSELF = ("running", "asleep")
@@ -89,7 +90,9 @@ def late_ranks(
     for kind, activity, length, relevant in causes:
         for rank in _outliers(ranks, activity, length, relevant):
             profile, cause = ranks[rank], (_weight(ranks[rank], activity), kind)
-            is_blamed = profile.arrival.mean >= profile.excesses[activity].mean / 3 and (
+            is_own_time = min(profile.arrival.mean, cause[0]) >= WAITS * profile.total.messages
+            is_late = is_own_time and profile.arrival.mean >= profile.excesses[activity].mean / 3
+            is_blamed = is_late and (
                 activity in _BY_ITSELF or _is_late_in_group(profile, activity, place, observation)
             )
             if is_blamed:

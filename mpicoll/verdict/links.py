@@ -63,8 +63,11 @@ class Pair(NamedTuple):
 
 
 def hosts_by_address(dumps: Sequence[Dump]) -> dict[str, str]:
-    """Return the name of the host of each address."""
-    return {address: dump.process.host for dump in dumps for address in dump.process.addresses}
+    """Return the name of the host of each address that has a connection to another one."""
+    return {
+        link.local: dump.process.host
+        for dump in dumps for link in dump.links if link.local != link.peer
+    }  # fmt: skip
 
 
 def traffic(dumps: Sequence[Dump]) -> dict[Ends, Pair]:
@@ -73,7 +76,7 @@ def traffic(dumps: Sequence[Dump]) -> dict[Ends, Pair]:
     pairs: dict[Ends, Pair] = {}
     for dump in dumps:
         connections: dict[tuple[str, int, str, int], list[Link]] = {}
-        for link in dump.links:
+        for link in (link for link in dump.links if link.local != link.peer):
             connections.setdefault(link.connection, []).append(link)
         for readings in connections.values():
             peer, pair = readings[-1].peer, Pair.of(readings)

@@ -1,18 +1,17 @@
-"""Print the verdict on a job: sentences, a table of the calls, and a timeline of the last ones."""
+"""Print the verdict on a job: sentences, and a table of the calls."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from mpicoll.cli.tables import plain_table
 from mpicoll.text.numbers import duration
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.matching import Place
 from mpicoll.verdict.sentences import percent, place_text, sentences
-from mpicoll.verdict.timeline import timeline
 
 _MOST_PLACES = 12
 COLUMNS = ("call", "of group", "calls", "waiting", "moving data", "late", "by", "in", "cause")
@@ -28,16 +27,11 @@ def show(out: Console, verdict: Verdict, remarks: Sequence[str] = ()) -> None:
         out.print(Text(sentence, style="bold" if place == 0 and verdict.findings else ""))
     if not verdict.calls:
         return
-    table = Table(box=None, pad_edge=False)
-    for name in COLUMNS:
-        table.add_column(name, overflow="fold")
+    table = plain_table(COLUMNS)
     for row in rows(verdict):
         table.add_row(*row)
     out.print()
     out.print(table)
-    out.print()
-    for text in timeline(verdict):
-        out.print(Text(text), no_wrap=True, crop=False)
 
 
 def rows(verdict: Verdict) -> Iterator[tuple[str, ...]]:

@@ -46,6 +46,9 @@ and not the data: ranks that wait keep their cores busy, and share them."""
 OWN_CORE = 0.16
 """The share of the job's time that a rank without a core must cost in messages: whether it waits
 there for its core or for data is an estimate."""
+WAITS = 0.75
+"""The share of its own time in messages that the cause of a blamed rank must reach, and how late it
+comes: a rank that waits for longer itself does not keep the others waiting."""
 IDLE = 0.05
 """The part of the work of the busiest rank below which a rank in messages only hands out work."""
 DIRECT = 400_000

@@ -23,19 +23,16 @@ def job() -> list[Dump]:
     rows[2][1] = rows[2][1]._replace(end=0, outcome=Outcome.UNDER_WAY)
     samples = [Sample(1, 1, 5_000_000_000, 250_000_000, thread=7, preempted=3, faults=1)]
     dumps = [dump(rank, rows[rank], size=3)._replace(samples=samples) for rank in range(3)]
+    first = reading(1, 1000)
+    dumps[1] = dumps[1]._replace(links=[first._replace(local=first.peer, peer=first.local)])
     dumps[2] = dumps[2]._replace(links=[reading(1, 1000), reading(2, 4000)])
-    return [with_address(dump) for dump in dumps]
+    return dumps
 
 
 def reading(at: int, sent: int) -> Link:
     """Return a reading of the connection from rank 2 to another host of the job."""
     ends, ports = ("10.0.0.2", "10.0.0.1"), (2000, 1000)
     return Link(1, at, *ends, sent, 500_000, 8_000_000, 3, 120, 80, *ports)
-
-
-def with_address(dump: Dump) -> Dump:
-    process = dump.process._replace(addresses=(f"10.0.0.{dump.rank}",))
-    return dump._replace(process=process)
 
 
 def values(text: str) -> dict[str, dict[str, float]]:

@@ -224,11 +224,6 @@ def test_connections_among_many_descriptors_are_found(rank: Rank) -> None:
             os.close(pipe)
 
 
-def test_addresses_name_the_host_alone(rank: Rank) -> None:
-    addresses = rank.dump().process.addresses
-    assert not any(text.startswith(("127.", "fe80:")) or text == "::1" for text in addresses)
-
-
 # -- the clock --------------------------------------------------------------------------------
 
 

@@ -15,14 +15,14 @@ import pytest
 from browsing import Opened
 from click.testing import CliRunner
 from issuing import issue
-from synthetic_job import dump, row
+from synthetic_job import dump
 
 from mpicoll.engine import _compiled
 from mpicoll.errors import RankLost
 from mpicoll.flight import groups, listing
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import STATE, STATE_AT, State
-from mpicoll.flight.reader import Dump, distinct_names, read_all
+from mpicoll.flight.reader import Dump, distinct, read_all
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
 from mpicoll.flight.summary import last_call
@@ -399,11 +399,10 @@ def test_torchs_analyser_finds_the_rank(write: Write, tmp_path: Path) -> None:
 
 def test_groups_of_one_name_are_told_apart() -> None:
     twins = [Group(name, "ranks 0-1", 0, "0-1") for name in ("first", "second")]
-    rows = [row(1, number, number + 1, group=twin) for number, twin in enumerate(twins)]
-    for named_dump in distinct_names([dump(0, rows, size=2), dump(1, rows[::-1], size=2)]):
-        names = {entry.group.id: entry.group.name for entry in named_dump.entries if entry.group}
-        assert names == {"first": "ranks 0-1", "second": "ranks 0-1 (2nd)"}
-        assert {group.name for group in named_dump.groups} == {*names.values()}
+    names: dict[str, dict[str, int]] = {}
+    for ranks_twins in (twins, twins[::-1]):
+        by_id = {group.id: distinct(group, names).name for group in ranks_twins}
+        assert by_id == {"first": "ranks 0-1", "second": "ranks 0-1 (2nd)"}
 
 
 @pytest.mark.parametrize(("waited", "hung"), [(0.2, False), (6.0, True)])
