@@ -215,6 +215,11 @@ def _doubt(finding: Finding, verdict: Verdict) -> str:
             "core and sleep look alike; the stacks that `python -m mpicoll.doctor --job` takes of "
             "a running job, or `perf sched timehist`, tell them apart."
         )
+    if finding.kind is Kind.ASLEEP:
+        return (
+            "A file, a lock, another thread and another process look alike; its stacks, which "
+            "`python -m mpicoll.doctor --job` takes while the job runs, tell them apart."
+        )
     meetings = verdict.observation.meetings.get(finding.place) if finding.place else None
     if finding.kind is Kind.MORE_WORK and meetings and meetings[-1].call.is_of_objects:
         return (

@@ -1,4 +1,4 @@
-"""Print the verdict on a job: sentences, and a table of the calls."""
+"""Print the verdict on a job: sentences, a table of the calls, and a timeline of the last ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mpicoll.text.numbers import duration
 from mpicoll.verdict.judging import Verdict
 from mpicoll.verdict.matching import Place
 from mpicoll.verdict.sentences import percent, place_text, sentences
+from mpicoll.verdict.timeline import timeline
 
 _MOST_PLACES = 12
 COLUMNS = ("call", "of group", "calls", "waiting", "moving data", "late", "by", "in", "cause")
@@ -32,6 +33,9 @@ def show(out: Console, verdict: Verdict, remarks: Sequence[str] = ()) -> None:
         table.add_row(*row)
     out.print()
     out.print(table)
+    out.print()
+    for text in timeline(verdict):
+        out.print(Text(text), no_wrap=True, crop=False)
 
 
 def rows(verdict: Verdict) -> Iterator[tuple[str, ...]]:

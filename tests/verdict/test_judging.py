@@ -122,10 +122,12 @@ def test_work_explains_the_queue_that_comes_with_it() -> None:
     assert [finding.kind for finding in judge(dumps).findings] == [Kind.MORE_WORK]
 
 
-def test_sleep_is_named() -> None:
+def test_sleep_is_named_and_says_what_it_may_be() -> None:
     dumps = job(longer(5, "asleep"))
     finding = first(dumps)
     assert finding and (finding.kind, finding.ranks) == (Kind.ASLEEP, (VICTIM,))
+    _, doubt, *_ = sentences(judge(dumps))
+    assert "look alike" in doubt
 
 
 def test_memory_that_is_read_from_a_disk_is_told_from_other_sleep() -> None:

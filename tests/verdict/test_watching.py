@@ -42,7 +42,7 @@ def test_readings_of_one_file_are_joined_and_a_gap_between_them_is_no_time() -> 
     assert 0.75 < verdict.observation.total / whole.observation.total < 0.82
 
 
-def test_the_table_shows_the_last_rank() -> None:
+def test_the_table_and_the_timeline_show_the_last_rank() -> None:
     text = StringIO()
     show(Console(file=text, width=200), judge(DUMPS), ["A remark."])
     lines = text.getvalue().splitlines()
@@ -50,3 +50,6 @@ def test_the_table_shows_the_last_rank() -> None:
     [row] = [line for line in lines if line.startswith("allreduce at train.py:40 in step")]
     for cell in ("rank 2", "100 %", "more work"):
         assert cell in row
+    ranks = [line for line in lines if line.startswith("rank ")]
+    assert len(ranks) == 4
+    assert "-" not in ranks[2] and all("-" in ranks[rank] for rank in (0, 1, 3))
