@@ -48,8 +48,9 @@ enum { UNDER_WAY, DONE, RAISED, ISSUED };
    cost some percent of a call of 1 MiB: calls that follow each other directly take few. */
 enum { SAMPLE_INTERVAL = 2000000, LONG_GAP = 200000 };
 
-/* A thread that tests again, and has run for fewer nanoseconds since, only waits: it may sleep meanwhile. */
-enum { SHORT_RUN = 50000 };
+/* A thread that tests again after a shorter part of a long gap, or has run for fewer nanoseconds since, only waits: it
+   may sleep meanwhile. The first needs no call of the system, which takes as long as some tests. */
+enum { TESTS_IN_GAP = 20, SHORT_RUN = 50000 };
 
 /* Rows that are added up at once; looks for a total; the exponent of the first bucket. */
 enum { CHUNK = 64, PROBES = 16, FIRST_EXPONENT = 6 };
@@ -126,7 +127,7 @@ static _Thread_local uint32_t thread_number;
 static _Thread_local int64_t message_ticks;
 
 /* The last message of this thread if that was a test without success: its function, its end, and how long the
-   thread had run then. */
+   thread had run then, 0 if the test before it had just ended. */
 static _Thread_local struct {
     const PyObject *function;
     int64_t end, running;
@@ -366,9 +367,10 @@ static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t fl
     RingObject *const ring = message_ring;
     if (!ring->rows || ring->inside == PyThreadState_Get())
         return plain_call(function, args, flags, names);
-    const int64_t entered = now(ring);
-    if (failed_test.function == function && time_of(CLOCK_THREAD_CPUTIME_ID) - failed_test.running < SHORT_RUN)
-        message_ticks += entered - failed_test.end;
+    const int64_t entered = now(ring), gap = failed_test.function == function ? entered - failed_test.end : 0;
+    const int64_t running = gap > ring->long_gap / TESTS_IN_GAP ? time_of(CLOCK_THREAD_CPUTIME_ID) : 0;
+    if (!running || (failed_test.running && running - failed_test.running < SHORT_RUN))
+        message_ticks += gap;
     const int64_t ticks = message_ticks;
     const int64_t start = end_gap(ring, entered);
     ring->clock->message = start;
@@ -380,7 +382,7 @@ static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t fl
     failed_test.function = NULL;
     if (is_failed_test(result))
         failed_test.function = function, failed_test.end = end,
-        failed_test.running = time_of(CLOCK_THREAD_CPUTIME_ID);
+        failed_test.running = running ? time_of(CLOCK_THREAD_CPUTIME_ID) : 0;
     ring->clock->message = 0;
     if (end - start > ring->clock->longest)
         ring->clock->longest = end - start;
