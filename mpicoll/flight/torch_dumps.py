@@ -1,15 +1,13 @@
 """Read the dumps of torch's own flight recorder, of groups of gloo or NCCL.
 
 torch writes a file for each rank, as a pickle or as JSON. The number at the end of its name is the
-rank. Of a pickle only plain data is read: it may name no class and no function.
+rank. Nothing is unpickled: `plain_pickle` reads plain data only.
 """
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterator, Sequence
-from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +18,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.flight import reader
 from mpicoll.flight.directory import files
 from mpicoll.flight.layout import Outcome, State
+from mpicoll.flight.plain_pickle import plain_value
 from mpicoll.flight.reader import MOST_FILES, Dump, Ending, Entry
 from mpicoll.flight.records import Call, Group, Location, Process, checked
 from mpicoll.text.files import content_of
@@ -44,14 +43,6 @@ _MOST_FRAMES, _MOST_BYTES = 256, 1 << 28
 _Text = Annotated[str, msgspec.Meta(max_length=8192)]
 _Time = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] | None
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-
-
-class _PlainUnpickler(pickle._Unpickler):
-    """The unpickler in Python: that of C takes memory for places that a damaged file names."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Refuse a name: without one, a pickle runs nothing."""
-        raise ValueError(f"the pickle holds more than plain data: {module}.{name}")
 
 
 class _Configuration(msgspec.Struct):
@@ -119,20 +110,6 @@ def _content(path: Path) -> _File:
     if data.lstrip()[:1] == b"{":
         return msgspec.json.decode(data, type=_File)
     return msgspec.convert(plain_value(data), _File)
-
-
-def plain_value(data: bytes) -> Any:
-    """Return the value of a pickle of numbers, texts, lists, tuples and dictionaries.
-
-    Raises:
-        ValueError: it is no pickle, it was cut, or it holds more than plain data.
-    """
-    try:
-        return _PlainUnpickler(BytesIO(data)).load()
-    except ValueError:
-        raise
-    except Exception:  # `pickle` says that damaged data may raise any
-        raise ValueError("the pickle is damaged") from None
 
 
 def _dumps(contents: dict[int, tuple[Path, _File]]) -> list[Dump]:
@@ -210,18 +187,18 @@ def _signature(call: _Call, collective: str) -> str:
     name = DTYPES.get(dtype, dtype) if isinstance(dtype, str) else ""
     # The input of a scatter is the root's alone; those of an alltoall may differ.
     shape = _first(call.output_sizes if collective == "scatter" else call.input_sizes)
-    if not isinstance(shape, list | tuple) or collective == "alltoall" or not name:
+    if not isinstance(shape, list) or collective == "alltoall" or not name:
         return name[:100]
     return f"{name[:100]} ({', '.join(str(part) for part in shape[:16] if type(part) is int)})"
 
 
 def _first(values: Any) -> Any:
-    return values[0] if isinstance(values, list | tuple) and values else None
+    return values[0] if isinstance(values, list) and values else None
 
 
 def _location(frames: Any) -> Location | None:
     """Return the innermost line that is not torch's."""
-    for frame in islice(frames if isinstance(frames, list | tuple) else (), _MOST_FRAMES):
+    for frame in islice(frames if isinstance(frames, list) else (), _MOST_FRAMES):
         try:
             location = checked(
                 Location,

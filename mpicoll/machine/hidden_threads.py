@@ -13,8 +13,6 @@ from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
 from typing import Any
 
-from mpicoll.c_extension import _compiled
-
 
 class HiddenThread:
     """A thread that runs a call, and ends with the process at the latest, as a daemon does.
@@ -27,11 +25,13 @@ class HiddenThread:
     """
 
     def __init__(self, call: Callable[[], object], name: str) -> None:
+        from mpicoll.c_extension import _compiled  # commands start without
+
         self.name = name
         self._process, self._ident = os.getpid(), 0
         self._running = allocate_lock()
         self._running.acquire()
-        start_new_thread(self._run, (call,))
+        start_new_thread(self._run, (call, _compiled.sleep_when_finalizing))
 
     @property
     def is_current(self) -> bool:
@@ -47,9 +47,9 @@ class HiddenThread:
         if self.is_alive() and self._running.acquire(timeout=seconds):
             self._running.release()
 
-    def _run(self, call: Callable[[], object]) -> None:
+    def _run(self, call: Callable[[], object], prepare: Callable[[], object]) -> None:
         self._ident = threading.get_ident()
-        _compiled.sleep_when_finalizing()
+        prepare()
         try:
             call()
         except SystemExit:
