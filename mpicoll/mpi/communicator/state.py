@@ -152,8 +152,9 @@ class State:
             channel = self.channel
             self.offer = -self.token if channel is None or channel.has_ended else self.token
             _closed.append(self)
-        if len(_closed) > _MOST_CLOSED:
-            _closed.pop(0).release()
+        with suppress(IndexError):
+            while len(_closed) > _MOST_CLOSED:
+                _closed.pop(0).release()
 
     def release(self) -> None:
         """Release what serves the communicator."""
@@ -193,9 +194,11 @@ def make_communicator(parent: MPI.Comm, make: Callable[[], Any]) -> Any:
     if state is None or channel is None or channel.has_ended:
         return make()
     _compiled.postpone_handlers()
-    closed, comms, settings = _closed[:], list[Any](), _current()
-    _closed.clear()  # other threads may make communicators meanwhile
+    closed, comms, settings = list[State](), list[Any](), _current()
     try:
+        with suppress(IndexError):  # other threads may make communicators meanwhile
+            while True:
+                closed.append(_closed.pop(0))
         alike = {
             freed.token: freed for freed in closed if freed.offer > 0 and freed.settings is settings
         }
@@ -291,10 +294,11 @@ def _make_state(comm: MPI.Intracomm) -> State:
 
 def _pop_closed(ranks: tuple[int, ...]) -> State | None:
     """Return the state of the last freed communicator of some ranks, None where there is none."""
-    state = next((state for state in reversed(_closed) if state.members == ranks), None)
-    if state:
+    with suppress(StopIteration, ValueError):  # ValueError: another thread has got it
+        state = next(state for state in reversed(_closed) if state.members == ranks)
         _closed.remove(state)
-    return state
+        return state
+    return None
 
 
 def _state_of_known(

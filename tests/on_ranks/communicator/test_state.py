@@ -206,6 +206,28 @@ def test_the_first_call_of_a_communicator_waits_for_no_rank(
 
 
 @pytest.mark.usefixtures("several")
+def test_the_state_of_a_communicator_that_is_freed_while_another_is_made_stays(
+    comm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread, or a collection of garbage, may free one at any time."""
+    check(comm, allreduce)
+    freed, current = comm.Dup(), state._current
+    check(freed, allreduce)
+    token = state_of(freed).token
+
+    def free() -> Any:
+        if freed != MPI.COMM_NULL:
+            freed.Free()
+        return current()
+
+    monkeypatch.setattr(state, "_current", free)
+    made = comm.Split(0, -comm.rank)
+    assert freed == MPI.COMM_NULL
+    assert token in [closed.token for closed in state._closed]
+    made.Free()
+
+
+@pytest.mark.usefixtures("several")
 def test_a_communicator_that_cannot_be_made_leaves_its_parent(comm: Any) -> None:
     check(comm, allreduce)
     for _ in range(3):
