@@ -82,8 +82,7 @@ def has_exited(rank: int) -> bool:
     if not _marks or not is_marked(rank):
         return False
     try:
-        with open(_marked_ranks(_job() or "")[rank], "rb") as file:
-            return bool(file.read(1))
+        return os.stat(_marked_ranks(_job() or "")[rank]).st_size > 0
     except OSError:  # so has its process
         return True
 
