@@ -217,8 +217,12 @@ def test_connections_among_many_descriptors_are_found(rank: Rank) -> None:
         with connection() as (sender, receiver):
             rank.sample()
             assert not of_sender(rank.dump(), sender)
-            send(sender, receiver)
-            rank.sample(lambda dump: len(of_sender(dump, sender)) >= 1)
+
+            def is_found(dump: Dump) -> bool:
+                send(sender, receiver)  # a connection that is idle for 2 s is not recorded
+                return len(of_sender(dump, sender)) >= 1
+
+            rank.sample(is_found)
     finally:
         for pipe in pipes:
             os.close(pipe)
