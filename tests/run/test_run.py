@@ -255,7 +255,8 @@ class Last:
     def __del__(self):
         try:
             comm.Allreduce(x, out)
-            print(comm.allreduce(1), out.tolist()[0])
+            total = comm.allreduce(1)
+            print(f"{total} {out.tolist()[0]}\\n", end="")  # at once, as both ranks write
         except Exception as error:
             print("raised", type(error).__name__)
 last = Last() if comm.rank == 0 or "all" in sys.argv else None
