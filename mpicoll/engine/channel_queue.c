@@ -218,25 +218,6 @@ static void *live(void *argument)
     }
 }
 
-/* The channels that have a thread; under the interpreter's lock. */
-static ChannelObject *threads;
-
-static void forget_thread(ChannelObject *self)
-{
-    ChannelObject **link = &threads;
-    while (*link && *link != self)
-        link = &(*link)->next_thread;
-    if (*link)
-        *link = self->next_thread;
-    self->has_thread = 0;
-}
-
-void queues_stop(void)
-{
-    while (threads)
-        queue_close(threads);
-}
-
 /* Signals are for the threads that were there before. */
 static int make_thread(ChannelObject *self)
 {
@@ -244,10 +225,8 @@ static int make_thread(ChannelObject *self)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     self->has_thread = !pthread_create(&self->thread, NULL, live, self);
-    if (self->has_thread) {
+    if (self->has_thread)
         pthread_setname_np(self->thread, "collectives");
-        self->next_thread = threads, threads = self;
-    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return self->has_thread;
 }
@@ -363,7 +342,7 @@ int queue_open(ChannelObject *self)
 void queue_close(ChannelObject *self)
 {
     const int has_thread = self->has_thread;
-    forget_thread(self);
+    self->has_thread = 0;
     if (has_thread && self->forks != forks)
         return; /* in a child, which has no such thread */
     pthread_mutex_lock(&self->lock);

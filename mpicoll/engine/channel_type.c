@@ -313,19 +313,30 @@ static ChannelObject *channels; /* all that exist */
 
 static void add_channel(ChannelObject *self)
 {
-    self->next = channels, self->is_listed = 1, channels = self;
+    self->next = channels, channels = self;
 }
 
-/* Tell ranks that wait for this one that its program ends. */
+/* Tell ranks that wait for this one that its program ends; once. */
 static void channel_exit(ChannelObject *self)
 {
-    if (!self->is_listed)
-        return;
     ChannelObject **place = &channels;
-    while (*place != self)
+    while (*place && *place != self)
         place = &(*place)->next;
-    *place = self->next, self->is_listed = 0;
+    if (!*place)
+        return;
+    *place = self->next;
     leave(self, BY_EXIT);
+}
+
+void queues_stop(void)
+{
+    ChannelObject *channel = channels;
+    while (channel) {
+        const int has_thread = channel->has_thread;
+        if (has_thread)
+            queue_close(channel); /* other threads may change the list meanwhile */
+        channel = has_thread ? channels : channel->next;
+    }
 }
 
 static void exit_all(PyObject *Py_UNUSED(capsule))

@@ -116,10 +116,10 @@ typedef struct ChannelObject {
     Request *first, *last, *done; /* that wait, or run; that have run */
     enum outcome outcome;
     long long issued, completed, failed;
-    char is_held, has_thread, is_closing, is_broken, is_listed;
+    char is_held, has_thread, is_closing, is_broken;
     int forks;
     pthread_t thread;
-    struct ChannelObject *next_thread, *next;
+    struct ChannelObject *next; /* of all channels */
     vectorcallfunc vectorcall;
 } ChannelObject;
 

@@ -37,8 +37,6 @@ _last_request = [-_AGAIN]
 _LONGEST_NAME = 30
 _NAME = struct.Struct("<9q")
 """The name of a job as numbers, filled up with spaces."""
-STANDING = 2 + 9
-"""How many numbers `standing` returns."""
 
 
 class _Member(NamedTuple):

@@ -102,7 +102,12 @@ def nodes_of(members: Sequence[Member]) -> Nodes:
 
 
 class Key(NamedTuple):
-    """The properties of a call by which the ranks choose; `length` in elements of one row."""
+    """The properties of a call by which the ranks choose.
+
+    Attributes:
+        op: the operator; "sum" where nothing is reduced.
+        length: the elements of a vector or of a row.
+    """
 
     name: str
     op: str | None

@@ -18,9 +18,10 @@ from torchcoll.rendezvous.store import LONGEST_NAP, Store, store_lost
 
 Connected = TypeVar("Connected")
 _REFUSED, _ACKNOWLEDGED = "refused/why", "refused/heard"
-_HEARD_WITHIN, _LOOKS = 2.0, 0.1
-"""Seconds that a rank which refuses waits for the others to hear of it, as rank 0 has the store;
-and between two looks at whether one has refused."""
+_HEARD_WITHIN = 2.0
+"""Seconds that a rank which refuses waits for the others to hear of it: rank 0 has the store."""
+_LOOKS = 0.1
+"""Seconds between two looks at whether another rank has refused."""
 
 
 class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
@@ -114,9 +115,8 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
 
         Args:
             name: of the group, which no other group of this store has.
-            rank: of this process among the `size` that connect.
-            size: see `rank`.
-            timeout: seconds in which the others have connected, once this rank has.
+            rank, size: of this process, and of all processes that connect.
+            timeout: seconds for which this rank waits for the others after it has connected.
 
         Raises:
             LaunchError: another rank could not connect, with its reason; or the store is gone.
