@@ -253,6 +253,10 @@ static PyObject *run_program(
         return serve_without_output(self, args);
     }
     const uint64_t row = log_begin_below(program->log, program->call, BELOW_LIBRARY);
+    if (log_has_raised(row)) {
+        Py_DECREF(program), Py_DECREF(plan), Py_DECREF(out);
+        return NULL;
+    }
     int same = self->digests.size ? 1 : agree(self, digest, args[0]);
     if (same < 0) {
         plan_give_up(self, plan);
@@ -277,9 +281,14 @@ static PyObject *run_program(
 static PyObject *run_function(PlanTableObject *self, const Entry *entry, PyObject *const *args)
 {
     PyObject *const function = Py_NewRef(entry->function), *const plan = Py_NewRef(entry->plan);
+    const int64_t digest = entry->digest;
     /* The entry may go meanwhile. */
     const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
-    const int same = agree(self, entry->digest, args[0]);
+    if (log_has_raised(row)) {
+        Py_DECREF(function), Py_DECREF(plan);
+        return NULL;
+    }
+    const int same = agree(self, digest, args[0]);
     PyObject *result = same > 0 ? call_python(self, function, args + 1, 2) : NULL;
     if (!same)
         result = serve_difference(self, args);

@@ -272,7 +272,8 @@ PyObject *queue_issue(ChannelObject *self, PyObject *const *args, Py_ssize_t cou
         return PyLong_FromLong(0);
     }
     const uint32_t place = self->log ? request_place(self, request) : 0;
-    request->arguments = PyErr_Occurred() ? NULL : PyTuple_New(2);
+    request->row = PyErr_Occurred() ? 0 : log_start(self->log, place);
+    request->arguments = log_has_raised(request->row) ? NULL : PyTuple_New(2);
     if (!request->arguments) {
         free(request);
         return NULL;
@@ -282,7 +283,7 @@ PyObject *queue_issue(ChannelObject *self, PyObject *const *args, Py_ssize_t cou
         PyTuple_SET_ITEM(request->arguments, side,
                          PyList_CheckExact(item) ? PyList_AsTuple(item) : Py_NewRef(item));
     }
-    request->row = log_start(self->log, place), request->next = NULL;
+    request->next = NULL;
     pthread_mutex_lock(&self->lock);
     if (self->last)
         self->last->next = request;

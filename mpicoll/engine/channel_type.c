@@ -275,9 +275,9 @@ int request_record(ChannelObject *self, Request *request)
     request->row = 0;
     if (self->log) {
         const uint32_t place = request_place(self, request);
-        if (PyErr_Occurred())
+        request->row = PyErr_Occurred() ? 0 : log_begin_below(self->log, place, BELOW_LIBRARY);
+        if (log_has_raised(request->row))
             return -1;
-        request->row = log_begin_below(self->log, place, BELOW_LIBRARY);
     }
     return 0;
 }

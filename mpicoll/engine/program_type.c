@@ -371,7 +371,7 @@ static int run(ProgramObject *self)
 static PyObject *program_run(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
     uint64_t row = log_begin(self->log, self->call);
-    int done = run(self);
+    int done = log_has_raised(row) ? -1 : run(self);
     log_end(self->log, row, done < 0);
     if (done < 0)
         return NULL;
@@ -467,6 +467,8 @@ static PyObject *program_start(ProgramObject *self, PyObject *Py_UNUSED(ignored)
         return NULL;
     progress_take(&self->program.job);
     self->row = log_start(self->log, self->call);
+    if (log_has_raised(self->row))
+        return NULL;
     program_begin(&self->program);
     enum state state = self->heavy ? WAITING : advance(self);
     if (PyErr_Occurred()) {

@@ -14,6 +14,7 @@
 #include <structmember.h>
 
 #include "counters.h"
+#include "module.h"
 #include "where.h"
 
 typedef struct {
@@ -42,7 +43,7 @@ typedef struct {
 
 _Static_assert(sizeof(Row) == 64 && sizeof(Total) == 448, "as layout.py has them");
 
-enum { UNDER_WAY, DONE, RAISED, ISSUED };
+enum { UNDER_WAY, COMPLETED, RAISED, ISSUED };
 
 /* Nanoseconds between two samples, and between two calls, from which on a gap has its own samples. They
    cost some percent of a call of 1 MiB: calls that follow each other directly take few. */
@@ -63,8 +64,6 @@ typedef struct {
     int64_t next_sample, last_moment, long_gap; /* ticks; the last begin or end of a call */
     int has_gap;                                /* a long gap ended, and its call has no sample at its end */
     uint64_t mask, written;
-    const PyThreadState *inside; /* the thread in a call, whose row has the time of its messages, too */
-    uint64_t row;                /* the outermost one of that thread */
     Total *totals;
     uint32_t last_total; /* the place of the last one, but for the first total */
     int by_processor; /* ticks are the processor's; else nanoseconds */
@@ -118,6 +117,9 @@ static uint64_t check_of(const Row *row, uint64_t number)
 
 /* The system's number of this thread, 0 until it is asked for. */
 static _Thread_local uint32_t thread_number;
+
+/* The row of the call that this thread is in, which has the time of its messages, too; 0 if there is none. */
+static _Thread_local uint64_t outer_row;
 
 /* The ticks of this thread in messages. */
 static _Thread_local int64_t message_ticks;
@@ -190,7 +192,7 @@ static Total *total_of(const RingObject *ring, const Row *row)
 static void add_up(Total *total, const Row *row)
 {
     total->calls++;
-    if (row->outcome != DONE && row->outcome != RAISED)
+    if (row->outcome != COMPLETED && row->outcome != RAISED)
         return;
     const uint64_t ticks = row->end > row->start ? (uint64_t)(row->end - row->start) : 0;
     if (ticks < total->least || !total->timed)
@@ -225,7 +227,7 @@ static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below
     if (!ring->rows)
         return 0;
     uint32_t where = sites_find(&ring->sites, below_library);
-    if (!ring->rows)
+    if (!ring->rows || (!where && PyErr_Occurred()))
         return 0;
     const int64_t start = ring->last_moment = end_gap(ring, now(ring));
     if (ring->written % CHUNK == 0 && ring->written > ring->mask)
@@ -261,8 +263,8 @@ uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library)
     uint64_t number = begin(log, call, UNDER_WAY, below_library);
     if (number)
         log->inside = state, log->row = number;
-    if (number && log->ring->inside != state)
-        log->ring->inside = state, log->ring->row = number;
+    if (!outer_row)
+        outer_row = number;
     return number;
 }
 
@@ -271,8 +273,8 @@ static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t t
     if (log->row == number)
         log->inside = NULL;
     RingObject *ring = log->ring;
-    if (ring->row == number)
-        ring->inside = NULL;
+    if (outer_row == number)
+        outer_row = 0;
     if (!ring->rows)
         return;
     __builtin_prefetch(ring->rows + (ring->written & ring->mask), 1);
@@ -293,7 +295,7 @@ static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t t
 void log_done(LogObject *log, uint64_t number)
 {
     if (number)
-        finish(log, number, DONE, 0);
+        finish(log, number, COMPLETED, 0);
 }
 
 void log_withdraw(LogObject *log, uint64_t number)
@@ -307,17 +309,13 @@ void log_withdraw(LogObject *log, uint64_t number)
     memset(row, 0, sizeof *row);
 }
 
-/* Return the place of an error's text, 0 where it has none. */
+/* Return the place of an error's text, 0 where it has none, or where Python has raised. */
 static uint32_t described(RingObject *ring, PyObject *error)
 {
     PyObject *found = PyObject_CallOneArg(ring->describe, error);
-    unsigned long text = found ? PyLong_AsUnsignedLong(found) : 0;
-    if (PyErr_Occurred()) {
-        PyErr_WriteUnraisable(ring->describe);
-        text = 0;
-    }
+    const unsigned long text = found ? PyLong_AsUnsignedLong(found) : 0;
     Py_XDECREF(found);
-    return (uint32_t)text;
+    return PyErr_Occurred() ? 0 : (uint32_t)text;
 }
 
 void log_end(LogObject *log, uint64_t number, int failed)
@@ -325,14 +323,18 @@ void log_end(LogObject *log, uint64_t number, int failed)
     if (!number)
         return;
     if (!failed) {
-        finish(log, number, DONE, 0);
+        finish(log, number, COMPLETED, 0);
         return;
     }
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    finish(log, number, RAISED, value ? described(log->ring, value) : 0);
-    PyErr_Restore(type, value, trace);
+    PyObject *const error = take_raised();
+    finish(log, number, RAISED, error ? described(log->ring, error) : 0);
+    if (!PyErr_Occurred()) {
+        raise_again(error);
+        return;
+    }
+    PyObject *const later = take_raised();
+    PyException_SetContext(later, error);
+    raise_again(later);
 }
 
 /* -- messages ---------------------------------------------------------------------------------- */
@@ -346,7 +348,7 @@ static vectorcallfunc plain_call;
 static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
     RingObject *const ring = message_ring;
-    if (!ring->rows || ring->inside == PyThreadState_Get())
+    if (!ring->rows || outer_row)
         return plain_call(function, args, flags, names);
     const int64_t ticks = message_ticks;
     const int64_t start = end_gap(ring, now(ring));
@@ -363,6 +365,10 @@ static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t fl
         const uint32_t where = result ? sites_find(&ring->sites, 0) : 0;
         if (ring->rows)
             take_sample(ring, where), ring->has_gap = 0;
+        if (result && PyErr_Occurred()) {
+            Py_DECREF(result);
+            return NULL;
+        }
     }
     return result;
 }
@@ -531,7 +537,8 @@ static PyObject *log_begin_method(LogObject *self, PyObject *call)
     unsigned long place = PyLong_AsUnsignedLong(call);
     if (PyErr_Occurred())
         return NULL;
-    return PyLong_FromUnsignedLongLong(log_begin(self, (uint32_t)place));
+    const uint64_t number = log_begin(self, (uint32_t)place);
+    return log_has_raised(number) ? NULL : PyLong_FromUnsignedLongLong(number);
 }
 
 static PyObject *log_start_method(LogObject *self, PyObject *call)
@@ -539,7 +546,8 @@ static PyObject *log_start_method(LogObject *self, PyObject *call)
     unsigned long place = PyLong_AsUnsignedLong(call);
     if (PyErr_Occurred())
         return NULL;
-    return PyLong_FromUnsignedLongLong(log_start(self, (uint32_t)place));
+    const uint64_t number = log_start(self, (uint32_t)place);
+    return log_has_raised(number) ? NULL : PyLong_FromUnsignedLongLong(number);
 }
 
 static PyObject *log_end_method(LogObject *self, PyObject *args)
@@ -549,9 +557,9 @@ static PyObject *log_end_method(LogObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "K|O", &number, &error))
         return NULL;
     if (number)
-        finish(self, number, error == Py_None ? DONE : RAISED,
+        finish(self, number, error == Py_None ? COMPLETED : RAISED,
                error == Py_None ? 0 : described(self->ring, error));
-    Py_RETURN_NONE;
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 /* -- a function that is recorded --------------------------------------------------------------- */
@@ -569,7 +577,7 @@ typedef struct {
     uint32_t places[64];    /* by the exponent of 2, 0 where not known yet */
 } RecordedObject;
 
-/* Return the place of a call by the bytes of its array, or of the first one of a list. */
+/* Return the place of a call by the bytes of its array, or of the first one of a list; Python may have raised. */
 static uint32_t sized_place(RecordedObject *self, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *array = self->place && !self->is_issued && self->argument < count ? args[self->argument] : NULL;
@@ -589,8 +597,6 @@ static uint32_t sized_place(RecordedObject *self, PyObject *const *args, Py_ssiz
         PyObject *place = PyObject_CallFunction(self->place, "n", (Py_ssize_t)1 << exponent);
         self->places[exponent] = place ? (uint32_t)PyLong_AsUnsignedLong(place) : 0;
         Py_XDECREF(place);
-        if (PyErr_Occurred())
-            PyErr_WriteUnraisable(self->place);
     }
     return nbytes && self->places[exponent] ? self->places[exponent] : self->call;
 }
@@ -644,8 +650,11 @@ static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t f
 {
     RecordedObject *self = (RecordedObject *)object;
     const uint32_t call = sized_place(self, args, PyVectorcall_NARGS(flags));
-    const uint64_t number = self->is_issued ? begin(self->log, call, ISSUED, 0)
-                                            : log_begin(self->log, call);
+    const uint64_t number = PyErr_Occurred()  ? 0
+                            : self->is_issued ? begin(self->log, call, ISSUED, 0)
+                                              : log_begin(self->log, call);
+    if (log_has_raised(number))
+        return NULL;
     PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
     if (!self->is_issued)
         log_end(self->log, number, !result);

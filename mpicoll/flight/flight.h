@@ -16,8 +16,8 @@ extern PyTypeObject RingType, LogType;
 /* Prepare for forks of the process; -1 where Python has raised. */
 int flight_import(void);
 
-/* Begin the row of a call, and return its number; 0 where there is none, because `log` is NULL or
-   this thread is within another call on this group.
+/* Begin the row of a call, and return its number; 0 where there is none, because `log` is NULL, this thread is
+   within another call on this group, or Python has raised: a handler of a signal may run.
 
    below_library: the innermost frame of Python is a function of this package. */
 uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library);
@@ -30,6 +30,12 @@ static inline uint64_t log_begin(LogObject *log, uint32_t call)
 /* The same of a call that goes on while its thread makes others. */
 uint64_t log_start(LogObject *log, uint32_t call);
 
+/* Whether Python has raised instead of beginning a row. */
+static inline int log_has_raised(uint64_t number)
+{
+    return !number && PyErr_Occurred();
+}
+
 /* End the row of a call that is complete; by any thread. */
 void log_done(LogObject *log, uint64_t number);
 
@@ -40,7 +46,7 @@ void log_withdraw(LogObject *log, uint64_t number);
    blocking call would. */
 void log_help_issued(void);
 
-/* End the row: with the error that Python has raised where `failed`, which stays as it is. */
+/* End the row: with the error that Python has raised where `failed`, which stays, or that of a handler of a signal. */
 void log_end(LogObject *log, uint64_t number, int failed);
 
 #pragma GCC visibility pop

@@ -23,16 +23,14 @@ void sites_free(Sites *sites)
     Py_CLEAR(sites->locate);
 }
 
-/* Ask Python for the line, and keep the answer in `site`. */
+/* Ask Python for the line, and keep the answer in `site`; 0 where Python has raised. */
 static uint32_t locate(Sites *sites, PyCodeObject *code, int instruction, Site *site)
 {
     PyObject *place = PyObject_CallFunction(sites->locate, "Oi", code, instruction);
     unsigned long line = place ? PyLong_AsUnsignedLong(place) : 0;
-    if (PyErr_Occurred()) {
-        PyErr_WriteUnraisable(sites->locate);
-        line = 0;
-    }
     Py_XDECREF(place);
+    if (PyErr_Occurred())
+        return 0;
     if (sites->cache) {
         PyCodeObject *evicted = site->code;
         if (evicted)
@@ -126,7 +124,7 @@ static uint32_t walk(Sites *sites, PyFrameObject *frame, const Site *inner)
     for (int depth = 0; frame && depth < MAX_DEPTH; depth++) {
         Site site = site_of(frame);
         site.line = look_up(sites, site.code, site.instruction);
-        PyFrameObject *caller = site.line ? NULL : PyFrame_GetBack(frame);
+        PyFrameObject *caller = site.line || PyErr_Occurred() ? NULL : PyFrame_GetBack(frame);
         Py_DECREF(frame);
         frame = caller;
         if (site.line) {
@@ -139,7 +137,6 @@ static uint32_t walk(Sites *sites, PyFrameObject *frame, const Site *inner)
             break;
     }
     Py_XDECREF(frame);
-    PyErr_Clear(); /* there was no memory for the object of a frame */
     return 0;
 }
 

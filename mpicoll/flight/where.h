@@ -45,7 +45,8 @@ void sites_free(Sites *sites);
 /* Get what sites_find calls; -1 where Python has raised. */
 int sites_import(void);
 
-/* Return the place of the innermost line of this thread that is no library's, 0 if there is none.
+/* Return the place of the innermost line of this thread that is no library's, 0 if there is none, or if Python
+   has raised: a handler of a signal may run.
 
    below_library: the innermost frame is one of a library, and is not looked at. */
 uint32_t sites_find(Sites *sites, int below_library);

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from mpicoll.flight import directory, groups, recorder, signals
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import SUFFIX, Outcome
 from mpicoll.flight.reader import read_all
+from mpicoll.flight.records import Call, Group
 from mpicoll.flight.words import sentences
 
 
@@ -122,6 +125,53 @@ def test_a_run_goes_on_where_nothing_can_be_written(
     assert (
         error.count("calls are not recorded: /") == error.count("warning: rank 3 on ") == warnings
     )
+
+
+class Interrupted(Exception):
+    """What a handler raises."""
+
+
+def interrupt(number: int, frame: object) -> None:
+    raise Interrupted
+
+
+@pytest.mark.parametrize(("method", "calls"), [("locate", 1), ("describe", 2)])
+def test_a_handler_that_runs_in_the_recorder(
+    method: str, calls: int, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is raised, and a later call is recorded as ever."""
+    signals = [signal.SIGUSR1]
+    whole = getattr(recorder.Recorder, method)
+
+    def interrupted(self: recorder.Recorder, *arguments: Any) -> Any:
+        if signals:
+            signal.raise_signal(signals.pop())
+        return whole(self, *arguments)
+
+    def call() -> None:
+        if method == "describe":
+            raise ValueError
+
+    monkeypatch.setattr(recorder.Recorder, method, interrupted)
+    rank = recorder.Recorder("job", (0, 2), writers=_compiled)
+    log = _compiled.Log(rank.ring, rank.intern(Group("g", "world", 0, "0-1")))
+    run = log.recorded(rank.intern(Call("allreduce")), call)
+
+    def make_call() -> None:
+        with suppress(ValueError):
+            run()
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            make_call()
+        make_call()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        rank.close()
+    (dump,), _ = read_all(place)
+    assert not signals and len(dump.entries) == calls
+    assert dump.entries[-1].location.function.endswith("make_call")
 
 
 def test_messages_between_two_ranks_are_recorded_apart(place: Path) -> None:

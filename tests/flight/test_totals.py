@@ -192,16 +192,20 @@ def test_calls_are_sized_by_an_argument(
     assert [entry.call.nbytes for entry in read_dump(place).entries[2:]] == [0, 0]
 
 
-def test_a_call_is_made_whose_size_has_no_place(
-    recorder: Recorder, log: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_handler_that_raises_as_a_size_is_written(
+    recorder: Recorder, log: Any, place: Path
 ) -> None:
-    errors: list[Any] = []
-    monkeypatch.setattr("sys.unraisablehook", lambda error: errors.append(error.exc_value))
+    """The call is not made, and the next one is."""
+    errors, made = [ValueError("a handler's")], list[bytes]()
 
-    def fail(most: int) -> int:
-        raise ValueError(most)
+    def of_size(most: int) -> int:
+        if errors:
+            raise errors.pop()
+        return recorder.intern(Call("allreduce", nbytes=most))
 
-    call = log.recorded(recorder.intern(Call("allreduce")), lambda data: len(data), False, fail, 0)
-    assert call(b"abc") == 3
-    assert [*map(str, errors)] == ["4"]
-    assert [entry.call.collective for entry in read_dump(place).entries] == ["allreduce"]
+    call = log.recorded(recorder.intern(Call("allreduce")), made.append, False, of_size, 0)
+    with pytest.raises(ValueError, match="a handler's"):
+        call(b"abc")
+    call(b"abcd")
+    assert made == [b"abcd"]
+    assert [entry.call.nbytes for entry in read_dump(place).entries] == [4]
