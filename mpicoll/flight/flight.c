@@ -49,6 +49,10 @@ enum { UNDER_WAY, COMPLETED, RAISED, ISSUED };
    cost some percent of a call of 1 MiB: calls that follow each other directly take few. */
 enum { SAMPLE_INTERVAL = 2000000, LONG_GAP = 200000 };
 
+/* A thread that tests again after a shorter part of a long gap, or has run for fewer nanoseconds since, only waits: it
+   may sleep meanwhile. The first needs no call of the system, which takes as long as some tests. */
+enum { TESTS_IN_GAP = 20, SHORT_RUN = 50000 };
+
 /* Rows that are added up at once; looks for a total; the exponent of the first bucket. */
 enum { CHUNK = 64, PROBES = 16, FIRST_EXPONENT = 6 };
 
@@ -123,6 +127,13 @@ static _Thread_local uint64_t outer_row;
 
 /* The ticks of this thread in messages. */
 static _Thread_local int64_t message_ticks;
+
+/* The last message of this thread if that was a test without success: its function, its end, and how long the
+   thread had run then, 0 if the test before it had just ended. */
+static _Thread_local struct {
+    const PyObject *function;
+    int64_t end, running;
+} failed_test;
 
 /* The thread of a forked child has another number. */
 static void reset_thread_number(void)
@@ -343,21 +354,37 @@ void log_end(LogObject *log, uint64_t number, int failed)
 static RingObject *message_ring;
 static vectorcallfunc plain_call;
 
-/* Call a function that may wait for other ranks, and add its time up. A sample is taken at the end of a long
-   gap without calls and messages, at the end of a long message, and every 2 ms. */
+/* Whether a result is that of a test without success: False, or a tuple that begins with it. */
+static int is_failed_test(PyObject *result)
+{
+    return result == Py_False || (result && PyTuple_CheckExact(result) && PyTuple_GET_SIZE(result) &&
+                                  PyTuple_GET_ITEM(result, 0) == Py_False);
+}
+
+/* Call a function that may wait for other ranks, and add its time up. The time between two tests
+   counts, too, if the thread only waits. A sample is taken at the end of a long gap without calls and messages, at
+   the end of a long message, and every 2 ms. */
 static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
     RingObject *const ring = message_ring;
     if (!ring->rows || outer_row)
         return plain_call(function, args, flags, names);
+    const int64_t entered = now(ring), gap = failed_test.function == function ? entered - failed_test.end : 0;
+    const int64_t running = gap > ring->long_gap / TESTS_IN_GAP ? time_of(CLOCK_THREAD_CPUTIME_ID) : 0;
+    if (!running || (failed_test.running && running - failed_test.running < SHORT_RUN))
+        message_ticks += gap;
     const int64_t ticks = message_ticks;
-    const int64_t start = end_gap(ring, now(ring));
+    const int64_t start = end_gap(ring, entered);
     ring->clock->message = start;
     PyObject *const result = plain_call(function, args, flags, names);
     if (!ring->rows)
         return result;
     const int64_t end = ring->last_moment = now(ring);
     message_ticks = ticks + end - start;
+    failed_test.function = NULL;
+    if (is_failed_test(result))
+        failed_test.function = function, failed_test.end = end,
+        failed_test.running = running ? time_of(CLOCK_THREAD_CPUTIME_ID) : 0;
     ring->clock->message = 0;
     if (end - start > ring->clock->longest)
         ring->clock->longest = end - start;

@@ -41,12 +41,12 @@ _LIBRARIES = (
 )  # fmt: skip
 """Lines of these files are nobody's own."""
 _WAITS = re.compile(
-    r"[bsr]?send|m?(recv|probe)|sendrecv(_replace)?|wait(all|any|some)?"
+    r"[bsr]?send|mrecv|recv|i?m?probe|sendrecv(_replace)?|(wait|test)(all|any|some)?|get_status"
     r"|(neighbor_)?(allgather|alltoall|gather|scatter)[vw]?|barrier|bcast|(all)?reduce"
     r"|reduce_scatter(_block)?|(ex)?scan|fence|(un)?lock(_all)?|flush(_all)?|complete",
     re.IGNORECASE,
 )
-"""Methods of mpi4py that wait for other ranks. Recorded calls have rows instead."""
+"""Methods of mpi4py that wait for other ranks, or test. Recorded calls have rows instead."""
 _MOST_TEXT = 2000
 _CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 

@@ -90,6 +90,9 @@ _PLANTED = (
     ("slow_stage", WORK, 3, 1, 4, 0), ("slow_worker", WORK, 3, 1, 4, 2),
     ("slow_worker", WORK, 3, 1, 3, 1), ("slow_master", WORK, 3, 1, 3, 0),
     ("ring_of_sends", WORK, 4, 1, 3, 2), ("ring_of_sends", WORK, 3, 1, 2, 1),
+    ("testing", WORK, 3, 1, 3, 1), ("testing", WORK, 4, 1, 2, 0),
+    ("testing_and_sleeping", WORK, 4, 1, 3, 0),
+    ("probing", ASLEEP, 4, 1, 3, 2), ("probing", ASLEEP, 3, 1, 2, 0),
     ("barrier", BARRIER, 1, 1, 3, 0),
     ("turns", TURNS, 5, 1, 3, 0), ("turns", TURNS, 5, 1, 2, 0),
 )  # fmt: skip
@@ -123,6 +126,7 @@ _HEALTHY = (
     ("large", MOVEMENT, 3, 1, 3), ("large", MOVEMENT, 10, 1, 2),
     *((name, NOBODY, ms, 1, ranks) for name in (
         "equal_halo", "equal_halo_and_sum", "equal_halo_and_rare_sum", "noisy_halo", "equal_ring",
+        "equal_testing",
         "pipeline", "pipeline_and_sum", "equal_tasks", "equal_tasks_and_sum",
     ) for ms, ranks in ((2, 3), (1, 2), (3, 4))),
 )  # fmt: skip

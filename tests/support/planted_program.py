@@ -587,6 +587,42 @@ def halo_and_rare_sum(planted: Planted) -> None:
             world.Allreduce(x, y)
 
 
+def testing(planted: Planted) -> None:
+    """Test a request until its message has come."""
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        request, sent = world.Irecv(y, (rank - 1) % size), world.Isend(x, (rank + 1) % size)
+        while not request.Test():
+            pass
+        sent.Wait()
+
+
+def testing_and_sleeping(planted: Planted) -> None:
+    """Sleep between the tests of a collective."""
+    while True:
+        fixed(1)
+        request = world.Ibarrier()
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        while not request.Test():
+            time.sleep(2e-4)
+
+
+def probing(planted: Planted) -> None:
+    """Look for a message until it has come."""
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            time.sleep(planted.ms / 1e3)  # CAUSE
+        request = world.isend(rank, (rank + 1) % size)
+        while not world.iprobe((rank - 1) % size):
+            pass
+        world.recv(source=(rank - 1) % size)
+        request.wait()
+
+
 def sleeping_halo(planted: Planted) -> None:
     while True:
         fixed(1)
@@ -879,6 +915,14 @@ def equal_halo_and_rare_sum(planted: Planted) -> None:
         exchange()
         if step % 50 == 0:
             world.Allreduce(x, y)
+
+
+def equal_testing(planted: Planted) -> None:
+    while True:
+        fixed(planted.ms)
+        requests = [world.Irecv(y, (rank - 1) % size), world.Isend(x, (rank + 1) % size)]
+        while not MPI.Request.Testall(requests):
+            pass
 
 
 def noisy_halo(planted: Planted) -> None:
