@@ -364,11 +364,12 @@ static int is_failed_test(PyObject *result)
 /* Call a function that may wait for other ranks, and add its time up. The time between two tests
    counts, too, if the thread only waits. A sample is taken at the end of a long gap without calls and messages, at
    the end of a long message, and every 2 ms. */
-static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
+static PyObject *time_call(
+    PyObject *function, vectorcallfunc call, PyObject *const *args, size_t flags, PyObject *names)
 {
     RingObject *const ring = message_ring;
     if (!ring->rows || outer_row)
-        return plain_call(function, args, flags, names);
+        return call(function, args, flags, names);
     const int64_t entered = now(ring), gap = failed_test.function == function ? entered - failed_test.end : 0;
     const int64_t running = gap > ring->long_gap / TESTS_IN_GAP ? time_of(CLOCK_THREAD_CPUTIME_ID) : 0;
     if (!running || (failed_test.running && running - failed_test.running < SHORT_RUN))
@@ -376,7 +377,7 @@ static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t fl
     const int64_t ticks = message_ticks;
     const int64_t start = end_gap(ring, entered);
     ring->clock->message = start;
-    PyObject *const result = plain_call(function, args, flags, names);
+    PyObject *const result = call(function, args, flags, names);
     if (!ring->rows)
         return result;
     const int64_t end = ring->last_moment = now(ring);
@@ -400,7 +401,12 @@ static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t fl
     return result;
 }
 
-/* time_messages(functions): add up the time of these functions from now on. */
+static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
+{
+    return time_call(function, plain_call, args, flags, names);
+}
+
+/* time_messages(functions): add up the time of these functions of MPI from now on. */
 static PyObject *time_messages(RingObject *self, PyObject *functions)
 {
     PyObject *const list = PySequence_Fast(functions, "a sequence of functions");
@@ -418,9 +424,7 @@ static PyObject *time_messages(RingObject *self, PyObject *functions)
     if (!list)
         return NULL;
     Py_DECREF(list);
-    Py_INCREF(self);
-    Py_XDECREF(message_ring);
-    message_ring = self;
+    Py_XSETREF(message_ring, (RingObject *)Py_NewRef(self));
     Py_RETURN_NONE;
 }
 
@@ -518,9 +522,12 @@ static void ring_dealloc(RingObject *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
+static PyObject *ring_timed(RingObject *self, PyObject *method);
+
 static PyMethodDef ring_methods[] = {
     {"close", (PyCFunction)ring_close, METH_NOARGS, NULL},
     {"time_messages", (PyCFunction)time_messages, METH_O, NULL},
+    {"timed", (PyCFunction)ring_timed, METH_O, NULL},
     {NULL},
 };
 
@@ -690,6 +697,16 @@ static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t f
     return result && self->is_issued ? recorded_request(self, result) : result;
 }
 
+static PyObject *timed_method(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+{
+    return time_call(((RecordedObject *)object)->function, PyObject_Vectorcall, args, flags, names);
+}
+
+static PyObject *recorded_bind(PyObject *self, PyObject *object, PyObject *Py_UNUSED(type))
+{
+    return object ? PyMethod_New(self, object) : Py_NewRef(self);
+}
+
 static int recorded_traverse(RecordedObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->function);
@@ -720,10 +737,30 @@ static PyTypeObject RecordedType = {
                 Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_vectorcall_offset = offsetof(RecordedObject, vectorcall),
     .tp_call = PyVectorcall_Call,
+    .tp_descr_get = recorded_bind,
     .tp_traverse = (traverseproc)recorded_traverse,
     .tp_clear = (inquiry)recorded_clear,
     .tp_dealloc = (destructor)recorded_dealloc,
 };
+
+static RecordedObject *make_recorded(vectorcallfunc call, PyObject *function)
+{
+    RecordedObject *const made =
+        PyType_Ready(&RecordedType) < 0 ? NULL : PyObject_GC_New(RecordedObject, &RecordedType);
+    if (!made)
+        return NULL;
+    memset((char *)made + sizeof(PyObject), 0, sizeof *made - sizeof(PyObject));
+    made->vectorcall = call, made->function = Py_NewRef(function);
+    PyObject_GC_Track(made);
+    return made;
+}
+
+/* timed(method): the method of a class, whose time is added up as that of messages. */
+static PyObject *ring_timed(RingObject *self, PyObject *method)
+{
+    Py_XSETREF(message_ring, (RingObject *)Py_NewRef(self));
+    return Py_TYPE(method) == &RecordedType ? Py_NewRef(method) : (PyObject *)make_recorded(timed_method, method);
+}
 
 /* recorded(call, function, is_issued, place, argument): the function, whose calls are recorded; of issued
    calls the beginning alone, and the wait that `place` says. */
@@ -734,20 +771,14 @@ static PyObject *log_recorded(LogObject *self, PyObject *args)
     int is_issued = 0;
     PyObject *place = NULL;
     Py_ssize_t argument = 0;
-    if (!PyArg_ParseTuple(args, "IO|pOn", &call, &function, &is_issued, &place, &argument) ||
-        PyType_Ready(&RecordedType) < 0)
+    if (!PyArg_ParseTuple(args, "IO|pOn", &call, &function, &is_issued, &place, &argument))
         return NULL;
-    RecordedObject *made = PyObject_GC_New(RecordedObject, &RecordedType);
+    RecordedObject *const made = make_recorded(recorded_call, function);
     if (!made)
         return NULL;
-    made->vectorcall = recorded_call;
     made->log = (LogObject *)Py_NewRef(self);
-    made->call = call;
-    made->function = Py_NewRef(function);
-    made->is_issued = is_issued;
+    made->call = call, made->is_issued = is_issued;
     made->place = Py_XNewRef(place), made->argument = argument;
-    memset(made->places, 0, sizeof made->places);
-    PyObject_GC_Track(made);
     return (PyObject *)made;
 }
 

@@ -29,8 +29,9 @@ from mpicoll.text.opening import open_by_name
 
 MOST_FILES = 1 << 14
 NO_FILES = (
-    "a job under `python -m mpicoll.run` makes it as it imports mpi4py.MPI, any other one at its "
-    "first collective call, and its errors name it"
+    "a job under `python -m mpicoll.run` makes it as it imports mpi4py.MPI, one under `python -m "
+    "torchcoll.run` with its process group, any other one at its first collective call, and its "
+    "errors name it"
 )
 OTHER_JOBS = "jobs that have left files here: "
 NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")

@@ -129,8 +129,13 @@ def turns(meetings: Sequence[Meeting], span: float) -> float:
         span: nanoseconds between two calls.
     """
     rows = []
-    for arrivals in (meeting.arrivals.values() for meeting in meetings):
-        by_itself = [arrival.activity.by_itself for arrival in arrivals if arrival.activity]
+    for meeting in meetings:
+        arrivals = meeting.arrivals.values()
+        by_itself = [
+            # Beside a call that does not block, the thread may sleep until that is complete.
+            arrival.activity.by_itself if meeting.is_blocking else arrival.activity.running
+            for arrival in arrivals if arrival.activity
+        ]  # fmt: skip
         is_sampled = len(by_itself) == len(arrivals)
         rows.append(by_itself if is_sampled else [float(arrival.at) for arrival in arrivals])
     times, size = np.array(rows), len(rows[0])

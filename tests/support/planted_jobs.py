@@ -98,6 +98,8 @@ _PLANTED = (
 )  # fmt: skip
 _TORCH = (
     ("torch_work", WORK, 4, 1, 2, 1), ("torch_batch", WORK, 8, 1, 2, 1),
+    ("torch_sleeping", ASLEEP, 4, 1, 2, 0), ("torch_stages", WORK, 4, 1, 3, 1),
+    ("torch_ring", WORK, 3, 1, 2, 1), ("torch_ring", WORK, 3, 1, 3, 0),
 )  # fmt: skip
 _HANGS = (
     ("missing_call", HANG), ("endless_loop", HANG), ("wrong_order", HANG),
@@ -152,5 +154,11 @@ def healthy() -> list[Job]:
         Job("killed", KILLED, ms, way="postmortem", ranks=ranks, has_neighbour=bool(number % 2))
         for number, (ms, ranks) in enumerate(((1, 2), (1, 3), (3, 4), (10, 3), (0.2, 2), (40, 2)))
     ]
-    jobs += [Job("torch_balanced", NOBODY, 2, ranks=2, backend="torch")]
+    jobs += [
+        Job(name, NOBODY, 2, ranks=ranks, backend="torch", has_neighbour=ranks > 2)
+        for name, ranks in (
+            ("torch_balanced", 2), ("torch_pipeline", 2), ("torch_pipeline", 3),
+            ("torch_equal_ring", 2), ("torch_equal_ring", 3), ("torch_equal_batch", 2),
+        )
+    ]  # fmt: skip
     return jobs

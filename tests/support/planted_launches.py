@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import planted_jobs as planted
+import psutil
 from launcher import QUIRKS, ROOT, free_port, mpirun
 from planted_answers import PROGRAM, Answer, lines_of, read
 
@@ -99,8 +100,11 @@ def _report(command: list[str], environment: dict[str, str]) -> str:
 
 
 def _end(launch: subprocess.Popen[bytes], flight: Path) -> None:
-    """Kill all processes of a launch, its ranks first."""
+    """Kill all processes of a launch, its ranks first; those of torchrun are in other groups."""
     processes = [int(path.name.split(".")[2]) for path in flight.glob("*.flight")]
+    with suppress(psutil.NoSuchProcess):
+        children = psutil.Process(launch.pid).children(recursive=True)
+        processes += [child.pid for child in children if child.pid not in processes]
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)

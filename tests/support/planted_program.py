@@ -750,6 +750,47 @@ def torch_work(planted: Planted) -> None:
         dist.all_reduce(values)
 
 
+def torch_sleeping(planted: Planted) -> None:
+    import torch
+
+    values = torch.ones(8)
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            time.sleep(planted.ms / 1e3)  # CAUSE
+        dist.all_reduce(values)
+
+
+def torch_stages(planted: Planted) -> None:
+    """A pipeline with a slow stage, and a sum at its end."""
+    import torch
+
+    values, loss = torch.ones(1000), torch.ones(1)
+    while True:
+        if rank > 0:
+            dist.recv(values, rank - 1)
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        if rank < size - 1:
+            dist.send(values, rank + 1)
+        dist.all_reduce(loss)
+
+
+def torch_ring(planted: Planted) -> None:
+    """Messages alone, which do not block."""
+    import torch
+
+    values, target = torch.ones(1000), torch.empty(1000)
+    while True:
+        fixed(1)
+        if planted.is_due(rank):
+            fixed(planted.ms)  # CAUSE
+        requests = [dist.isend(values, (rank + 1) % size), dist.irecv(target, (rank - 1) % size)]
+        for request in requests:
+            request.wait()
+
+
 # -- healthy ----------------------------------------------------------------------------------
 
 
@@ -998,6 +1039,19 @@ def torch_balanced(planted: Planted) -> None:
     while True:
         fixed(planted.ms)
         dist.all_reduce(values)
+
+
+def torch_pipeline(planted: Planted) -> None:
+    """Equal stages; each sum waits for the last one."""
+    torch_stages(Planted(-1, 0, 1))
+
+
+def torch_equal_ring(planted: Planted) -> None:
+    torch_ring(Planted(-1, 0, 1))
+
+
+def torch_equal_batch(planted: Planted) -> None:
+    torch_batch(Planted(-1, 1, 1))
 
 
 # -- hangs and ends ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from mpicoll.calls.channel_calls import forms_of
 from mpicoll.calls.recording import Recording
 from mpicoll.engine.channels import ALLGATHER, GroupChannel, open_units
 from mpicoll.errors import Unavailable
-from mpicoll.flight.groups import join_known
+from mpicoll.flight.groups import GroupFlight, join_known
 from mpicoll.machine.nodes import is_oversubscribed
 from mpicoll.text.encoding import decode_alike, encode_for
 from torchcoll.arrays import TorchArrays
@@ -53,6 +53,16 @@ class OneNode(GroupChannel):
         return () if rank < 0 else (rank,)
 
 
+def join_flight(group: Any) -> GroupFlight | None:
+    """Return the recorder of a `Group` on one node, None where nothing is recorded."""
+    members = group.members
+    return join_known(
+        group.rank(), [member.standing for member in members],
+        [(member.host, member.process) for member in members], members[0].token,
+        writers=_compiled, name=name_of(group),
+    )  # fmt: skip
+
+
 def open_on_node(group: Any, seconds: float) -> OneNode | None:
     """Return the collectives of a `Group`, None where its ranks share no memory; collective.
 
@@ -70,14 +80,10 @@ def open_on_node(group: Any, seconds: float) -> OneNode | None:
         segment, units = open_units(exchange, rank, range(size))
     except Unavailable:
         return None
-    flight = join_known(
-        rank, [member.standing for member in members],
-        [(member.host, member.process) for member in members], members[0].token,
-        writers=_compiled, name=name_of(group),
-    )  # fmt: skip
     forms = forms_of(TorchArrays())
     assert forms is not None  # as it may share memory
     return OneNode(
-        forms, rank, units, [member.process for member in members], deadline_of(group), flight,
-        shares_cores=is_oversubscribed([member.cores for member in members]), keep=segment,
+        forms, rank, units, [member.process for member in members], deadline_of(group),
+        group.flight, shares_cores=is_oversubscribed([member.cores for member in members]),
+        keep=segment,
     )  # fmt: skip

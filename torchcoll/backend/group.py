@@ -20,6 +20,7 @@ from torch.autograd import profiler
 from torch.distributed import distributed_c10d
 
 from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.flight.groups import GroupFlight
 from torchcoll.backend import autograd
 from torchcoll.backend.calls import agree, check_lengths, run_call
 from torchcoll.backend.channels import OneNode, open_on_node
@@ -118,6 +119,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     Attributes:
         is_over_mpi: MPI carries what ranks of several nodes exchange, instead of gloo.
         members: what its ranks have told of themselves.
+        flight: records its calls, on one node; None where nothing does.
         library: a plain process group over gloo, for what is not ours.
         device_libraries: plain process groups for devices that another library than gloo serves.
         algorithms: the algorithm of each collective.
@@ -131,6 +133,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._rank, self._size = rank, size
         self.is_over_mpi = False
         self.members: list[Member] = []
+        self.flight: GroupFlight | None = None
         self.algorithms: dict[str, str] = {}
         self.library = self._plain(_GLOO)
         self.device_libraries: dict[str, Any] = {}

@@ -9,6 +9,7 @@ import pytest
 from bad_variables import FEW
 from launcher import ROOT, SUPPORT, python
 
+from mpicoll.flight.reader import read_all
 from mpicoll.trace.reading import load
 
 pytest.importorskip("torch")
@@ -31,6 +32,40 @@ def test_an_unmodified_program_runs_over_ours(installed: dict[str, str], tmp_pat
     assert sorted(re.findall(r"rank .*", done.stdout)) == [
         "rank 0: gloo torchcoll.backend.group", "rank 1: gloo torchcoll.backend.group",
     ]  # fmt: skip
+
+
+RECEIVERS = {
+    "recv": "dist.recv(x, 0)",
+    "irecv": "dist.irecv(x, 0).wait()",
+}
+
+
+@pytest.mark.launches
+@pytest.mark.parametrize("receiver", RECEIVERS)
+def test_a_program_that_only_sends_messages_is_recorded(receiver: str, tmp_path: Path) -> None:
+    """How long a rank waits for one, and where."""
+    flight, program = tmp_path / "flight", tmp_path / "program.py"
+    program.write_text(
+        "import time, torch, torch.distributed as dist\n"
+        'dist.init_process_group("gloo")\n'
+        "x = torch.ones(3)\n"
+        "if dist.get_rank() == 0:\n"
+        "    time.sleep(0.5); dist.send(x, 1)\n"
+        f"else:\n    {RECEIVERS[receiver]}\n"
+    )
+    done = python(
+        *TORCHRUN, "2", "-m", "torchcoll.run", str(program),
+        environment={
+            "PYTHONPATH": str(ROOT), "MPICOLL_FLIGHT": "keep", "MPICOLL_FLIGHT_DIR": str(flight),
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    dumps = sorted(read_all(flight)[0], key=lambda dump: dump.rank)
+    for dump, waits in zip(dumps, (False, True), strict=True):
+        length = max((sample.messages for sample in dump.samples), default=0)
+        assert (length > 400_000_000) == waits
+        places = {dump.locations[sample.location] for sample in dump.samples if sample.location}
+        assert {(place.file, place.line) for place in places} <= {(str(program), 5 + 2 * waits)}
 
 
 @pytest.mark.launches
