@@ -450,28 +450,16 @@ static PyObject *received_of(ChannelObject *self, const Move *move, PyObject *re
     return list;
 }
 
-/* Send what `move` sends, have Python make a call of MPI that all ranks make, and end the move; with the
-   interpreter's lock. `error`: what Python has raised, or NULL. */
-static enum outcome move_around(ChannelObject *self, const Move *move, PyObject *call, PyObject **error)
-{
-    const enum outcome begun = channel_start(&self->channel, move);
-    PyObject *const done = PyObject_CallNoArgs(call);
-    *error = done ? NULL : take_raised();
-    Py_XDECREF(done);
-    return begun == FINE ? channel_move(&self->channel, move) : begun;
-}
-
-/* exchange(collective, root, data, call): move bytes whose lengths only their senders know.
+/* exchange(collective, root, data): move bytes whose lengths only their senders know.
 
    data: what this rank sends: bytes, or a list of bytes for each rank; None where it sends nothing.
-   call: a function that makes a call of MPI after this rank has sent, and before it waits; or not given.
    Returns a list of what it receives, in rank order, with None for its own. */
 PyObject *channel_exchange(ChannelObject *self, PyObject *args)
 {
     int collective, root;
-    PyObject *data, *call = NULL;
+    PyObject *data;
     const int size = self->channel.size, rank = self->channel.rank;
-    if (!PyArg_ParseTuple(args, "iiO|O", &collective, &root, &data, &call))
+    if (!PyArg_ParseTuple(args, "iiO", &collective, &root, &data))
         return NULL;
     if (collective < BCAST || collective > ALLTOALL || root < 0 || root >= size) {
         PyErr_SetString(PyExc_ValueError, "no such collective, or root");
@@ -508,26 +496,17 @@ PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     move.source = (Blocks){.lengths = lengths, .places = places};
     Request request;
     request.shape = FOLDS, request.key = move.key, request.nbytes = nbytes;
-    LogObject *const log = self->log;
-    PyObject *error = NULL;
-    self->log = call ? NULL : log; /* MPI's call is not recorded */
     if (fine && request_begin(self, &request) == 0) {
         PyObject **const outer = self->received;
         self->received = received;
         if (!has_rows && wanted)
             move.source = (Blocks){.base = places[0], .nbytes = lengths[0]};
-        result = request_end(self, request.row, call ? move_around(self, &move, call, &error)
-                                                     : channel_move(&self->channel, &move));
+        result = request_end(self, request.row, channel_move(&self->channel, &move));
         for (int peer = 0; peer < size; peer++)
             nbytes += received[peer] ? PyBytes_GET_SIZE(received[peer]) : 0;
         keep_memory(nbytes);
         result = received_of(self, &move, result);
         self->received = outer;
-    }
-    self->log = log;
-    if (error) {
-        Py_CLEAR(result);
-        raise_again(error);
     }
     for (int index = 0; index < count; index++)
         PyBuffer_Release(views + index);

@@ -77,7 +77,8 @@ static int execute(PyObject *module)
     if (call_key_import() < 0 || channel_import() < 0 || table_import() < 0 || flight_import() < 0 ||
         postponing_import() < 0 || stop_at_exit() < 0 || exit_with_interpreter() < 0 || add_numbers(module) < 0)
         return -1;
-    PyTypeObject *const types[] = {&ProgramType, &PlanTableType, &RingType, &LogType, &CountedType, &ChannelType};
+    PyTypeObject *const types[] = {&ProgramType, &PlanTableType, &RingType, &LogType, &CountedType,
+                                   &ChannelType, &FirstCallsType};
     PyMethodDef *const functions[] = {
         channel_functions, signal_methods, postponing_methods, finalizing_methods, event_methods,
         kernel_methods, module_methods};

@@ -37,7 +37,7 @@ typedef struct {
 
 struct ActiveCall;
 
-extern PyTypeObject ProgramType, PlanTableType, CountedType, ChannelType;
+extern PyTypeObject ProgramType, PlanTableType, CountedType, ChannelType, FirstCallsType;
 
 /* Run the program of a call up to the position `until`; -1 where Python has raised. Code of Python
    that runs in a wait may end the call: its state says so. */

@@ -6,6 +6,7 @@ says so. What is not here is mpi4py's.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
+from mpicoll.machine.settings import DEADLINE, REPRODUCIBLE
 from mpicoll.mpi.communicator.recording import ISSUED, LOG, NAMES, mpi_method, recorded
+from mpicoll.tuning import FIRST_CALLS, FIRST_MADE
 
 if TYPE_CHECKING:
     from mpicoll.mpi.communicator.channels import OneNode
@@ -35,6 +38,10 @@ _OWN = {"_call", "_server", *NAMES, *ISSUED}
 
 _LISTS = list, tuple
 """The types of a buffer with its count or datatype."""
+
+_environment: Any = vars(os.environ)["_data"]
+_CHOICES = b"MPICOLL_ALGORITHM", DEADLINE.encode(), REPRODUCIBLE.encode()
+"""Variables that a communicator obeys from its first call on."""
 
 
 def _documented(kind: type[MPI.Intracomm]) -> Any:
@@ -69,6 +76,9 @@ class Comm(_Base):
     """
 
     mpi = _Base
+
+    __slots__ = ("_calls",)
+    _made = 0
 
     _end = _compiled.end_uninterrupted
     """Make MPI's own call, and end the call that `_call` has begun."""
@@ -254,52 +264,56 @@ class Comm(_Base):
 
     # -- other communicators are of this kind, too ------------------------------------------
 
-    def _make(
-        self, kind: type[Kind], make: Callable[..., MPI.Comm], *arguments: Any, **named: Any
-    ) -> Kind:  # fmt: skip
-        from mpicoll.mpi.communicator.state import make_communicator
+    def _new(self, kind: type[Kind], made: MPI.Comm, *, by_all: bool = True) -> Kind:
+        """Return a communicator that is made from this one, as one of a class of ours.
 
-        comm: Kind = _compiled.uninterrupted(
-            make_communicator, self, lambda: kind(make(*arguments, **named))
-        )
-        return comm
+        MPI runs the first calls of all but a few, which then need no preparation.
+
+        Args:
+            by_all: all ranks of this one make it, so they count it alike.
+        """
+        if (by_all and self._made < FIRST_MADE) or any(map(_environment.get, _CHOICES)):
+            self._made += by_all
+            return kind(made)
+        new: Kind = _NEW.get(kind, kind)(made)
+        return new
 
     def Dup(self, info: MPI.Info | None = None) -> Self:
-        return self._make(type(self), super().Dup, info)
+        return self._new(type(self), super().Dup(info))
 
     def Dup_with_info(self, info: MPI.Info) -> Self:
-        return self._make(type(self), super().Dup_with_info, info)
+        return self._new(type(self), super().Dup_with_info(info))
 
     def Clone(self) -> Self:
-        return self._make(type(self), super().Clone)
+        return self._new(type(self), super().Clone())
 
     def Create(self, group: MPI.Group) -> Comm:
-        return self._make(Comm, super().Create, group)
+        return self._new(Comm, super().Create(group))
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
-        return self._make(Comm, super().Split, color, key)
+        return self._new(Comm, super().Split(color, key))
 
     def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
-        return self._make(Comm, super().Split_type, split_type, key, info)
+        return self._new(Comm, super().Split_type(split_type, key, info))
 
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
-        return Comm(super().Create_group(group, tag))
+        return self._new(Comm, super().Create_group(group, tag), by_all=False)
 
     @classmethod
     def Create_from_group(cls, *arguments: Any, **keywords: Any) -> Comm:
         return Comm(super().Create_from_group(*arguments, **keywords))
 
     def Create_cart(self, dims: Any, periods: Any = None, reorder: bool = False) -> CartComm:
-        return self._make(CartComm, super().Create_cart, dims, periods, reorder)
+        return self._new(CartComm, super().Create_cart(dims, periods, reorder))
 
     def Create_graph(self, index: Any, edges: Any, reorder: bool = False) -> GraphComm:
-        return self._make(GraphComm, super().Create_graph, index, edges, reorder)
+        return self._new(GraphComm, super().Create_graph(index, edges, reorder))
 
     def Create_dist_graph(self, *arguments: Any, **keywords: Any) -> DistgraphComm:
-        return self._make(DistgraphComm, super().Create_dist_graph, *arguments, **keywords)
+        return self._new(DistgraphComm, super().Create_dist_graph(*arguments, **keywords))
 
     def Create_dist_graph_adjacent(self, *arguments: Any, **keywords: Any) -> DistgraphComm:
-        return self._make(DistgraphComm, super().Create_dist_graph_adjacent, *arguments, **keywords)
+        return self._new(DistgraphComm, super().Create_dist_graph_adjacent(*arguments, **keywords))
 
     def __reduce__(self) -> Any:
         return reduced(self) or super().__reduce__()
@@ -315,7 +329,7 @@ class CartComm(Comm, MPI.Cartcomm):
     """
 
     def Sub(self, remain_dims: Any) -> CartComm:
-        return self._make(CartComm, super().Sub, remain_dims)
+        return self._new(CartComm, super().Sub(remain_dims))
 
 
 class GraphComm(Comm, MPI.Graphcomm):
@@ -334,6 +348,25 @@ class DistgraphComm(Comm, MPI.Distgraphcomm):
     >>> type(graph).__name__, graph.allreduce(1)
     ('DistgraphComm', 1)
     """
+
+
+def _new_class(kind: Any) -> Any:
+    """Return the class of the communicators of a kind whose first calls MPI runs alone.
+
+    The ranks count the calls alike, without a word: each of them is one of all ranks.
+    """
+    methods = {
+        name: _compiled.FirstCalls(getattr(MPI.Intracomm, name), Comm._calls, FIRST_CALLS, kind)  # type: ignore[attr-defined]
+        for name in (*NAMES, *ISSUED) if hasattr(MPI.Intracomm, name)
+    }  # fmt: skip
+    methods |= {name: getattr(MPI.Comm, name) for name in ("Free", "Disconnect")}
+    return type(kind.__name__, (kind,), {"__slots__": (), "_made": FIRST_MADE, **methods})
+
+
+_NEW: dict[Any, Any] = {
+    kind: _new_class(kind) for kind in (Comm, CartComm, GraphComm, DistgraphComm)
+}
+_NEW |= {kind: kind for kind in _NEW.values()}
 
 
 def reduced(comm: MPI.Comm) -> Any:

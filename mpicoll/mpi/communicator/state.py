@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from _blake2 import blake2b  # hashlib loads OpenSSL, which takes milliseconds
-from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -18,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.engine.channels import ALLGATHER
-from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, RankLost, Unavailable
+from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
 from mpicoll.flight.groups import GroupFlight, join_alone, join_known, standing
 from mpicoll.machine.nodes import (
     CORES,
@@ -180,61 +178,6 @@ def state_of(comm: MPI.Comm) -> State:
     if state is None:
         state = _make_state(plain)
         plain.Set_attr(_key(), _Attribute(state))
-    return state
-
-
-def make_communicator(parent: MPI.Comm, make: Callable[[], Any]) -> Any:
-    """Return a new communicator, which goes on with what has served a freed one of its ranks.
-
-    Collective in the parent. Its ranks tell each other what they have as MPI makes it. Where the
-    parent has no channel, they do so in the first call.
-    """
-    state = find_state(parent) if parent != MPI.COMM_NULL else None
-    channel = None if state is None else state.channel
-    if state is None or channel is None or channel.has_ended:
-        return make()
-    _compiled.postpone_handlers()
-    closed, comms, settings = list[State](), list[Any](), _current()
-    try:
-        with suppress(IndexError):  # other threads may make communicators meanwhile
-            while True:
-                closed.append(_closed.pop(0))
-        alike = {
-            freed.token: freed for freed in closed if freed.offer > 0 and freed.settings is settings
-        }
-        with suppress(RankLost):  # the first call raises it
-            rows = channel.exchange(ALLGATHER, 0, array("q", alike), lambda: comms.append(make()))
-            if freed := _go_on(comms[0], state, alike, rows):
-                closed.remove(freed)
-    finally:
-        _closed[:0] = closed
-    return comms[0]
-
-
-def _go_on(
-    comm: Any, parent: State, states: dict[int, State], rows: Sequence[bytes | None]
-) -> State | None:  # fmt: skip
-    """Let a new communicator go on with a closed state that all its ranks have, if there is one.
-
-    Args:
-        states: those of this rank, by their tokens.
-        rows: the tokens of each rank of the parent, None for this one.
-    """
-    if comm == MPI.COMM_NULL or comm.size == 1:
-        return None
-    plain = MPI.Intracomm(comm)
-    ranks = world_ranks(plain)
-    tokens = [token for token, state in states.items() if state.members == ranks]
-    for place in map(parent.members.index, ranks):
-        if tokens and (row := rows[place]) is not None:
-            tokens = [token for token in array("q", row) if token in tokens]
-    if not tokens:
-        return None
-    state = states[min(tokens)]
-    assert isinstance(state.server, OneNode)
-    state.server.join(plain)
-    plain.Set_attr(_key(), _Attribute(state))
-    comm._settle(state)
     return state
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import pytest
 from mpi4py import MPI
 
 from mpicoll import Collectives, Comm
-from mpicoll.mpi.communicator import levels, state
+from mpicoll.mpi.communicator import classes, levels, state
 
 
 @pytest.fixture
@@ -16,6 +17,7 @@ def served_at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """Leave no first calls to MPI, and go on with nothing of a freed communicator."""
     closed: list[state.State] = []
     monkeypatch.setattr(levels, "LEVELS_AFTER", 0)
+    monkeypatch.setattr(classes, "FIRST_MADE", inf)
     monkeypatch.setattr(state, "_closed", closed)
     yield
     for freed in closed:

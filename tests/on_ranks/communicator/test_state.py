@@ -23,9 +23,10 @@ MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Comm  # noqa: E402
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, RankLost  # noqa: E402
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
-from mpicoll.mpi.communicator import levels, state  # noqa: E402
+from mpicoll.mpi.communicator import classes, levels, state  # noqa: E402
 from mpicoll.mpi.communicator.arenas import UNITS  # noqa: E402
 from mpicoll.mpi.communicator.state import FORCED  # noqa: E402
+from mpicoll.tuning import FIRST_CALLS, FIRST_MADE  # noqa: E402
 
 
 @pytest.fixture
@@ -171,6 +172,7 @@ MAKERS = {
     "Clone": lambda comm: comm.Clone(),
     "Create": lambda comm: comm.Create(comm.Get_group()),
     "Create_cart": lambda comm: comm.Create_cart([comm.size]),
+    "Create_group": lambda comm: comm.Create_group(comm.Get_group()),
     "Create_dist_graph_adjacent": lambda comm: comm.Create_dist_graph_adjacent([], []),
     "Dup": lambda comm: comm.Dup(),
     "Dup_with_info": lambda comm: comm.Dup_with_info(MPI.INFO_NULL),
@@ -182,27 +184,50 @@ MAKERS = {
 
 @pytest.mark.usefixtures("several")
 @pytest.mark.parametrize("maker", MAKERS)
-def test_the_first_call_of_a_communicator_waits_for_no_rank(
+def test_mpi_runs_the_first_calls_of_a_new_communicator(
     comm: Any, maker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where its ranks have freed another one. They have told each other as MPI made it."""
+    """So they wait for no rank that MPI would not wait for."""
     check(comm, allreduce)
-    freed = [comm.Dup(), comm.Dup()]
-    for part in freed:
-        check(part, allreduce)
-    for part in freed:
-        part.Free()
-    made, x = MAKERS[maker](comm), np.full(3, comm.rank)
     with monkeypatch.context() as patch:
-        patch.setattr(state, "exchange_numbers", None)
-        if made.rank:  # the root has gone on
-            MPI.COMM_WORLD.recv(source=0)
-        made.Bcast(x, 0)
-        for rank in range(1, 1 if made.rank else made.size):
-            MPI.COMM_WORLD.send(None, rank)
+        patch.setattr(classes, "FIRST_MADE", 0)
+        made, x = MAKERS[maker](comm), np.full(3, comm.rank)
+    if made.rank:  # the root has gone on
+        MPI.COMM_WORLD.recv(source=0)
+    made.Bcast(x, 0)
+    for rank in range(1, 1 if made.rank else made.size):
+        MPI.COMM_WORLD.send(None, rank)
     assert list(x) == [0, 0, 0]
+    for _ in range(FIRST_CALLS - 1):
+        with pytest.raises(MPI.Exception):  # a call that fails does not count
+            made.Bcast(x, made.size)
+        assert state.find_state(made) is None
+        assert made.allreduce(1) == made.size
     check(made, allreduce)
+    served = state.find_state(made)
+    assert served is not None and (served.channel is not None) == (made.size > 1)
     made.Free()
+
+
+@pytest.mark.usefixtures("several")
+def test_communicators_that_some_ranks_make_do_not_count(
+    comm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ranks know of which of the others MPI runs the first calls."""
+    monkeypatch.setattr(classes, "FIRST_MADE", FIRST_MADE)
+    group = comm.Get_group()
+    first = group.Incl([0])
+    for _ in range(FIRST_MADE if comm.rank == 0 else 0):
+        comm.Create_group(first).Free()
+    made = [comm.Dup() for _ in range(FIRST_MADE + 2)]
+    for part in made:
+        assert part.allreduce(1) == comm.size
+    is_served = [state.find_state(part) is not None for part in made]
+    assert comm.allgather(is_served) == [is_served] * comm.size
+    for part in made:
+        part.Free()
+    first.Free()
+    group.Free()
 
 
 @pytest.mark.usefixtures("several")
@@ -222,6 +247,7 @@ def test_the_state_of_a_communicator_that_is_freed_while_another_is_made_stays(
 
     monkeypatch.setattr(state, "_current", free)
     made = comm.Split(0, -comm.rank)
+    check(made, allreduce)
     assert freed == MPI.COMM_NULL
     assert token in [closed.token for closed in state._closed]
     made.Free()
