@@ -70,7 +70,8 @@ Unit: bytes. Evidence: SPR, 2026-11-27, `process_vm_readv` of 64 KiB takes 3.2 u
 and an L2 cache of 1 MiB holds both sides. Gain: 14 %.
 """
 FETCHED_ROW = 64 * 1024
-"""The smallest vector or row that CMA moves by default, where each message has one reader.
+"""The smallest vector or row that CMA moves by default, where each message has one reader, and the
+smallest message that readers read in the sender's array, where they can map it.
 
 `mpicoll.tune` tries CMA from this number of total bytes on.
 
@@ -90,12 +91,6 @@ WINDOW_BYTES = 3 << 20
 
 Unit: bytes. Evidence: SPR and Zen 4, 2026-11-24: 32 slots of 64 KiB and their flags fit. Gain: a
 plan of 16 MiB holds 3 MiB a rank instead of 16.
-"""
-ZERO_COPY = 64 * 1024
-"""The smallest message that readers read in the sender's array, where they can map it.
-
-Unit: bytes. Evidence: SPR, 2026-11-22, below, a copy costs less than the wait for the readers.
-Gain: one of two copies.
 """
 RING_BYTES = 5 << 19
 """The slots of an eager message that is not small fill so many bytes.

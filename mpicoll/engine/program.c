@@ -55,7 +55,7 @@ int word_comes(const int64_t *word, int64_t minimum, int64_t wait_ns)
 {
     if (is_there(word, minimum))
         return 1;
-    for (int look = 1; look < LOOKS; look++) {
+    for (int look = 1; look < YIELDS; look++) {
         PAUSE();
         if (is_there(word, minimum))
             return 1;

@@ -231,8 +231,8 @@ static int poll(const ActiveCall *call)
     ProgramObject *const self = call->program;
     const int may_test = self->program.rows[self->program.position].extra != 0;
     const int64_t end = nanoseconds() + YIELD_NS;
-    for (int look = 0; may_test && (look < LOOKS || nanoseconds() < end); look++) {
-        if (look >= LOOKS) {
+    for (int look = 0; may_test && (look < YIELDS || nanoseconds() < end); look++) {
+        if (look >= YIELDS) {
             Py_BEGIN_ALLOW_THREADS
             sched_yield();
             Py_END_ALLOW_THREADS

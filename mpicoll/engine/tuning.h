@@ -5,13 +5,11 @@
 #define MPICOLL_TUNING_H
 
 enum {
-    /* Looks at a word, or tests of a message, before a wait yields its core.
-       Unit: looks. Evidence: EPYC, 2026-11-29, on two cores 16 and 1,000 take the same time, a look takes 15 ns;
-       on emulated nodes that share these cores `allreduce` of 8 bytes takes 7 and 110 us. Gain: the last. */
-    LOOKS = 16,
-    /* Yields of the core between two looks at the clock.
-       Unit: yields. Evidence: SPR, 2026-11-27, the clock takes 28 ns, a yield 243. Gain: 10 % of the
-       looks at a word. */
+    /* Looks at a word, or tests of a message, before a wait yields its core, and yields between two looks at the
+       clock.
+       Unit: looks, yields. Evidence: EPYC, 2026-11-29, on two cores 16 and 1,000 looks take the same time, a look
+       takes 15 ns; on emulated nodes that share these cores `allreduce` of 8 bytes takes 7 and 110 us; SPR,
+       2026-11-27, the clock takes 28 ns, a yield 243. Gain: 90 % there, and 10 % of the looks at a word. */
     YIELDS = 16,
     /* Time for which a wait, or an idle progress thread, yields the core.
        Unit: ns. Evidence: Zen 4, 2026-11-29, 9 programs on 2 and 4 ranks take the same time with 20 to 200 us.

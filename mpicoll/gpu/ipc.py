@@ -34,7 +34,7 @@ from mpicoll.memory.allocator import LINE, FirstFit
 from mpicoll.memory.segments import FIRST
 from mpicoll.notation.elements import itemsize
 from mpicoll.text.numbers import whole
-from mpicoll.tuning import GPU_TILE, ZERO_COPY
+from mpicoll.tuning import FETCHED_ROW, GPU_TILE
 
 SWITCH, ORDER, TILE = "MPICOLL_IPC", "MPICOLL_STREAM_ORDER", "MPICOLL_IPC_TILE"
 _OFF = ("0", "off", "no", "false")
@@ -297,7 +297,7 @@ class GpuMemory:
             names.add(SCRATCH)
         width = itemsize(dtype)
         tile = max(1, self.tile // width) if self.tile else 1 << 62
-        min_elements = ZERO_COPY // width
+        min_elements = FETCHED_ROW // width
         return Reach(self.peers, frozenset(names), min_elements, tile, announces=bool(self.tile))
 
     def _is_exportable(self, array: Array) -> bool:

@@ -19,7 +19,7 @@ from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Group
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize, reduce_op
 from mpicoll.selection.auto import CHOOSERS
-from mpicoll.tuning import WINDOW_SLOTS, ZERO_COPY
+from mpicoll.tuning import FETCHED_ROW, WINDOW_SLOTS
 
 _TILES = 8 * WINDOW_SLOTS
 """Tiles of the largest array in the program of an estimate: more are more work, not more memory.
@@ -86,12 +86,12 @@ def _lowered(group: Group, world: Collectives, schedule: str, transport: str) ->
     node = frozenset(next(ranks for ranks in world.nodes if world.rank in ranks)) - {world.rank}
     if group.device == CUDA:
         everything = frozenset({INPUT, OUTPUT, SCRATCH})
-        program = share(*inputs, Reach(node, everything, ZERO_COPY // width, NEVER),
+        program = share(*inputs, Reach(node, everything, FETCHED_ROW // width, NEVER),
                         in_place=group.in_place)  # fmt: skip
         return _Lowered(program)
     readable = {INPUT, OUTPUT} if group.allocated or route == CMA else set[Buffer]()
     readable |= {SCRATCH} if route == CMA else set()
-    fetched = ZERO_COPY // width
+    fetched = FETCHED_ROW // width
     real = tile_of(route) // width
     tile = max(real, 1 + group.bytes_total // width // _TILES)
     reach = Reach(node, frozenset(readable), fetched, tile)

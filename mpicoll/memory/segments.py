@@ -38,7 +38,7 @@ from mpicoll.memory.notes import Notes
 from mpicoll.memory.slots import SharedResources
 from mpicoll.memory.waiting import ProcessWaits
 from mpicoll.notation.elements import itemsize
-from mpicoll.tuning import FETCHED_TILE, TILE, ZERO_COPY
+from mpicoll.tuning import FETCHED_ROW, FETCHED_TILE, TILE
 
 FIRST = 15 << 16
 """Bytes of the first segment. A later one has a power of two times as many."""
@@ -212,7 +212,7 @@ class MappedMemory:
     ) -> Reach:  # fmt: skip
         width = itemsize(dtype)
         tile = tile_of(transport) // width
-        smallest = ZERO_COPY // width
+        smallest = FETCHED_ROW // width
         if unbound:
             readable = frozenset((INPUT, OUTPUT, SCRATCH) if transport == CMA else ())
             return Reach(self.others, readable, smallest, tile)

@@ -48,7 +48,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "FETCHED_TILE", 64)
     monkeypatch.setattr(segments, "TILE", 64)
     monkeypatch.setattr(tuning, "WINDOW_SLOTS", 2)
-    monkeypatch.setattr(segments, "ZERO_COPY", 32)
+    monkeypatch.setattr(segments, "FETCHED_ROW", 32)
     monkeypatch.setattr(slots, "RING_BYTES", 1200)
 
 

@@ -56,7 +56,7 @@ def by_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tiny(c: Collectives, g: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every message a large one: in place, in pieces and tiles, and no double slots."""
-    monkeypatch.setattr(device, "ZERO_COPY", 32)
+    monkeypatch.setattr(device, "FETCHED_ROW", 32)
     with suppress(Unavailable):
         store = g.routes.gpu_memory(g.gpu())
         monkeypatch.setattr(store, "tile", 64 if store.orders else 0)
