@@ -46,15 +46,6 @@ ranks: `Allreduce` of 128 KiB takes 0.96 to 1.15 times MPI's time, of 256 KiB 0.
 first one takes 1.3 ms more. Gain: 8 to 80 %.
 """
 
-FIRST_MADE, FIRST_CALLS = 4, 128
-"""The communicators made of one that are served from their first call on, and the calls of any
-other one that MPI runs first.
-
-Unit: communicators, calls. Evidence: Zen 4, 2026-11-30, 2 ranks: serving a communicator costs 30 us
-once, and a short call takes 1 to 2 us less then. A program that makes three communicators a phase,
-with 1 to 8 calls of each, took 2.9 times as long with every one served. Gain: 65 %.
-"""
-
 # -- programs and their memory -------------------------------------------------------------------
 
 TILE = 64 * 1024

@@ -46,6 +46,9 @@ UNIT_BYTES: int
 """How many bytes a rank has in a channel: a head, and a ring of slots."""
 MOST_MEMBERS: int
 """How many ranks a channel can have."""
+FIRST_MADE: int
+FIRST_CALLS: int
+"""The communicators made of one that are served at once, and the first calls of the others."""
 ONE_ROW: int
 NO_ARRAY: int
 """Instead of the length of an array's first axis: it is one row; this rank gives and gets none."""
@@ -382,6 +385,21 @@ def sleep_when_finalizing() -> None:
 
     To be called once the C++ library is loaded, before this thread calls it.
     """
+
+class FirstCalls:
+    """A method of a class of communicators, which counts its calls, and then changes the class.
+
+    Args:
+        method: MPI's own.
+        member: of the class, the slot for the number of calls.
+        most: calls of this class.
+        following: the class after these.
+    """
+
+    def __init__(
+        self, method: Callable[..., Any], member: Any, most: int, following: type, /
+    ) -> None: ...
+    def __call__(self, *arguments: Any, **named: Any) -> Any: ...
 
 class Counted:
     """A call that is counted, so that another thread sees which is under way for how long."""

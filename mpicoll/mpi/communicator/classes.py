@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.machine.settings import DEADLINE, REPRODUCIBLE
 from mpicoll.mpi.communicator.recording import ISSUED, LOG, NAMES, mpi_method, recorded
-from mpicoll.tuning import FIRST_CALLS, FIRST_MADE
 
 if TYPE_CHECKING:
     from mpicoll.mpi.communicator.channels import OneNode
@@ -40,8 +38,10 @@ _LISTS = list, tuple
 """The types of a buffer with its count or datatype."""
 
 _environment: Any = vars(os.environ)["_data"]
-_CHOICES = b"MPICOLL_ALGORITHM", DEADLINE.encode(), REPRODUCIBLE.encode()
+_CHOICES = b"MPICOLL_ALGORITHM", b"MPICOLL_DEADLINE", b"MPICOLL_REPRODUCIBLE"
 """Variables that a communicator obeys from its first call on."""
+
+FIRST_MADE, FIRST_CALLS = _compiled.FIRST_MADE, _compiled.FIRST_CALLS
 
 
 def _documented(kind: type[MPI.Intracomm]) -> Any:

@@ -25,8 +25,8 @@ from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, RankLos
 from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 from mpicoll.mpi.communicator import classes, levels, state  # noqa: E402
 from mpicoll.mpi.communicator.arenas import UNITS  # noqa: E402
+from mpicoll.mpi.communicator.classes import FIRST_CALLS, FIRST_MADE  # noqa: E402
 from mpicoll.mpi.communicator.state import FORCED  # noqa: E402
-from mpicoll.tuning import FIRST_CALLS, FIRST_MADE  # noqa: E402
 
 
 @pytest.fixture
