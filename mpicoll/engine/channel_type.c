@@ -517,10 +517,12 @@ PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     return result;
 }
 
-/* close(): leave the channel, whose memory other channels of the ranks then get. */
+/* close(): leave the channel, whose memory other channels of the ranks then get; but not in a call, which ends. */
 static PyObject *channel_close(ChannelObject *self, PyObject *Py_UNUSED(ignored))
 {
-    if (!self->has_ended || self->channel.units) {
+    if (self->is_busy)
+        self->has_ended = self->is_closing = 1;
+    else if (!self->has_ended || self->channel.units) {
         for (int peer = 0; self->channel.units && self->forks == forks && peer < self->channel.size; peer++)
             __atomic_add_fetch(unit_words(self->channel.units[peer]) + CLOSED, 1, __ATOMIC_ACQ_REL);
         self->has_ended = 1;
@@ -536,28 +538,6 @@ static PyObject *channel_leave_it(ChannelObject *self, PyObject *Py_UNUSED(ignor
 {
     channel_end(self);
     Py_RETURN_NONE;
-}
-
-/* renewed(): another object for the same channel, which this one has left then; itself in a call. */
-static PyObject *channel_renewed(ChannelObject *self, PyObject *Py_UNUSED(ignored))
-{
-    ChannelObject *next =
-        self->is_busy ? (ChannelObject *)Py_NewRef(self)
-                      : (ChannelObject *)Py_TYPE(self)->tp_alloc(Py_TYPE(self), 0);
-    if (next == self)
-        return (PyObject *)next;
-    if (!next)
-        return NULL;
-    const size_t start = offsetof(ChannelObject, channel);
-    memcpy((char *)next + start, (char *)self + start, offsetof(ChannelObject, failure) - start);
-    Py_XINCREF(next->slow), Py_XINCREF(next->fail), Py_XINCREF(next->progress), Py_XINCREF(next->place);
-    Py_XINCREF(next->keep), Py_XINCREF(next->log);
-    next->waits_for = -1, next->forks = self->forks, next->has_ended = self->has_ended, next->vectorcall = self->vectorcall;
-    self->channel.units = NULL, self->channel.taken = NULL, self->has_ended = 1;
-    add_channel(next);
-    if (queue_open(next) < 0)
-        Py_CLEAR(next);
-    return (PyObject *)next;
 }
 
 /* unit_is_closed(address, members): whether all members of a channel have left it. */
@@ -703,7 +683,6 @@ static PyMethodDef channel_methods[] = {
     {"exchange", (PyCFunction)channel_exchange, METH_VARARGS, NULL},
     {"skip", (PyCFunction)channel_skip_call, METH_NOARGS, NULL},
     {"leave", (PyCFunction)channel_leave_it, METH_NOARGS, NULL},
-    {"renewed", (PyCFunction)channel_renewed, METH_NOARGS, NULL},
     {"close", (PyCFunction)channel_close, METH_NOARGS, NULL},
     {NULL},
 };

@@ -65,11 +65,11 @@ enum {
     KEPT_CALLS = 4,
     /* The communicators made of one that are served from their first call on, and the calls of any other one that
        MPI runs first.
-       Unit: communicators, calls. Evidence: EPYC, 2 ranks, 2026-11-30, to serve a communicator costs 30 us once, and
-       a short call takes 1 to 2 us less then; a program that makes three in each phase, for 1 to 8 calls, took 2.9
+       Unit: communicators, calls. Evidence: EPYC, 2 ranks, 2026-11-30, to serve a communicator costs 110 us once,
+       and a short call takes 1 to 2 us less then; a program that makes three in each phase, for 1 to 8 calls, took 2.9
        times as long with every one served. Gain: 65 %. */
     FIRST_MADE = 4,
-    FIRST_CALLS = 128,
+    FIRST_CALLS = 512,
     /* A fold of many operands works on so many bytes at a time, which stay in the first cache.
        Unit: bytes. Evidence: SPR, 2026-11-22, 16 operands of 16 KiB. Gain: 45 %. */
     FOLD_TILE = 4096,

@@ -131,18 +131,17 @@ def join_known(
 
 
 def join_alone(
-    rank: int, numbers: Sequence[int], *, writers: Any, name: str, turn: int = 0
+    rank: int, numbers: Sequence[int], *, writers: Any, name: str
 ) -> GroupFlight | None:  # fmt: skip
     """Return the same without a word of the other ranks, by what all of a launch know.
 
-    None if the launch does not name itself. Groups of the same ranks and of one name are one group,
-    unless their turns differ.
+    None if the launch does not name itself. Groups of the same ranks and of one name are one group.
     """
     if not launchers.launch_identity() or not is_on():
         return None
     recorder = find()
     job = recorder.job if recorder else new_name()
-    identity = f"alone {name} {ranges(numbers)} {turn}"
+    identity = f"alone {name} {ranges(numbers)}"
     members = [_Member(True, True, job, number, identity, ("", 0)) for number in numbers]
     return _join(members, rank, name=name, threads=False, writers=writers)
 

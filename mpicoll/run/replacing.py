@@ -54,6 +54,6 @@ def _replace_and_meet(module: ModuleType) -> None:
     _replace(module)
     launch = find_launch()
     if launch is not None and launch.size > 1 and module.Is_initialized():
-        from mpicoll.mpi.communicator.state import prepare
+        from mpicoll.mpi.communicator.state import state_of
 
-        prepare()
+        state_of(module.COMM_WORLD)  # which its first call would make otherwise

@@ -46,7 +46,8 @@ class OneNode(GroupChannel):
             prepare_forms(), node.index(comm.rank), units, processes, deadline, flight,
             shares_cores=shares_cores, keep=keep, slow=self._serve, ranks=node,
         )  # fmt: skip
-        self.join(comm)
+        # Let MPI move its messages while a rank waits. In MPICH, COMM_SELF would move none.
+        self.channel.progress = partial(MPI.Intracomm(comm).Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG)
 
     def limit(self, name: str) -> float:
         """Return the bytes of a result below which MPI runs a method: none."""
@@ -60,11 +61,6 @@ class OneNode(GroupChannel):
     def exchange_of(self, name: str) -> Callable[..., Any] | None:
         """Return what moves the objects of a method."""
         return self.channel.exchange  # type: ignore[no-any-return]
-
-    def join(self, comm: MPI.Intracomm) -> None:
-        """Let MPI move the messages of a communicator of the same ranks while a rank waits."""
-        # In MPICH, COMM_SELF would move none.
-        self.channel.progress = partial(MPI.Intracomm(comm).Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG)
 
     def _serve(self, *arguments: Any) -> bool | None:
         """Run a call whose arguments the channel does not read; True where MPI is to serve it."""

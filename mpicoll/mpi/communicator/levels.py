@@ -165,14 +165,6 @@ class Levels:
         is_mpi = self.channel.channel(name, x, out, op, 0, None, None)
         assert not is_mpi
 
-    def renew(self) -> bool:
-        """Whether the next communicator of these ranks may have it."""
-        return self.channel is None
-
-    def join(self, comm: MPI.Intracomm) -> None:
-        """Serve a communicator of the same ranks."""
-        self.comm, self.calls = comm, 0
-
     def close(self) -> None:
         """Release the memory, and MPI's communicator."""
         if self.channel is not None:

@@ -103,10 +103,6 @@ class Named:
         self.collectives._call(collective.name, x, out, op_name, root, None, algorithm)
         return None
 
-    def renew(self) -> bool:
-        """Whether the next communicator of these ranks may have it: methods have their own."""
-        return False
-
     def close(self) -> None:
         """Release the plans, the shared memory, and MPI's communicators."""
         if "collectives" in vars(self):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from _blake2 import blake2b  # hashlib loads OpenSSL, which takes milliseconds
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -55,14 +54,6 @@ _environment: Any = vars(os.environ)["_data"]
 """The variables as `os.environ` keeps them: its own look-ups take ten times as long."""
 
 _keyval: list[int] = []
-_closed: list[State] = []
-"""The states of freed communicators: the next ones of the same ranks go on there."""
-_joined: dict[tuple[int, ...], int] = {}
-"""How often the ranks of a group have joined the recorder alone."""
-_met: list[State] = []
-"""The state of MPI_COMM_WORLD where its ranks have met at the start, and are on several nodes."""
-_MOST_CLOSED = 16
-"""The freed communicators whose channels and recorders stay."""
 
 
 class Settings(NamedTuple):
@@ -122,8 +113,6 @@ class State:
         methods: MPI's own, as they are recorded.
         server: what runs its calls; None where MPI runs all.
         arena, unit: what its channel has taken of this rank's memory.
-        offer: what this rank says of it, once it is closed: the token, if it has a channel; without
-            one, the negative token.
     """
 
     def __init__(self, settings: Settings, members: tuple[int, ...] = ()) -> None:
@@ -135,7 +124,7 @@ class State:
         self.methods: dict[str, Callable[..., Any]] = {}
         self.server: OneNode | Levels | Named | None = None
         self.arena: arenas.Arena | None = None
-        self.unit, self.offer = -1, 0
+        self.unit = -1
 
     @property
     def channel(self) -> Any:
@@ -143,18 +132,6 @@ class State:
         return self.server.channel if isinstance(self.server, OneNode) else None
 
     def close(self) -> None:
-        """Keep what the next communicator of these ranks goes on with."""
-        if self.server is None or not self.server.renew():
-            self.release()
-        if self.token:
-            channel = self.channel
-            self.offer = -self.token if channel is None or channel.has_ended else self.token
-            _closed.append(self)
-        with suppress(IndexError):
-            while len(_closed) > _MOST_CLOSED:
-                _closed.pop(0).release()
-
-    def release(self) -> None:
         """Release what serves the communicator."""
         if self.server is not None:
             self.server.close()
@@ -181,28 +158,6 @@ def state_of(comm: MPI.Comm) -> State:
     return state
 
 
-def prepare() -> None:
-    """Do what the first call would do otherwise, where MPI has started; collective.
-
-    The ranks of a launch say where they are, so that new communicators of several nodes need no
-    exchange.
-    """
-    state = state_of(MPI.COMM_WORLD)
-    if len(state.nodes) > 1:
-        _met[:] = [state]
-
-
-@lru_cache(maxsize=64)
-def _known(world: State, ranks: tuple[int, ...]) -> tuple[Sequence[Member], Nodes]:
-    """Return what the ranks of a communicator of several nodes have said, and its nodes.
-
-    Nothing if a rank has said nothing, or there is one node: the same on all ranks.
-    """
-    members = [world.placed[rank] for rank in ranks] if min(ranks) >= 0 else []
-    nodes = _nodes(members)
-    return (members, nodes) if len(nodes) > 1 else ((), ())
-
-
 def _nodes(members: Sequence[Member]) -> Nodes:
     stated = [None if member.node < 0 else member.node for member in members]
     return group_by_node([member.host for member in members], stated)[0]
@@ -213,64 +168,8 @@ def _make_state(comm: MPI.Intracomm) -> State:
     ranks = world_ranks(comm)
     if not runs_everywhere(comm, ranks):
         return State(_NOBODY)
-    settings, closed = _current(), _pop_closed(ranks)
-    if _met and _met[0].settings is settings:
-        members, nodes = _known(_met[0], ranks)
-        if members:
-            return _state_of_known(comm, State(settings, ranks), closed, members, nodes)
-    offer = closed.offer if closed and closed.settings is settings else 0
-    rows = exchange_numbers(comm, [offer, *_numbers(comm, settings)])
-    offers = [row[0] for row in rows]
-    if closed and offer > 0 and offers.count(offer) == comm.size:
-        arenas.give_back(rows[comm.rank][-arenas.OFFER :])
-        assert isinstance(closed.server, OneNode)
-        closed.server.join(comm)
-        return closed
-    state = State(settings, ranks)
-    if closed:
-        closed.release()
-        if all(abs(number) == closed.token for number in offers):
-            state.flight = closed.flight
-    _fill(comm, state, [row[1:] for row in rows])
-    return state
-
-
-def _pop_closed(ranks: tuple[int, ...]) -> State | None:
-    """Return the state of the last freed communicator of some ranks, None where there is none."""
-    with suppress(StopIteration, ValueError):  # ValueError: another thread has got it
-        state = next(state for state in reversed(_closed) if state.members == ranks)
-        _closed.remove(state)
-        return state
-    return None
-
-
-def _state_of_known(
-    comm: MPI.Intracomm, state: State, closed: State | None, members: Sequence[Member],
-    nodes: Nodes,
-) -> State:  # fmt: skip
-    """Return the state of a communicator of several nodes whose ranks need no exchange.
-
-    That of the last freed communicator of these ranks goes on, or its recorder alone.
-    """
-    if closed and closed.settings is state.settings:
-        state = closed
-    else:
-        state.nodes, state.token = nodes, 1  # it stays when it is freed
-        if closed:
-            closed.release()
-            state.flight = closed.flight
-        else:
-            _joined[state.members] = turn = _joined.get(state.members, 0) + 1
-            state.flight = join_alone(
-                comm.rank, state.members, writers=_compiled, name=comm.name, turn=turn
-            )
-    if state.server is None:
-        _serve(comm, state, members)
-    else:
-        from mpicoll.mpi.communicator.levels import Levels
-
-        assert isinstance(state.server, Levels)
-        state.server.join(comm)
+    state = State(_current(), ranks)
+    _fill(comm, state, exchange_numbers(comm, _numbers(comm, state.settings)))
     return state
 
 
@@ -293,12 +192,11 @@ def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
     if is_wrong:
         _agree(comm, settings)
     state.token = members[0].token
-    if state.flight is None:
-        state.flight = join_known(
-            comm.rank, [row[first:last] for row in rows],
-            [(str(member.host), member.process) for member in members], state.token,
-            writers=_compiled, name=comm.name,
-        )  # fmt: skip
+    state.flight = join_known(
+        comm.rank, [row[first:last] for row in rows],
+        [(str(member.host), member.process) for member in members], state.token,
+        writers=_compiled, name=comm.name,
+    )  # fmt: skip
     if may_share:
         _take_units(comm, state, offers)
     _serve(comm, state, members)

@@ -9,19 +9,14 @@ import pytest
 from mpi4py import MPI
 
 from mpicoll import Collectives, Comm
-from mpicoll.mpi.communicator import classes, levels, state
+from mpicoll.mpi.communicator import classes, levels
 
 
 @pytest.fixture
-def served_at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leave no first calls to MPI, and go on with nothing of a freed communicator."""
-    closed: list[state.State] = []
+def served_at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave no first calls to MPI."""
     monkeypatch.setattr(levels, "LEVELS_AFTER", 0)
     monkeypatch.setattr(classes, "FIRST_MADE", inf)
-    monkeypatch.setattr(state, "_closed", closed)
-    yield
-    for freed in closed:
-        freed.release()
 
 
 @pytest.fixture
