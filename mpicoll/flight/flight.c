@@ -339,13 +339,11 @@ void log_end(LogObject *log, uint64_t number, int failed)
     }
     PyObject *const error = take_raised();
     finish(log, number, RAISED, error ? described(log->ring, error) : 0);
-    if (!PyErr_Occurred()) {
-        raise_again(error);
-        return;
-    }
     PyObject *const later = take_raised();
-    PyException_SetContext(later, error);
-    raise_again(later);
+    if (later && error)
+        PyException_SetContext(later, error);
+    if (later || error)
+        raise_again(later ? later : error);
 }
 
 /* -- messages ---------------------------------------------------------------------------------- */
