@@ -520,7 +520,7 @@ static void ring_dealloc(RingObject *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-static PyObject *ring_timed(RingObject *self, PyObject *method);
+static PyObject *ring_timed(RingObject *self, PyObject *function);
 
 static PyMethodDef ring_methods[] = {
     {"close", (PyCFunction)ring_close, METH_NOARGS, NULL},
@@ -695,14 +695,9 @@ static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t f
     return result && self->is_issued ? recorded_request(self, result) : result;
 }
 
-static PyObject *timed_method(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+static PyObject *timed_function(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
     return time_call(((RecordedObject *)object)->function, PyObject_Vectorcall, args, flags, names);
-}
-
-static PyObject *recorded_bind(PyObject *self, PyObject *object, PyObject *Py_UNUSED(type))
-{
-    return object ? PyMethod_New(self, object) : Py_NewRef(self);
 }
 
 static int recorded_traverse(RecordedObject *self, visitproc visit, void *arg)
@@ -735,7 +730,6 @@ static PyTypeObject RecordedType = {
                 Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_vectorcall_offset = offsetof(RecordedObject, vectorcall),
     .tp_call = PyVectorcall_Call,
-    .tp_descr_get = recorded_bind,
     .tp_traverse = (traverseproc)recorded_traverse,
     .tp_clear = (inquiry)recorded_clear,
     .tp_dealloc = (destructor)recorded_dealloc,
@@ -753,11 +747,11 @@ static RecordedObject *make_recorded(vectorcallfunc call, PyObject *function)
     return made;
 }
 
-/* timed(method): the method of a class, whose time is added up as that of messages. */
-static PyObject *ring_timed(RingObject *self, PyObject *method)
+/* timed(function): the function, whose time is added up as that of messages. */
+static PyObject *ring_timed(RingObject *self, PyObject *function)
 {
     Py_XSETREF(message_ring, (RingObject *)Py_NewRef(self));
-    return Py_TYPE(method) == &RecordedType ? Py_NewRef(method) : (PyObject *)make_recorded(timed_method, method);
+    return (PyObject *)make_recorded(timed_function, function);
 }
 
 /* recorded(call, function, is_issued, place, argument): the function, whose calls are recorded; of issued

@@ -122,16 +122,13 @@ class Recorder:
         return self.path.with_suffix(STACKS)
 
     def time_messages(self) -> None:
-        """Have the time added up in methods of mpi4py and torch that wait for messages."""
+        """Have the time in MPI's methods added up that wait for ranks, if mpi4py is imported."""
         kinds = vars(sys.modules["mpi4py.MPI"]) if "mpi4py.MPI" in sys.modules else {}
         self.ring.time_messages([
             getattr(method, "__func__", method)
             for kind in kinds.values() if isinstance(kind, type)
             for name, method in vars(kind).items() if _WAITS.fullmatch(name)
         ])  # fmt: skip
-        work = getattr(sys.modules.get("torch.distributed"), "Work", None)
-        if work is not None:
-            work.wait = self.ring.timed(work.wait)
 
     # -- the table --------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
+import torch.distributed as dist
+
 from mpicoll.c_extension import _compiled
 from mpicoll.calls.channel_calls import forms_of
 from mpicoll.calls.recording import Recording
@@ -15,7 +17,11 @@ from mpicoll.flight.groups import GroupFlight, join_known
 from mpicoll.machine.nodes import is_oversubscribed
 from mpicoll.text.encoding import decode_alike, encode_for
 from torchcoll.arrays import TorchArrays
+from torchcoll.backend.compiling import uncompiled
 from torchcoll.backend.opening import deadline_of, exchange_values, name_of
+
+_wait = dist.Work.wait
+"""torch's own."""
 
 
 class OneNode(GroupChannel):
@@ -56,11 +62,24 @@ class OneNode(GroupChannel):
 def join_flight(group: Any) -> GroupFlight | None:
     """Return the recorder of a `Group` on one node, None where nothing is recorded."""
     members = group.members
-    return join_known(
+    flight = join_known(
         group.rank(), [member.standing for member in members],
         [(member.host, member.process) for member in members], members[0].token,
         writers=_compiled, name=name_of(group),
     )  # fmt: skip
+    if flight is not None:
+        _time_messages(flight.recorder.ring.timed(_wait))
+    return flight
+
+
+def _time_messages(timed_wait: Any) -> None:
+    """Let torch wait for messages by a function that adds the time up."""
+
+    @uncompiled  # which takes a function alone for a method
+    def wait(work: dist.Work, *arguments: Any, **named: Any) -> Any:
+        return timed_wait(work, *arguments, **named)
+
+    dist.Work.wait = wait  # type: ignore[method-assign, assignment]
 
 
 def open_on_node(group: Any, seconds: float) -> OneNode | None:
