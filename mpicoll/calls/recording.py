@@ -93,9 +93,9 @@ class Row:
         self.outer_call: str | None = None
 
     def __enter__(self) -> None:
-        self.outer_call = set_call(self.name)
         if self.log is not None:
             self.number = self.log.begin(self.place)
+        self.outer_call = set_call(self.name)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         set_call(self.outer_call)

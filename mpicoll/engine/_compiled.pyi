@@ -47,8 +47,9 @@ UNIT_BYTES: int
 MOST_MEMBERS: int
 """How many ranks a channel can have."""
 FIRST_MADE: int
+"""The communicators made of one that are served at once."""
 FIRST_CALLS: int
-"""The communicators made of one that are served at once, and the first calls of the others."""
+"""The calls of any other one that MPI runs first."""
 ONE_ROW: int
 NO_ARRAY: int
 """Instead of the length of an array's first axis: it is one row; this rank gives and gets none."""
@@ -313,16 +314,13 @@ class Channel:
         """
 
     def exchange(
-        self, collective: int, root: int, data: Buffer | Sequence[Buffer] | None,
-        call: Callable[[], object] = ..., /,
+        self, collective: int, root: int, data: Buffer | Sequence[Buffer] | None, /
     ) -> list[bytes | None] | None:  # fmt: skip
         """Move bytes whose lengths only their senders know.
 
         Args:
             collective: `BCAST`, `GATHER`, `SCATTER`, `ALLGATHER` or `ALLTOALL`.
             data: the bytes that this rank sends, or those for each rank; None where it sends none.
-            call: makes a call of MPI for which all ranks wait, after this rank has sent its bytes.
-                Then they are all there, and this rank does not wait for them.
 
         Returns:
             The bytes of all ranks that send to this one, in rank order, with None for its own;

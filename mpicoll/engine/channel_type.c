@@ -357,6 +357,8 @@ int exit_with_interpreter(void)
     return added;
 }
 
+static PyObject *channel_close(ChannelObject *self, PyObject *ignored);
+
 void request_close(ChannelObject *self)
 {
     take_lock(self);
@@ -373,6 +375,8 @@ PyObject *request_end(ChannelObject *self, uint64_t row, enum outcome outcome)
         log_help_issued();
     }
     log_end(self->log, row, outcome != FINE);
+    if (self->closes_later)
+        Py_XDECREF(channel_close(self, NULL));
     return outcome == FINE ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -517,11 +521,12 @@ PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     return result;
 }
 
-/* close(): leave the channel, whose memory other channels of the ranks then get; but not in a call, which ends. */
+/* close(): leave the channel, whose memory other channels of the ranks then get; at the end of a call that is under
+   way. */
 static PyObject *channel_close(ChannelObject *self, PyObject *Py_UNUSED(ignored))
 {
     if (self->is_busy)
-        self->has_ended = self->is_closing = 1;
+        self->closes_later = 1;
     else if (!self->has_ended || self->channel.units) {
         for (int peer = 0; self->channel.units && self->forks == forks && peer < self->channel.size; peer++)
             __atomic_add_fetch(unit_words(self->channel.units[peer]) + CLOSED, 1, __ATOMIC_ACQ_REL);

@@ -117,6 +117,7 @@ typedef struct ChannelObject {
     enum outcome outcome;
     long long issued, completed, failed;
     char is_held, has_thread, is_closing, is_broken;
+    char closes_later; /* a call was under way as it was to be closed */
     int forks;
     pthread_t thread;
     struct ChannelObject *next; /* of all channels */

@@ -49,8 +49,8 @@ enum { UNDER_WAY, COMPLETED, RAISED, ISSUED };
    cost some percent of a call of 1 MiB: calls that follow each other directly take few. */
 enum { SAMPLE_INTERVAL = 2000000, LONG_GAP = 200000 };
 
-/* A thread that tests again after a shorter part of a long gap, or has run for fewer nanoseconds since, only waits: it
-   may sleep meanwhile. The first needs no call of the system, which takes as long as some tests. */
+/* A thread polls if its next test comes within LONG_GAP / TESTS_IN_GAP, or after less than SHORT_RUN nanoseconds of
+   processor time. The first check saves a call of the system, which takes as long as some tests. */
 enum { TESTS_IN_GAP = 20, SHORT_RUN = 50000 };
 
 /* Rows that are added up at once; looks for a total; the exponent of the first bucket. */
@@ -128,8 +128,8 @@ static _Thread_local uint64_t outer_row;
 /* The ticks of this thread in messages. */
 static _Thread_local int64_t message_ticks;
 
-/* The last message of this thread if that was a test without success: its function, its end, and how long the
-   thread had run then, 0 if the test before it had just ended. */
+/* The last message of this thread if that was a test without success: its function, its end, and the processor time of
+   the thread then, 0 if nobody asked for it, as the gap before the test was short. */
 static _Thread_local struct {
     const PyObject *function;
     int64_t end, running;
@@ -352,18 +352,24 @@ void log_end(LogObject *log, uint64_t number, int failed)
 static RingObject *message_ring;
 static vectorcallfunc plain_call;
 
-/* Whether a result is that of a test without success: False, or a tuple that begins with it. */
-static int is_failed_test(PyObject *result)
+/* Whether a result is that of a test without success: False, or a tuple that begins with it or with an index and it,
+   None of a probe, or an empty list of some. */
+static int is_failure(PyObject *result)
 {
-    return result == Py_False || (result && PyTuple_CheckExact(result) && PyTuple_GET_SIZE(result) &&
-                                  PyTuple_GET_ITEM(result, 0) == Py_False);
+    if (result && PyTuple_CheckExact(result) && PyTuple_GET_SIZE(result)) {
+        PyObject *const first = PyTuple_GET_ITEM(result, 0);
+        const int has_index = PyLong_CheckExact(first) && PyTuple_GET_SIZE(result) > 1;
+        result = has_index ? PyTuple_GET_ITEM(result, 1) : first;
+    }
+    return result == Py_False || result == Py_None ||
+           (result && PyList_CheckExact(result) && !PyList_GET_SIZE(result));
 }
 
 /* Call a function that may wait for other ranks, and add its time up. The time between two tests
    counts, too, if the thread only waits. A sample is taken at the end of a long gap without calls and messages, at
    the end of a long message, and every 2 ms. */
-static PyObject *time_call(
-    PyObject *function, vectorcallfunc call, PyObject *const *args, size_t flags, PyObject *names)
+static PyObject *time_call(PyObject *function, vectorcallfunc call, int is_test, PyObject *const *args,
+                           size_t flags, PyObject *names)
 {
     RingObject *const ring = message_ring;
     if (!ring->rows || outer_row)
@@ -381,7 +387,7 @@ static PyObject *time_call(
     const int64_t end = ring->last_moment = now(ring);
     message_ticks = ticks + end - start;
     failed_test.function = NULL;
-    if (is_failed_test(result))
+    if (is_test && is_failure(result))
         failed_test.function = function, failed_test.end = end,
         failed_test.running = running ? time_of(CLOCK_THREAD_CPUTIME_ID) : 0;
     ring->clock->message = 0;
@@ -401,12 +407,21 @@ static PyObject *time_call(
 
 static PyObject *timed_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
-    return time_call(function, plain_call, args, flags, names);
+    return time_call(function, plain_call, 0, args, flags, names);
 }
 
-/* time_messages(functions): add up the time of these functions of MPI from now on. */
-static PyObject *time_messages(RingObject *self, PyObject *functions)
+static PyObject *timed_test(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
+    return time_call(function, plain_call, 1, args, flags, names);
+}
+
+/* time_messages(functions, are_tests): add up the time of these functions of MPI from now on. */
+static PyObject *time_messages(RingObject *self, PyObject *args)
+{
+    PyObject *functions;
+    int are_tests;
+    if (!PyArg_ParseTuple(args, "Op", &functions, &are_tests))
+        return NULL;
     PyObject *const list = PySequence_Fast(functions, "a sequence of functions");
     for (Py_ssize_t place = 0; list && place < PySequence_Fast_GET_SIZE(list); place++) {
         PyObject *const function = PySequence_Fast_GET_ITEM(list, place);
@@ -417,7 +432,7 @@ static PyObject *time_messages(RingObject *self, PyObject *functions)
         if (!plain_call)
             plain_call = *call;
         if (*call == plain_call)
-            *call = timed_call;
+            *call = are_tests ? timed_test : timed_call;
     }
     if (!list)
         return NULL;
@@ -524,7 +539,7 @@ static PyObject *ring_timed(RingObject *self, PyObject *function);
 
 static PyMethodDef ring_methods[] = {
     {"close", (PyCFunction)ring_close, METH_NOARGS, NULL},
-    {"time_messages", (PyCFunction)time_messages, METH_O, NULL},
+    {"time_messages", (PyCFunction)time_messages, METH_VARARGS, NULL},
     {"timed", (PyCFunction)ring_timed, METH_O, NULL},
     {NULL},
 };
@@ -697,7 +712,7 @@ static PyObject *recorded_call(PyObject *object, PyObject *const *args, size_t f
 
 static PyObject *timed_function(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
-    return time_call(((RecordedObject *)object)->function, PyObject_Vectorcall, args, flags, names);
+    return time_call(((RecordedObject *)object)->function, PyObject_Vectorcall, 0, args, flags, names);
 }
 
 static int recorded_traverse(RecordedObject *self, visitproc visit, void *arg)

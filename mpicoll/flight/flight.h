@@ -46,7 +46,8 @@ void log_withdraw(LogObject *log, uint64_t number);
    blocking call would. */
 void log_help_issued(void);
 
-/* End the row: with the error that Python has raised where `failed`, which stays, or that of a handler of a signal. */
+/* End the row. If `failed`, it gets the error that Python has raised, which stays set; if the handler of a signal raises
+   meanwhile, its error takes that place. */
 void log_end(LogObject *log, uint64_t number, int failed);
 
 #pragma GCC visibility pop

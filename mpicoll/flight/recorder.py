@@ -40,13 +40,15 @@ _LIBRARIES = (
     *_library_folders(("torch", "mpi4py")),
 )  # fmt: skip
 """Lines of these files are nobody's own."""
+_TESTS = re.compile(r"im?probe|test(all|any|some)?|get_status(_all|_any|_some)?", re.IGNORECASE)
+"""Methods of mpi4py that look whether something has come."""
 _WAITS = re.compile(
-    r"[bsr]?send|mrecv|recv|i?m?probe|sendrecv(_replace)?|(wait|test)(all|any|some)?|get_status"
+    r"[bsr]?send|m?(recv|probe)|sendrecv(_replace)?|wait(all|any|some)?"
     r"|(neighbor_)?(allgather|alltoall|gather|scatter)[vw]?|barrier|bcast|(all)?reduce"
     r"|reduce_scatter(_block)?|(ex)?scan|fence|(un)?lock(_all)?|flush(_all)?|complete",
     re.IGNORECASE,
 )
-"""Methods of mpi4py that wait for other ranks, or test. Recorded calls have rows instead."""
+"""Those that wait for other ranks. Recorded calls have rows instead."""
 _MOST_TEXT = 2000
 _CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
@@ -124,11 +126,12 @@ class Recorder:
     def time_messages(self) -> None:
         """Have the time in MPI's methods added up that wait for ranks, if mpi4py is imported."""
         kinds = vars(sys.modules["mpi4py.MPI"]) if "mpi4py.MPI" in sys.modules else {}
-        self.ring.time_messages([
-            getattr(method, "__func__", method)
-            for kind in kinds.values() if isinstance(kind, type)
-            for name, method in vars(kind).items() if _WAITS.fullmatch(name)
-        ])  # fmt: skip
+        for names in (_WAITS, _TESTS):
+            self.ring.time_messages([
+                getattr(method, "__func__", method)
+                for kind in kinds.values() if isinstance(kind, type)
+                for name, method in vars(kind).items() if names.fullmatch(name)
+            ], names is _TESTS)  # fmt: skip
 
     # -- the table --------------------------------------------------------------------------
 

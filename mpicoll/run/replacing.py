@@ -25,7 +25,7 @@ def replace_communicators() -> None:
         _replace(module)
     else:
         set_mark()
-        call_after_import(_MODULE, _replace_and_meet)
+        call_after_import(_MODULE, _replace_and_prepare)
 
 
 def _replace(module: ModuleType) -> None:
@@ -50,10 +50,8 @@ def _replace(module: ModuleType) -> None:
     copyreg.pickle(module.Intracomm, lambda comm: reduced(comm) or comm.__reduce__())
 
 
-def _replace_and_meet(module: ModuleType) -> None:
+def _replace_and_prepare(module: ModuleType) -> None:
     _replace(module)
     launch = find_launch()
     if launch is not None and launch.size > 1 and module.Is_initialized():
-        from mpicoll.mpi.communicator.state import state_of
-
-        state_of(module.COMM_WORLD)  # which its first call would make otherwise
+        module.COMM_WORLD._settled()  # its first call would do so otherwise

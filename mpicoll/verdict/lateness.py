@@ -132,7 +132,7 @@ def turns(meetings: Sequence[Meeting], span: float) -> float:
     for meeting in meetings:
         arrivals = meeting.arrivals.values()
         by_itself = [
-            # Beside a call that does not block, the thread may sleep until that is complete.
+            # A call that does not block may complete while the thread sleeps.
             arrival.activity.by_itself if meeting.is_blocking else arrival.activity.running
             for arrival in arrivals if arrival.activity
         ]  # fmt: skip

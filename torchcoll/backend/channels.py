@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
@@ -19,6 +20,9 @@ from mpicoll.text.encoding import decode_alike, encode_for
 from torchcoll.arrays import TorchArrays
 from torchcoll.backend.compiling import uncompiled
 from torchcoll.backend.opening import deadline_of, exchange_values, name_of
+
+if TYPE_CHECKING:
+    from torchcoll.backend.spanning import Member
 
 _wait = dist.Work.wait
 """torch's own."""
@@ -59,8 +63,13 @@ class OneNode(GroupChannel):
         return () if rank < 0 else (rank,)
 
 
+def share_node(members: Sequence[Member]) -> bool:
+    """Whether the ranks of a group may share memory."""
+    return all(member.may_share and member.host == members[0].host for member in members)
+
+
 def join_flight(group: Any) -> GroupFlight | None:
-    """Return the recorder of a `Group` on one node, None where nothing is recorded."""
+    """Return the recorder of a `Group` whose ranks share a node, None where nothing is recorded."""
     members = group.members
     flight = join_known(
         group.rank(), [member.standing for member in members],
@@ -68,14 +77,14 @@ def join_flight(group: Any) -> GroupFlight | None:
         writers=_compiled, name=name_of(group),
     )  # fmt: skip
     if flight is not None:
-        _time_messages(flight.recorder.ring.timed(_wait))
+        _replace_wait(flight.recorder.ring.timed(_wait))
     return flight
 
 
-def _time_messages(timed_wait: Any) -> None:
-    """Let torch wait for messages by a function that adds the time up."""
+def _replace_wait(timed_wait: Any) -> None:
+    """Replace `Work.wait` by a function that adds up the time of waits for gloo's messages."""
 
-    @uncompiled  # which takes a function alone for a method
+    @uncompiled  # torch's compiler takes no function of C for a method
     def wait(work: dist.Work, *arguments: Any, **named: Any) -> Any:
         return timed_wait(work, *arguments, **named)
 
@@ -88,7 +97,7 @@ def open_on_node(group: Any, seconds: float) -> OneNode | None:
     Its arguments and errors are those of `torchcoll.backend.opening.open_over_gloo`.
     """
     rank, size, members, rounds = group.rank(), group.size(), group.members, count()
-    if not all(member.may_share and member.host == members[rank].host for member in members):
+    if not share_node(members):
         return None
 
     def exchange(item: Any, kind: Any = Any) -> list[Any]:

@@ -12,7 +12,7 @@ from torch.distributed import distributed_c10d
 from mpicoll.errors import ArgumentError, brief
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.selection.forced import forced
-from torchcoll.backend.channels import join_flight
+from torchcoll.backend.channels import join_flight, share_node
 from torchcoll.backend.group import Group
 from torchcoll.backend.interrupting import postpone_handlers, uninterrupted
 from torchcoll.backend.spanning import Member, SpanningCalls, find_members, nodes_of
@@ -72,8 +72,8 @@ def make_group(
         group.algorithms, group.members, group.is_over_mpi = algorithms, members, over_mpi
         if nodes:
             group.spanning = SpanningCalls(nodes, group.opened)
-        elif members and not any(member.has_choices for member in members):
-            group.flight = join_flight(group)  # a program may send messages alone
+        elif members and share_node(members) and not any(row.has_choices for row in members):
+            group.flight = join_flight(group)  # a program without collectives is recorded, too
     if isinstance(group, dist.ProcessGroup):
         # What the program has asked for, and a group that it makes next takes after.
         c10d._world.pg_map[group] = (backend, store)

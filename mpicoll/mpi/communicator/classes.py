@@ -6,7 +6,6 @@ says so. What is not here is mpi4py's.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -36,10 +35,6 @@ _OWN = {"_call", "_server", *NAMES, *ISSUED}
 
 _LISTS = list, tuple
 """The types of a buffer with its count or datatype."""
-
-_environment: Any = vars(os.environ)["_data"]
-_CHOICES = b"MPICOLL_ALGORITHM", b"MPICOLL_DEADLINE", b"MPICOLL_REPRODUCIBLE"
-"""Variables that a communicator obeys from its first call on."""
 
 FIRST_MADE, FIRST_CALLS = _compiled.FIRST_MADE, _compiled.FIRST_CALLS
 
@@ -78,7 +73,8 @@ class Comm(_Base):
     mpi = _Base
 
     __slots__ = ("_calls",)
-    _made = 0
+    _child_count = 0
+    _is_plain = False
 
     _end = _compiled.end_uninterrupted
     """Make MPI's own call, and end the call that `_call` has begun."""
@@ -107,7 +103,7 @@ class Comm(_Base):
         return self._server
 
     def _settle(self, state: State) -> None:
-        self._server = state.server
+        self._server, self._is_plain = state.server, state.is_plain
         setattr(self, LOG, state.flight and state.flight.log)
         if state.channel is not None:
             self._call = state.channel  # type: ignore[method-assign]
@@ -147,7 +143,7 @@ class Comm(_Base):
         return run  # type: ignore[no-any-return]
 
     def _forget(self) -> None:
-        """Drop what has served this object: another communicator of the same ranks gets it."""
+        """Drop what has served this object."""
         for name in [*vars(self)]:
             if name in _OWN or name.startswith("_ours_"):
                 delattr(self, name)
@@ -264,56 +260,60 @@ class Comm(_Base):
 
     # -- other communicators are of this kind, too ------------------------------------------
 
-    def _new(self, kind: type[Kind], made: MPI.Comm, *, by_all: bool = True) -> Kind:
-        """Return a communicator that is made from this one, as one of a class of ours.
+    def _wrap(self, kind: type[Kind], plain: MPI.Comm, *, is_collective: bool = True) -> Kind:
+        """Return a communicator that was made from this one, as one of a class of ours.
 
-        MPI runs the first calls of all but a few, which then need no preparation.
+        MPI runs the first calls of those after the first few.
 
         Args:
-            by_all: all ranks of this one make it, so they count it alike.
+            is_collective: all ranks of this one have made it, so their counts agree.
         """
-        if (by_all and self._made < FIRST_MADE) or any(map(_environment.get, _CHOICES)):
-            self._made += by_all
-            return kind(made)
-        new: Kind = _NEW.get(kind, kind)(made)
-        return new
+        if not self._is_plain:
+            return kind(plain)
+        if not is_collective or self._child_count >= FIRST_MADE:
+            kind = _NEW_KINDS.get(kind, kind)
+        else:
+            self._child_count += 1
+        comm = kind(plain)
+        comm._is_plain = True  # type: ignore[attr-defined]
+        return comm
 
     def Dup(self, info: MPI.Info | None = None) -> Self:
-        return self._new(type(self), super().Dup(info))
+        return self._wrap(type(self), super().Dup(info))
 
     def Dup_with_info(self, info: MPI.Info) -> Self:
-        return self._new(type(self), super().Dup_with_info(info))
+        return self._wrap(type(self), super().Dup_with_info(info))
 
     def Clone(self) -> Self:
-        return self._new(type(self), super().Clone())
+        return self._wrap(type(self), super().Clone())
 
     def Create(self, group: MPI.Group) -> Comm:
-        return self._new(Comm, super().Create(group))
+        return self._wrap(Comm, super().Create(group))
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
-        return self._new(Comm, super().Split(color, key))
+        return self._wrap(Comm, super().Split(color, key))
 
     def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
-        return self._new(Comm, super().Split_type(split_type, key, info))
+        return self._wrap(Comm, super().Split_type(split_type, key, info))
 
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
-        return self._new(Comm, super().Create_group(group, tag), by_all=False)
+        return self._wrap(Comm, super().Create_group(group, tag), is_collective=False)
 
     @classmethod
     def Create_from_group(cls, *arguments: Any, **keywords: Any) -> Comm:
         return Comm(super().Create_from_group(*arguments, **keywords))
 
     def Create_cart(self, dims: Any, periods: Any = None, reorder: bool = False) -> CartComm:
-        return self._new(CartComm, super().Create_cart(dims, periods, reorder))
+        return self._wrap(CartComm, super().Create_cart(dims, periods, reorder))
 
     def Create_graph(self, index: Any, edges: Any, reorder: bool = False) -> GraphComm:
-        return self._new(GraphComm, super().Create_graph(index, edges, reorder))
+        return self._wrap(GraphComm, super().Create_graph(index, edges, reorder))
 
     def Create_dist_graph(self, *arguments: Any, **keywords: Any) -> DistgraphComm:
-        return self._new(DistgraphComm, super().Create_dist_graph(*arguments, **keywords))
+        return self._wrap(DistgraphComm, super().Create_dist_graph(*arguments, **keywords))
 
     def Create_dist_graph_adjacent(self, *arguments: Any, **keywords: Any) -> DistgraphComm:
-        return self._new(DistgraphComm, super().Create_dist_graph_adjacent(*arguments, **keywords))
+        return self._wrap(DistgraphComm, super().Create_dist_graph_adjacent(*arguments, **keywords))
 
     def __reduce__(self) -> Any:
         return reduced(self) or super().__reduce__()
@@ -329,7 +329,7 @@ class CartComm(Comm, MPI.Cartcomm):
     """
 
     def Sub(self, remain_dims: Any) -> CartComm:
-        return self._new(CartComm, super().Sub(remain_dims))
+        return self._wrap(CartComm, super().Sub(remain_dims))
 
 
 class GraphComm(Comm, MPI.Graphcomm):
@@ -353,20 +353,20 @@ class DistgraphComm(Comm, MPI.Distgraphcomm):
 def _new_class(kind: Any) -> Any:
     """Return the class of the communicators of a kind whose first calls MPI runs alone.
 
-    The ranks count the calls alike, without a word: each of them is one of all ranks.
+    All ranks make the same collective calls, so their counts agree without communication.
     """
     methods = {
         name: _compiled.FirstCalls(getattr(MPI.Intracomm, name), Comm._calls, FIRST_CALLS, kind)  # type: ignore[attr-defined]
         for name in (*NAMES, *ISSUED) if hasattr(MPI.Intracomm, name)
     }  # fmt: skip
     methods |= {name: getattr(MPI.Comm, name) for name in ("Free", "Disconnect")}
-    return type(kind.__name__, (kind,), {"__slots__": (), "_made": FIRST_MADE, **methods})
+    return type(kind.__name__, (kind,), {"__slots__": (), **methods})
 
 
-_NEW: dict[Any, Any] = {
+_NEW_KINDS: dict[Any, Any] = {
     kind: _new_class(kind) for kind in (Comm, CartComm, GraphComm, DistgraphComm)
 }
-_NEW |= {kind: kind for kind in _NEW.values()}
+_NEW_KINDS |= {kind: kind for kind in _NEW_KINDS.values()}
 
 
 def reduced(comm: MPI.Comm) -> Any:

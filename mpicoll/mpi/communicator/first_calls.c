@@ -1,7 +1,7 @@
 /* The type FirstCalls: a method of new communicators, whose first calls MPI runs alone.
 
-   Such a communicator has a class with these methods. It counts its calls without an error, of which all
-   its ranks make as many, and gets another class after enough of them. */
+   A new communicator has a class with these methods. Each call without an error is counted. After `most` calls
+   the communicator gets the class `following`. */
 
 #include "module.h"
 
@@ -11,7 +11,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *method;    /* MPI's own */
-    Py_ssize_t count_at; /* of a communicator, the place of the number of its calls: NULL for 0 */
+    Py_ssize_t count_at; /* the offset of the slot `_calls`; an empty slot counts as 0 */
     long most;
     PyTypeObject *following; /* the class after so many calls */
 } FirstCallsObject;
@@ -25,7 +25,7 @@ static PyObject *call(PyObject *object, PyObject *const *args, size_t flags, PyO
     PyObject **const place = (PyObject **)(void *)((char *)args[0] + self->count_at);
     PyObject *const count = PyLong_FromLong((*place ? PyLong_AsLong(*place) : 0) + 1);
     Py_XSETREF(*place, count);
-    const int has_enough = count && PyLong_AsLong(count) >= self->most && Py_TYPE(args[0]) != self->following;
+    const int has_enough = count && PyLong_AsLong(count) >= self->most && Py_TYPE(args[0])->tp_base == self->following;
     if (!count || (has_enough && PyObject_SetAttrString(args[0], "__class__", (PyObject *)self->following) < 0)) {
         Py_DECREF(result);
         return NULL;

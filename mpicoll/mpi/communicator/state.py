@@ -127,6 +127,11 @@ class State:
         self.unit = -1
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the user chooses no algorithm, and no order of folding: the same on all ranks."""
+        return not (self.settings.algorithms or self.settings.is_fixed)
+
+    @property
     def channel(self) -> Any:
         """What runs all calls, None where there is no such channel."""
         return self.server.channel if isinstance(self.server, OneNode) else None
