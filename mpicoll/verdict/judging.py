@@ -50,10 +50,9 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     places, lateness = _late(observation, nodes)
     slices = slices_of(observation, alignment.dumps)
     slice_places, reasons = _late(slices, nodes)
-    lateness = lateness or [
-        finding for finding in reasons
-        if finding.cost >= (OWN_CORE if finding.kind is Kind.SHARED_CORE else RELEVANT)
-    ]  # fmt: skip
+    lateness = [finding for finding in lateness if _is_costly(finding, 0.0)] or [
+        finding for finding in reasons if _is_costly(finding, RELEVANT)
+    ]
     places |= slice_places
     observation = observation.joined(slices)
     findings = [*_merged([*stopped_ranks(observation, nodes), *lateness])]
@@ -67,6 +66,10 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     return Verdict(
         sorted(findings, key=lambda finding: -finding.cost), observation, places, alignment
     )
+
+
+def _is_costly(finding: Finding, limit: float) -> bool:
+    return finding.cost >= (OWN_CORE if finding.kind is Kind.SHARED_CORE else limit)
 
 
 def _late(

@@ -44,8 +44,9 @@ UNFAIR = 3
 """How many times as long as it ran a rank must lack a core in a message, for its core to be late
 and not the data: ranks that wait keep their cores busy, and share them."""
 OWN_CORE = 0.16
-"""The share of the job's time that a rank without a core must cost in messages: whether it waits
-there for its core or for data is an estimate."""
+"""The share of the job's time that a rank without a core must cost. If ranks outnumber the cores,
+the scheduler favours some of them by less for seconds, and in messages it is an estimate whether a
+rank waits for its core or for data."""
 WAITS = 0.75
 """The share of its own time in messages that the cause of a blamed rank must reach, and how late it
 comes: a rank that waits for longer itself does not keep the others waiting."""
