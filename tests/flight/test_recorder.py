@@ -139,7 +139,7 @@ def interrupt(number: int, frame: object) -> None:
 def test_a_handler_that_runs_in_the_recorder(
     method: str, calls: int, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its error is raised, and a later call is recorded as ever."""
+    """The program gets its error, and the next call is recorded."""
     signals = [signal.SIGUSR1]
     whole = getattr(recorder.Recorder, method)
 

@@ -102,7 +102,7 @@ def nodes_of(members: Sequence[Member]) -> Nodes:
 
 
 class Key(NamedTuple):
-    """The properties of a call by which the ranks choose.
+    """The properties of a call that decide who runs it.
 
     Attributes:
         op: the operator; "sum" where nothing is reduced.

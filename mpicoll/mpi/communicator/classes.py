@@ -7,7 +7,7 @@ says so. What is not here is mpi4py's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from math import inf
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from mpicoll.mpi.communicator.channels import OneNode
     from mpicoll.mpi.communicator.levels import Levels
     from mpicoll.mpi.communicator.named import Named
-    from mpicoll.mpi.communicator.state import State
 
     _Base = MPI.Intracomm
 else:
@@ -72,9 +71,9 @@ class Comm(_Base):
 
     mpi = _Base
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls",)  # counted by `FirstCalls`
     _child_count = 0
-    _is_plain = False
+    _is_plain = False  # or it is not known yet
 
     _end = _compiled.end_uninterrupted
     """Make MPI's own call, and end the call that `_call` has begun."""
@@ -99,14 +98,12 @@ class Comm(_Base):
         if "_server" not in self.__dict__:
             from mpicoll.mpi.communicator.state import state_of
 
-            self._settle(state_of(self))
+            state = state_of(self)
+            self._server, self._is_plain = state.server, state.is_plain
+            setattr(self, LOG, state.flight and state.flight.log)
+            if state.channel is not None:
+                self._call = state.channel  # type: ignore[method-assign]
         return self._server
-
-    def _settle(self, state: State) -> None:
-        self._server, self._is_plain = state.server, state.is_plain
-        setattr(self, LOG, state.flight and state.flight.log)
-        if state.channel is not None:
-            self._call = state.channel  # type: ignore[method-assign]
 
     def Free(self) -> None:
         _compiled.uninterrupted(self._release, super().Free)
@@ -271,7 +268,7 @@ class Comm(_Base):
         if not self._is_plain:
             return kind(plain)
         if not is_collective or self._child_count >= FIRST_MADE:
-            kind = _NEW_KINDS.get(kind, kind)
+            kind = _new_class(kind)  # type: ignore[arg-type]
         else:
             self._child_count += 1
         comm = kind(plain)
@@ -350,23 +347,21 @@ class DistgraphComm(Comm, MPI.Distgraphcomm):
     """
 
 
+@cache
 def _new_class(kind: Any) -> Any:
     """Return the class of the communicators of a kind whose first calls MPI runs alone.
 
-    All ranks make the same collective calls, so their counts agree without communication.
+    Any other class than ours stays as it is. All ranks make the same collective calls, so their
+    counts agree without communication.
     """
+    if kind not in (Comm, CartComm, GraphComm, DistgraphComm):
+        return kind
     methods = {
         name: _compiled.FirstCalls(getattr(MPI.Intracomm, name), Comm._calls, FIRST_CALLS, kind)  # type: ignore[attr-defined]
         for name in (*NAMES, *ISSUED) if hasattr(MPI.Intracomm, name)
     }  # fmt: skip
     methods |= {name: getattr(MPI.Comm, name) for name in ("Free", "Disconnect")}
     return type(kind.__name__, (kind,), {"__slots__": (), **methods})
-
-
-_NEW_KINDS: dict[Any, Any] = {
-    kind: _new_class(kind) for kind in (Comm, CartComm, GraphComm, DistgraphComm)
-}
-_NEW_KINDS |= {kind: kind for kind in _NEW_KINDS.values()}
 
 
 def reduced(comm: MPI.Comm) -> Any:

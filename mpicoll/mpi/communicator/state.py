@@ -108,7 +108,6 @@ class State:
         members: its ranks in ``MPI_COMM_WORLD``, as MPI says.
         token: names it on all its ranks; 0 where some do not run the drop-in.
         nodes: the ranks of each node.
-        placed: what its ranks have said of themselves.
         flight: records its calls, None where nothing does.
         methods: MPI's own, as they are recorded.
         server: what runs its calls; None where MPI runs all.
@@ -119,7 +118,6 @@ class State:
         self.settings, self.members = settings, members
         self.token = 0
         self.nodes: Nodes = ()
-        self.placed: Sequence[Member] = ()
         self.flight: GroupFlight | None = None
         self.methods: dict[str, Callable[..., Any]] = {}
         self.server: OneNode | Levels | Named | None = None
@@ -188,7 +186,7 @@ def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
     """Find out what can serve a communicator, given the numbers of its ranks; collective."""
     settings, first, last = state.settings, len(Member._fields), -arenas.OFFER
     members, offers = [Member(*row[:first]) for row in rows], [row[last:] for row in rows]
-    state.nodes, state.placed = _nodes(members), members
+    state.nodes = _nodes(members)
     is_wrong = settings.error or any(member.wishes != members[0].wishes for member in members)
     is_whole = len(state.nodes) == 1 and comm.size <= _compiled.MOST_MEMBERS
     may_share = is_whole and not settings.unshared
@@ -203,7 +201,7 @@ def _fill(comm: MPI.Intracomm, state: State, rows: list[list[int]]) -> None:
         writers=_compiled, name=comm.name,
     )  # fmt: skip
     if may_share:
-        _take_units(comm, state, offers)
+        _take_units(comm, state, members, offers)
     _serve(comm, state, members)
 
 
@@ -225,7 +223,9 @@ def _serve(comm: MPI.Intracomm, state: State, members: Sequence[Member]) -> None
         state.server = Named(comm, settings.algorithms, state.server, is_fixed=settings.is_fixed)
 
 
-def _take_units(comm: MPI.Intracomm, state: State, offers: list[list[int]]) -> None:
+def _take_units(
+    comm: MPI.Intracomm, state: State, members: Sequence[Member], offers: list[list[int]]
+) -> None:
     """Make a channel, where each rank has memory for it; collective."""
     arena, unit, addresses = arenas.choose(offers, comm.rank)
     if arena is None:
@@ -238,7 +238,7 @@ def _take_units(comm: MPI.Intracomm, state: State, offers: list[list[int]]) -> N
     if arena is not None and addresses:
         state.arena, state.unit = arena, unit
         state.server = _open_channel(
-            comm, state.placed, state.settings.deadline, range(comm.size), state.flight, addresses,
+            comm, members, state.settings.deadline, range(comm.size), state.flight, addresses,
             arena.segment,
         )  # fmt: skip
 

@@ -203,7 +203,7 @@ def test_mpi_runs_the_first_calls_of_a_new_communicator(
 def test_communicators_that_some_ranks_make_do_not_count(
     comm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All ranks know of which of the others MPI runs the first calls."""
+    """All ranks agree on the communicators whose first calls MPI runs."""
     monkeypatch.setattr(classes, "FIRST_MADE", FIRST_MADE)
     group = comm.Get_group()
     first = group.Incl([0])
@@ -420,7 +420,7 @@ def test_nothing_is_made_for_calls_that_are_mpis_on_several_nodes(
 
 
 @pytest.fixture
-def met(comm: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Comm]:
+def two_nodes(comm: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Comm]:
     """A communicator of two nodes or more."""
     if comm.size < 3:
         pytest.skip("there is one node, or one rank on each")
@@ -431,30 +431,30 @@ def met(comm: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Comm]:
     world.Free()
 
 
-def test_communicators_of_several_nodes_follow_each_other(met: Comm) -> None:
-    names = set()
+def test_communicators_of_several_nodes_follow_each_other(two_nodes: Comm) -> None:
+    logs = set()
     for turn in range(3):
-        made = met.Split(0, met.rank)
+        made = two_nodes.Split(0, two_nodes.rank)
         for call in (allreduce, bcast, allgather):
             np.testing.assert_array_equal(call(made), call(MPI.Intracomm(made)))
-        assert made.allreduce(turn) == turn * met.size
-        names.add(state_of(made).flight.log)
+        assert made.allreduce(turn) == turn * two_nodes.size
+        logs.add(state_of(made).flight.log)
         made.Free()
-    assert len(names) == 3
+    assert len(logs) == 3
 
 
 def test_communicators_of_several_nodes_are_freed_in_different_orders(
-    met: Comm, monkeypatch: pytest.MonkeyPatch
+    two_nodes: Comm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next ones make their channels in the same call on all ranks."""
     monkeypatch.setattr(levels, "LEVELS_FROM", 0)
-    made = [met.Dup(), met.Dup()]
+    made = [two_nodes.Dup(), two_nodes.Dup()]
     for count, part in enumerate(made):
         for _ in range(count * levels.LEVELS_AFTER):
             check(part, allreduce)
-    for part in made if met.rank else made[::-1]:
+    for part in made if two_nodes.rank else made[::-1]:
         part.Free()
-    made = [met.Dup(), met.Dup()]
+    made = [two_nodes.Dup(), two_nodes.Dup()]
     for part in made:
         for _ in range(levels.LEVELS_AFTER + 1):
             check(part, allreduce)
@@ -463,15 +463,15 @@ def test_communicators_of_several_nodes_are_freed_in_different_orders(
 
 @pytest.mark.parametrize("form", [list, tuple, None])
 def test_mpi_runs_a_short_call_on_several_nodes_at_once(
-    met: Comm, monkeypatch: pytest.MonkeyPatch, form: Any
+    two_nodes: Comm, monkeypatch: pytest.MonkeyPatch, form: Any
 ) -> None:
     x, out = np.ones(3), np.empty(3)
     buffers = [buffer if form is None else form((buffer, MPI.DOUBLE)) for buffer in (x, out)]
-    met.Allreduce(*buffers)
+    two_nodes.Allreduce(*buffers)
     with monkeypatch.context() as patch:
         patch.setattr(levels.Levels, "run", None)
-        met.Allreduce(*buffers)
-    assert out.tolist() == [met.size] * 3
+        two_nodes.Allreduce(*buffers)
+    assert out.tolist() == [two_nodes.size] * 3
 
 
 def test_an_impossible_node_of_one_rank_is_an_error_on_all(
