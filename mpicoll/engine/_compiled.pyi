@@ -171,12 +171,6 @@ def uninterrupted(function: Callable[..., Any], /, *arguments: Any, **named: Any
     Calls may be nested: the handlers run, and may raise, at the end of the outermost one.
     """
 
-def begin_uninterrupted(function: Callable[..., Any], /, *arguments: Any) -> Any:
-    """Do the same, but where the function returns True, the call ends by `end_uninterrupted`."""
-
-def end_uninterrupted(function: Callable[..., Any], /, *arguments: Any) -> Any:
-    """Return what a function returns, and end the call that `begin_uninterrupted` has begun."""
-
 def postpone_handlers() -> None:
     """Have handlers of signals wait from here on for the end of the call that is open, if any."""
 
@@ -249,8 +243,8 @@ def clear_unit(address: int, /) -> None:
 class Channel:
     """The collectives of one group whose ranks share memory, of any length: ``channel.h``.
 
-    mpi4py calls it with name, x, out, op, root, counts and algorithm, as `PlanTable` is called. It
-    returns None, or True where the library is to serve the call.
+    mpi4py calls it with name, x, out, op and root, and True where these are arrays that another
+    call's arguments have been read as: it then returns True where others are to serve the call.
 
     torch gives a call to `run` or `issue`, and beside these arguments which arrays are rows, one
     for each rank: `FLAT`, `INPUT_ROWS`, `OUTPUT_ROWS` or `ROWS`. Rows may be a list or tuple of
@@ -261,7 +255,8 @@ class Channel:
         forms: what `prepare_channels` has returned.
         units: the addresses of the units of all ranks, in this process.
         processes: of all ranks.
-        slow: takes the seven arguments where their form is not read here; returns as a call does.
+        slow: takes the five arguments where their form is not read here.
+        library: takes them where the library is to serve the call.
         fail: ``fail(peer, reason, detail)`` raises. The reason is ``left``, ``ended`` or
             ``deadline`` with the seconds of the wait, ``over`` after the channel has been closed,
             ``failed`` after an error has ended it, or
@@ -299,7 +294,8 @@ class Channel:
 
     def __init__(
         self, *, forms: object, units: tuple[int, ...], rank: int, processes: tuple[int, ...],
-        slow: Callable[..., Any] | None, fail: Callable[[int, str, Any], object],
+        slow: Callable[..., Any] | None, library: Callable[..., Any] | None,
+        fail: Callable[[int, str, Any], object],
         progress: Callable[[], object] | None, place: Callable[..., int],
         keep: object, log: Log | None, deadline: float, has_cores: bool,
         shares_above: int, first_share_ranks: int,

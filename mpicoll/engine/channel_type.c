@@ -388,40 +388,43 @@ static PyObject *channel_skip_call(ChannelObject *self, PyObject *Py_UNUSED(igno
     return request_end(self, 0, channel_skip(&self->channel));
 }
 
-/* channel(name, x, out, op, root, counts, algorithm): None, or True where MPI's own method is to serve. */
+/* channel(name, x, out, op, root[, is_flat]): run a call; return None.
+
+   With `is_flat` the arrays are those that the arguments of a call have been read as: return True where others run
+   it. */
 static PyObject *channel_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
     ChannelObject *const self = (ChannelObject *)object;
-    if ((names && PyTuple_GET_SIZE(names)) || PyVectorcall_NARGS(flags) != 7) {
-        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
+    const Py_ssize_t count = PyVectorcall_NARGS(flags);
+    if ((names && PyTuple_GET_SIZE(names)) || count < 5 || count > 6) {
+        PyErr_SetString(PyExc_TypeError, "a call takes five or six arguments");
         return NULL;
     }
     Request request;
     if (!self->channel.units)
         return request_begin(self, &request) < 0 ? NULL : Py_NewRef(Py_None); /* it raises */
     const enum served served = request_read(self, args, &request);
-    if (served == IS_SERVED) {
-        PyObject *result = NULL;
-        if (request_begin(self, &request) == 0) {
-            buffer_pack(&request.x), buffer_pack(&request.out);
-            const enum outcome outcome = request_run(self, &request);
-            if (outcome == FINE)
-                buffer_unpack(&request.x), buffer_unpack(&request.out);
-            result = request_end(self, request.row, outcome);
-        }
-        buffer_release(&request.x), buffer_release(&request.out);
-        return result;
+    PyObject *result = NULL;
+    if (served == IS_SERVED && request_begin(self, &request) == 0) {
+        buffer_pack(&request.x), buffer_pack(&request.out);
+        const enum outcome outcome = request_run(self, &request);
+        if (outcome == FINE)
+            buffer_unpack(&request.x), buffer_unpack(&request.out);
+        result = request_end(self, request.row, outcome);
     }
     buffer_release(&request.x), buffer_release(&request.out);
-    if (served == IS_RAISED)
-        return NULL;
+    if (served == IS_SERVED || served == IS_RAISED)
+        return result;
     PyErr_Clear();
     if (served == IS_MPIS) {
         PyObject *const done = channel_skip_call(self, NULL);
         Py_XDECREF(done);
-        return done ? Py_NewRef(Py_True) : NULL;
+        if (!done)
+            return NULL;
     }
-    return PyObject_Vectorcall(self->slow, args, 7, NULL);
+    if (count == 6)
+        Py_RETURN_TRUE;
+    return PyObject_Vectorcall(served == IS_MPIS ? self->library : self->slow, args, 5, NULL);
 }
 
 /* -- objects ----------------------------------------------------------------------------------- */
@@ -582,10 +585,10 @@ PyMethodDef channel_functions[] = {
 
 static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"forms", "units", "rank", "processes", "slow", "fail", "progress", "place", "keep", "log",
+    static char *names[] = {"forms", "units", "rank", "processes", "slow", "library", "fail", "progress", "place", "keep", "log",
                             "deadline", "has_cores", "shares_above", "first_share_ranks",
                             NULL};
-    PyObject *forms, *units, *processes, *slow, *fail, *progress, *place, *keep, *log;
+    PyObject *forms, *units, *processes, *slow, *library, *fail, *progress, *place, *keep, *log;
     int rank;
     double deadline;
     int has_cores;
@@ -594,8 +597,8 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "a channel is made once");
         return -1;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOOdpLL", names, &forms, &PyTuple_Type, &units, &rank,
-                                     &PyTuple_Type, &processes, &slow, &fail, &progress, &place, &keep, &log,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOOOdpLL", names, &forms, &PyTuple_Type, &units, &rank,
+                                     &PyTuple_Type, &processes, &slow, &library, &fail, &progress, &place, &keep, &log,
                                      &deadline, &has_cores, &above, &first))
         return -1;
     const Py_ssize_t size = PyTuple_GET_SIZE(units);
@@ -624,7 +627,7 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
         channel->units[peer] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(units, peer));
         self->processes[peer] = PyLong_AsLongLong(PyTuple_GET_ITEM(processes, peer));
     }
-    self->slow = Py_NewRef(slow), self->fail = Py_NewRef(fail), self->progress = Py_NewRef(progress);
+    self->slow = Py_NewRef(slow), self->library = Py_NewRef(library), self->fail = Py_NewRef(fail), self->progress = Py_NewRef(progress);
     self->place = Py_NewRef(place), self->keep = Py_NewRef(keep);
     self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
     self->deadline = deadline, self->forks = forks;
@@ -638,6 +641,7 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
 static int channel_traverse(ChannelObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->slow);
+    Py_VISIT(self->library);
     Py_VISIT(self->fail);
     Py_VISIT(self->progress);
     Py_VISIT(self->place);
@@ -648,6 +652,7 @@ static int channel_traverse(ChannelObject *self, visitproc visit, void *arg)
 static int channel_clear(ChannelObject *self)
 {
     Py_CLEAR(self->slow);
+    Py_CLEAR(self->library);
     Py_CLEAR(self->fail);
     Py_CLEAR(self->progress);
     Py_CLEAR(self->place);

@@ -95,7 +95,8 @@ typedef struct ChannelObject {
     PyObject_HEAD
     Channel channel;
     const Forms *forms;
-    PyObject *slow;      /* slow(name, x, out, op, root, counts): as a call here, of arguments of other forms */
+    PyObject *slow;      /* slow(name, x, out, op, root): run a call with arguments of other forms */
+    PyObject *library;   /* library(name, x, out, op, root): run the library's own call */
     PyObject *fail;      /* fail(peer, reason, numbers): raises */
     PyObject *progress;  /* lets MPI move messages of its own */
     PyObject *place;     /* place(key, bytes): the place of a kind of call in the table of the recorder */

@@ -74,6 +74,7 @@ class GroupChannel:
         shares_cores: the ranks outnumber the cores that they may use.
         keep: what the memory belongs to.
         slow: runs a call whose arguments the channel does not read.
+        library: runs a call that is the library's.
         progress: lets the library move messages of its own.
         ranks: the numbers of the members in errors; by default 0, 1, 2, and so on.
 
@@ -84,16 +85,16 @@ class GroupChannel:
     def __init__(
         self, forms: Forms, rank: int, units: Sequence[int], processes: Sequence[int],
         deadline: float, flight: GroupFlight | None, *, shares_cores: bool, keep: object,
-        slow: Callable[..., Any] | None = None, progress: Callable[[], Any] | None = None,
-        ranks: Sequence[int] = (),
+        slow: Callable[..., Any] | None = None, library: Callable[..., Any] | None = None,
+        progress: Callable[[], Any] | None = None, ranks: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.rank, self.size, self.flight = rank, len(units), flight
         self.ranks = ranks or range(self.size)
         self.forms, self.processes = forms, processes
         self.channel: Any = _compiled.Channel(
             forms=forms.compiled, units=tuple(units), rank=rank, processes=tuple(processes),
-            slow=slow, fail=self._fail, progress=progress, place=self._place, keep=keep,
-            log=flight and flight.log, deadline=0.0 if isinf(deadline) else deadline,
+            slow=slow, library=library, fail=self._fail, progress=progress, place=self._place,
+            keep=keep, log=flight and flight.log, deadline=0.0 if isinf(deadline) else deadline,
             has_cores=not shares_cores,
             shares_above=SHARES_ABOVE,
             first_share_ranks=FIRST_SHARE_RANKS,

@@ -223,23 +223,6 @@ static PyObject *uninterrupted(
     return call_end(run(args, count, names));
 }
 
-static PyObject *begin_uninterrupted(
-    PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
-{
-    call_open();
-    PyObject *const result = run(args, count, NULL);
-    if (result != Py_True)
-        return call_end(result);
-    keep_raised();
-    return result;
-}
-
-static PyObject *end_uninterrupted(
-    PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
-{
-    return call_end(run(args, count, NULL));
-}
-
 static PyObject *postpone_handlers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     postpone();
@@ -249,10 +232,6 @@ static PyObject *postpone_handlers(PyObject *Py_UNUSED(module), PyObject *Py_UNU
 PyMethodDef postponing_methods[] = {
     {"uninterrupted", (PyCFunction)(void (*)(void))uninterrupted, METH_FASTCALL | METH_KEYWORDS,
      "Return what a function returns; handlers of signals run after its first wait at its end."},
-    {"begin_uninterrupted", (PyCFunction)(void (*)(void))begin_uninterrupted, METH_FASTCALL,
-     "Do the same, but leave the call open where the function returns True."},
-    {"end_uninterrupted", (PyCFunction)(void (*)(void))end_uninterrupted, METH_FASTCALL,
-     "Return what a function returns, and end the call that was left open."},
     {"postpone_handlers", postpone_handlers, METH_NOARGS,
      "Have handlers of signals wait from here on for the end of the call that is open."},
     {NULL},

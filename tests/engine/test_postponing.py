@@ -107,24 +107,6 @@ def test_within_another_call_a_handler_waits_for_the_end_of_the_outer_one(
     assert events
 
 
-def test_a_call_that_returns_true_ends_by_the_librarys(handlers: Callable[[Any], None]) -> None:
-    handlers(_raise_late)
-    events = []
-
-    def begin(answer: bool) -> bool:
-        postpone_handlers()
-        send()
-        return answer
-
-    assert _compiled.begin_uninterrupted(begin, True)
-    with pytest.raises(Late):
-        _compiled.end_uninterrupted(events.append, "the library's own call")
-    assert events
-    with pytest.raises(Late):
-        _compiled.begin_uninterrupted(begin, False)
-    assert _compiled.end_uninterrupted(len, "a call that nobody has begun") == 28
-
-
 def test_an_error_of_the_call_is_the_context_of_a_handlers(handlers: Callable[[Any], None]) -> None:
     handlers(_raise_late)
 

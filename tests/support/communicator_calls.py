@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 MPI = pytest.importorskip("mpi4py.MPI")
-from mpicoll import Comm  # noqa: E402
-from mpicoll.mpi.communicator import state  # noqa: E402
+from mpicoll.mpi.communicator import recording, state  # noqa: E402
 
 Call = Callable[[Any], Any]
 """Makes a call on a communicator; returns what this rank has then."""
@@ -25,12 +24,15 @@ def calls_of_mpi(patch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the name of each method of arrays that is MPI's."""
     names: list[str] = []
 
-    def end(method: Callable[..., Any], *arguments: Any) -> Any:
-        names.append(method.__name__)
-        return original(method, *arguments)
+    def patch_one(name: str, given: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
+        def note(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+            names.append(name.capitalize())
+            return given(arguments)
 
-    original = Comm._end
-    patch.setattr(Comm, "_end", staticmethod(end))
+        patch.setitem(recording._GIVEN, name, note)
+
+    for name, given in [*recording._GIVEN.items()]:
+        patch_one(name, given)
     return names
 
 

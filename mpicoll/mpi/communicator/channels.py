@@ -17,12 +17,10 @@ from mpicoll.c_extension import _compiled
 from mpicoll.engine.channels import ALLGATHER, GroupChannel
 from mpicoll.mpi.communicator.buffers import is_in_place, is_on_gpu, prepare_forms
 from mpicoll.mpi.communicator.reading import Reading
+from mpicoll.mpi.communicator.recording import mpi_calls
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
-
-_FLAT = "flat"
-"""The algorithm of a call whose arrays have been read."""
 
 
 class OneNode(GroupChannel):
@@ -33,8 +31,7 @@ class OneNode(GroupChannel):
         units, processes, shares_cores, keep: as `GroupChannel` takes them.
 
     Attributes:
-        channel: runs a call that is given as `mpicoll.mpi.communicator.classes` does; returns True
-            where MPI is to serve it.
+        channel: runs a call that is given as `mpicoll.mpi.communicator.classes` does.
     """
 
     def __init__(
@@ -42,9 +39,11 @@ class OneNode(GroupChannel):
         processes: Sequence[int], deadline: float, flight: GroupFlight | None, *,
         shares_cores: bool, keep: object,
     ) -> None:  # fmt: skip
+        self._run_mpi = mpi_calls(comm)
         super().__init__(
             prepare_forms(), node.index(comm.rank), units, processes, deadline, flight,
-            shares_cores=shares_cores, keep=keep, slow=self._serve, ranks=node,
+            shares_cores=shares_cores, keep=keep, slow=self._serve, library=self._run_mpi,
+            ranks=node,
         )  # fmt: skip
         # Let MPI move its messages while a rank waits. In MPICH, COMM_SELF would move none.
         self.channel.progress = partial(MPI.Intracomm(comm).Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG)
@@ -53,39 +52,38 @@ class OneNode(GroupChannel):
         """Return the bytes of a result below which MPI runs a method: none."""
         return 0
 
-    def run(self, *arguments: Any) -> bool | None:
-        """Run a call; True where MPI is to run it."""
-        is_mpi: bool | None = self.channel(*arguments)
-        return is_mpi
+    def run(self, *arguments: Any) -> None:
+        """Run a call, or have MPI run it."""
+        self.channel(*arguments)
 
     def exchange_of(self, name: str) -> Callable[..., Any] | None:
         """Return what moves the objects of a method."""
         return self.channel.exchange  # type: ignore[no-any-return]
 
-    def _serve(self, *arguments: Any) -> bool | None:
-        """Run a call whose arguments the channel does not read; True where MPI is to serve it."""
-        is_mpi: bool | None = _compiled.uninterrupted(self._read, *arguments)
-        return is_mpi
+    def _serve(self, *arguments: Any) -> None:
+        """Run a call whose arguments the channel does not read."""
+        _compiled.uninterrupted(self._read, *arguments)
 
-    def _read(
-        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, form: object
-    ) -> bool | None:
-        if form is _FLAT:
-            return True
+    def _read(self, name: str, x: Any, out: Any, op: Any, root: Any) -> None:
+        def run(x: Any, out: Any) -> bool | None:
+            return self.channel(name, x, out, op, root, True)  # type: ignore[no-any-return]
+
         _compiled.postpone_handlers()
+        reading = Reading(self.rank, self.size)
         if is_on_gpu(x) or is_on_gpu(out):
             self.channel.skip()  # a rank with memory of the host would wait for this one
-            return True
+        elif self._has_counts(name, x, out) and not reading.run(name, x, out, root, run):
+            return
+        self._run_mpi(name, x, out, op, root)
+
+    def _has_counts(self, name: str, x: Any, out: Any) -> bool:
+        """Add the counts that a reduce_scatter lacks; whether there are all."""
         try:
             if name == "reduce_scatter" and out[1] is None:
                 out[1] = self._all_counts(x, out[0])
         except Exception:  # whatever is wrong, mpi4py's own method says it
-            return True
-
-        def run(x: Any, out: Any) -> bool | None:
-            return self.run(name, x, out, op, root, counts, _FLAT)
-
-        return Reading(self.rank, self.size).run(name, x, out, root, run)
+            return False
+        return True
 
     def _all_counts(self, x: Any, out: Any) -> list[int]:
         """Return how many elements each rank gets from a reduce_scatter; collective.

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.mpi.communicator.recording import ISSUED, LOG, NAMES, mpi_method, recorded
+from mpicoll.mpi.communicator.recording import (
+    ISSUED,
+    LOG,
+    NAMES,
+    mpi_calls,
+    mpi_method,
+    recorded,
+)
 
 if TYPE_CHECKING:
     from mpicoll.mpi.communicator.channels import OneNode
@@ -75,14 +82,11 @@ class Comm(_Base):
     _child_count = 0
     _is_plain = False  # or it is not known yet
 
-    _end = _compiled.end_uninterrupted
-    """Make MPI's own call, and end the call that `_call` has begun."""
+    def _call(self, *arguments: Any) -> None:
+        """Run a collective. A channel takes this method's place."""
+        _compiled.uninterrupted(self._begin, *arguments)
 
-    def _call(self, *arguments: Any) -> Any:
-        """Run a collective; whether MPI is to do so. A channel takes this method's place."""
-        return _compiled.begin_uninterrupted(self._begin, *arguments)
-
-    def _begin(self, name: str, *arguments: Any) -> Any:
+    def _begin(self, name: str, *arguments: Any) -> None:
         if "_server" not in self.__dict__:
             _compiled.postpone_handlers()
         server, method = self._settled(), name.capitalize()
@@ -91,7 +95,7 @@ class Comm(_Base):
             setattr(
                 self, method, _divided(self, method, server, limit)
             )  # further calls begin there
-        return server is None or server.run(name, *arguments)
+        _run(server, mpi_calls(self), name, *arguments)
 
     def _settled(self) -> OneNode | Levels | Named | None:
         """Return what serves this communicator, None for MPI; collective in its first call."""
@@ -148,71 +152,55 @@ class Comm(_Base):
     # -- collectives, with mpi4py's own arguments -----------------------------------------
 
     def Barrier(self) -> None:
-        if self._call("barrier", None, None, None, 0, None, None):
-            self._end(super().Barrier)
+        self._call("barrier", None, None, None, 0)
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
-        if self._call("bcast", buf, buf, None, root, None, None):
-            self._end(super().Bcast, buf, root)
+        self._call("bcast", buf, buf, None, root)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        if self._call("gather", sendbuf, recvbuf, None, root, None, None):
-            self._end(super().Gather, sendbuf, recvbuf, root)
+        self._call("gather", sendbuf, recvbuf, None, root)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        if self._call("gatherv", sendbuf, recvbuf, None, root, None, None):
-            self._end(super().Gatherv, sendbuf, recvbuf, root)
+        self._call("gatherv", sendbuf, recvbuf, None, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        if self._call("scatter", sendbuf, recvbuf, None, root, None, None):
-            self._end(super().Scatter, sendbuf, recvbuf, root)
+        self._call("scatter", sendbuf, recvbuf, None, root)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        if self._call("scatterv", sendbuf, recvbuf, None, root, None, None):
-            self._end(super().Scatterv, sendbuf, recvbuf, root)
+        self._call("scatterv", sendbuf, recvbuf, None, root)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
-        if self._call("allgather", sendbuf, recvbuf, None, 0, None, None):
-            self._end(super().Allgather, sendbuf, recvbuf)
+        self._call("allgather", sendbuf, recvbuf, None, 0)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
-        if self._call("allgatherv", sendbuf, recvbuf, None, 0, None, None):
-            self._end(super().Allgatherv, sendbuf, recvbuf)
+        self._call("allgatherv", sendbuf, recvbuf, None, 0)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
-        if self._call("alltoall", sendbuf, recvbuf, None, 0, None, None):
-            self._end(super().Alltoall, sendbuf, recvbuf)
+        self._call("alltoall", sendbuf, recvbuf, None, 0)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
-        if self._call("alltoallv", sendbuf, recvbuf, None, 0, None, None):
-            self._end(super().Alltoallv, sendbuf, recvbuf)
+        self._call("alltoallv", sendbuf, recvbuf, None, 0)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
-        if self._call("reduce", sendbuf, recvbuf, op, root, None, None):
-            self._end(super().Reduce, sendbuf, recvbuf, op, root)
+        self._call("reduce", sendbuf, recvbuf, op, root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        if self._call("allreduce", sendbuf, recvbuf, op, 0, None, None):
-            self._end(super().Allreduce, sendbuf, recvbuf, op)
+        self._call("allreduce", sendbuf, recvbuf, op, 0)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        if self._call("reduce_scatter_block", sendbuf, recvbuf, op, 0, None, None):
-            self._end(super().Reduce_scatter_block, sendbuf, recvbuf, op)
+        self._call("reduce_scatter_block", sendbuf, recvbuf, op, 0)
 
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = MPI.SUM
     ) -> None:
         out = [recvbuf, recvcounts]  # a channel adds counts, for which mpi4py asks all ranks first
-        if self._call("reduce_scatter", sendbuf, out, op, 0, None, None):
-            self._end(super().Reduce_scatter, sendbuf, recvbuf, out[1], op)
+        self._call("reduce_scatter", sendbuf, out, op, 0)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        if self._call("scan", sendbuf, recvbuf, op, 0, None, None):
-            self._end(super().Scan, sendbuf, recvbuf, op)
+        self._call("scan", sendbuf, recvbuf, op, 0)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        if self._call("exscan", sendbuf, recvbuf, op, 0, None, None):
-            self._end(super().Exscan, sendbuf, recvbuf, op)
+        self._call("exscan", sendbuf, recvbuf, op, 0)
 
     # -- collectives of objects -------------------------------------------------------------
 
@@ -372,13 +360,20 @@ def reduced(comm: MPI.Comm) -> Any:
     return None
 
 
+def _run(server: Any, run_mpi: Callable[..., None], *arguments: Any) -> None:
+    """Run a call by what serves a communicator, or by MPI."""
+    if server is None or server.run(*arguments):
+        run_mpi(*arguments)
+
+
 def _divided(comm: Comm, name: str, server: Any, limit: float) -> Callable[..., Any]:
     """Return a method that is MPI's own for calls with a result of less than some bytes."""
     short, method = mpi_method(comm, name), getattr(Comm, name)
     if limit == inf:
         return short
     served = Comm(MPI.Intracomm(comm))  # lest `comm` has itself
-    served._call = partial(_compiled.begin_uninterrupted, server.run)  # type: ignore[method-assign]
+    run = partial(_run, server, mpi_calls(comm))
+    served._call = partial(_compiled.uninterrupted, run)  # type: ignore[method-assign]
 
     def call(sendbuf: Any, recvbuf: Any, *more: Any, **named: Any) -> Any:
         memory = recvbuf[0] if type(recvbuf) in _LISTS and recvbuf else recvbuf

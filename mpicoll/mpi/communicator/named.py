@@ -69,7 +69,7 @@ class Named:
         transport = MpiTransport(self.comm, deadline=mpi_deadline())
         return Collectives(transport, name=self.comm.name or "a communicator")
 
-    def run(self, name: str, x: Any, out: Any, op: Any, root: Any, *rest: Any) -> bool | None:
+    def run(self, name: str, x: Any, out: Any, op: Any, root: Any) -> bool | None:
         """Run a call; True where MPI is to run it.
 
         Args:
@@ -80,7 +80,7 @@ class Named:
         """
         algorithm = self._algorithm(name)
         if algorithm is None:
-            return self.server is None or self.server.run(name, x, out, op, root, *rest)
+            return self.server is None or self.server.run(name, x, out, op, root)
         if algorithm == "native":
             return True
         reading = Reading(self.comm.rank, self.comm.size)

@@ -6,7 +6,8 @@ Of nonblocking and persistent ones the beginning is recorded: their ends are tho
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import cache, partial, wraps
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
@@ -35,6 +36,15 @@ _ROWS = frozenset(("gather", "scatter", "allgather", "reduce_scatter"))
 """Those of an array with a row for each rank, of which the sized argument is one row."""
 _SIZED_BY_OUTPUT = frozenset(("scatter", "allreduce", "reduce_scatter", "scan", "exscan"))
 """Those whose second argument is the sized one."""
+_GIVEN: dict[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {
+    "barrier": itemgetter(slice(0)), "bcast": itemgetter(0, 3),
+    **dict.fromkeys(("gather", "gatherv", "scatter", "scatterv"), itemgetter(0, 1, 3)),
+    **dict.fromkeys(("allgather", "allgatherv", "alltoall", "alltoallv"), itemgetter(0, 1)),
+    **dict.fromkeys(("allreduce", "reduce_scatter_block", "scan", "exscan"), itemgetter(0, 1, 2)),
+    "reduce": itemgetter(0, 1, 2, 3),
+    "reduce_scatter": lambda given: (given[0], *given[1], given[2]),  # the output and the counts
+}  # fmt: skip
+"""What mpi4py's method takes of the input, the output, the operator and the root of a call."""
 LOG = "_log"
 """The attribute of a communicator with what writes its rows; None while nothing does."""
 
@@ -54,6 +64,17 @@ def mpi_method(comm: MPI.Intracomm, name: str) -> Callable[..., Any]:
     """Return MPI's own blocking collective, bound to a communicator."""
     plain = MPI.Intracomm(comm)  # so that the communicator does not refer to itself
     return partial(_on(name, comm, getattr(MPI.Intracomm, name)), plain)
+
+
+def mpi_calls(comm: MPI.Intracomm) -> Callable[..., None]:
+    """Return what runs MPI's own collectives on a communicator, given as a channel takes them."""
+    plain = MPI.Intracomm(comm)
+    method = cache(lambda name: mpi_method(plain, name.capitalize()))
+
+    def call(name: str, *arguments: Any) -> None:
+        method(name)(*_GIVEN[name](arguments))
+
+    return call
 
 
 def _by_object(name: str, method: Callable[..., Any], make: Callable[..., Any]) -> Any:
