@@ -58,6 +58,7 @@ GATHER: int
 SCATTER: int
 ALLGATHER: int
 ALLTOALL: int
+REDUCE: int
 
 class Program:
     """A table of instructions over registers, and the loop that runs it: ``program.c``.
@@ -315,7 +316,8 @@ class Channel:
         """Move bytes whose lengths only their senders know.
 
         Args:
-            collective: `BCAST`, `GATHER`, `SCATTER`, `ALLGATHER` or `ALLTOALL`.
+            collective: `BCAST`, `GATHER`, `SCATTER`, `ALLGATHER`, `ALLTOALL`, or `REDUCE` for a
+                level of a tree: ranks at a distance of `root` are pairs, whose second one sends.
             data: the bytes that this rank sends, or those for each rank; None where it sends none.
 
         Returns:

@@ -459,6 +459,7 @@ static PyObject *received_of(ChannelObject *self, const Move *move, PyObject *re
 
 /* exchange(collective, root, data): move bytes whose lengths only their senders know.
 
+   root: in a reduce the distance between the two ranks of a pair, of which the first one receives: a level of a tree.
    data: what this rank sends: bytes, or a list of bytes for each rank; None where it sends nothing.
    Returns a list of what it receives, in rank order, with None for its own. */
 PyObject *channel_exchange(ChannelObject *self, PyObject *args)
@@ -468,7 +469,8 @@ PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     const int size = self->channel.size, rank = self->channel.rank;
     if (!PyArg_ParseTuple(args, "iiO", &collective, &root, &data))
         return NULL;
-    if (collective < BCAST || collective > ALLTOALL || root < 0 || root >= size) {
+    const int is_pair = collective == REDUCE;
+    if (collective < BCAST || collective > REDUCE || root < is_pair || root >= size) {
         PyErr_SetString(PyExc_ValueError, "no such collective, or root");
         return NULL;
     }
@@ -480,6 +482,11 @@ PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     } else if (collective == GATHER) {
         move.sends = !is_root, move.first_reader = root, move.end_reader = root + 1;
         move.end_peer = is_root ? size : 0;
+    } else if (is_pair) {
+        const int place = rank % (2 * root), reader = rank - place;
+        move.key.root = (uint16_t)reader, move.sends = place == root;
+        move.first_reader = reader, move.end_reader = reader + 1;
+        move.first_peer = rank + root, move.end_peer = !place && rank + root < size ? rank + root + 1 : 0;
     } else {
         move.sends = 1;
     }
@@ -503,6 +510,7 @@ PyObject *channel_exchange(ChannelObject *self, PyObject *args)
     move.source = (Blocks){.lengths = lengths, .places = places};
     Request request;
     request.shape = FOLDS, request.key = move.key, request.nbytes = nbytes;
+    request.key.root = is_pair ? 0 : move.key.root;
     if (fine && request_begin(self, &request) == 0) {
         PyObject **const outer = self->received;
         self->received = received;

@@ -22,7 +22,7 @@ COLLECTIVES = (
 )  # fmt: skip
 """Our names of the collectives, as the keys of messages number them."""
 BROADCAST, GATHER, SCATTER = _compiled.BCAST, _compiled.GATHER, _compiled.SCATTER
-ALLGATHER, ALLTOALL = _compiled.ALLGATHER, _compiled.ALLTOALL
+ALLGATHER, ALLTOALL, REDUCE = _compiled.ALLGATHER, _compiled.ALLTOALL, _compiled.REDUCE
 _ROOTED = ("broadcast", "gather", "scatter", "reduce")
 _ROWS = ("gather", "scatter", "allgather")
 """Those that the recorder gets the bytes of one row of."""
@@ -124,12 +124,12 @@ class GroupChannel:
         """Return the arguments of a call of up to `most` bytes in words."""
         collective, is_object, op, kind, root = key
         name = COLLECTIVES[collective]
-        folds = name in _FOLDS
+        folds = name in _FOLDS and not is_object
         parts = ["objects"] if is_object else [self.forms.dtypes[kind]] if folds else []
         if most:
             parts.append(f"up to {size_text(most)}")
         parts += [self.forms.ops[op]] if folds else []
-        parts += [f"root {root}"] if name in _ROOTED else []
+        parts += [f"root {root}"] if name in _ROOTED and (name != "reduce" or folds) else []
         return ", ".join(parts)
 
     def _fail(self, peer: int, reason: str, detail: Any = None) -> NoReturn:
@@ -179,9 +179,9 @@ class GroupChannel:
         details = [] if is_bare else [f"{nbytes} bytes"]
         if name in _FOLDS and not is_bare:
             details = [f"{nbytes // self.forms.itemsizes[kind]} elements"]
-        if name in _FOLDS:
+        if name in _FOLDS and not is_object:
             details += [self.forms.dtypes[kind], self.forms.ops[op]]
-        if name in _ROOTED:
+        if name in _ROOTED and (name != "reduce" or not is_object):
             details.append(f"root {root}")
         text = f"{name} of objects" if is_object else name
         return f"{text} ({', '.join(details)})" if details else text

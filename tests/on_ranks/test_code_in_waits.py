@@ -332,7 +332,7 @@ def test_an_object_that_makes_a_call_as_it_is_pickled(comm: Any) -> None:
     Calling.comm = comm
     items = ["text", Calling(), *[1.5] * comm.size][: comm.size]
     for _ in range(3):
-        expected = ["text", comm.size - 1, 1.5][comm.rank]
+        expected = ["text", comm.size - 1, *[1.5] * comm.size][comm.rank]
         assert comm.alltoall(items) == [expected] * comm.size
         assert comm.bcast(Calling() if comm.rank == 0 else _pickled(comm)) == comm.size - 1
 

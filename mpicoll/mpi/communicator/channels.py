@@ -16,7 +16,7 @@ from mpi4py import MPI
 from mpicoll.c_extension import _compiled
 from mpicoll.engine.channels import ALLGATHER, GroupChannel
 from mpicoll.mpi.communicator.buffers import is_in_place, is_on_gpu, prepare_forms
-from mpicoll.mpi.communicator.reading import Reading
+from mpicoll.mpi.communicator.reading import FOLDS, Reading
 from mpicoll.mpi.communicator.recording import mpi_calls
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class OneNode(GroupChannel):
     Args:
         node: the ranks of the node.
         units, processes, shares_cores, keep: as `GroupChannel` takes them.
+        is_fixed: one order of folding is asked for.
 
     Attributes:
         channel: runs a call that is given as `mpicoll.mpi.communicator.classes` does.
@@ -37,9 +38,9 @@ class OneNode(GroupChannel):
     def __init__(
         self, comm: MPI.Intracomm, node: Sequence[int], units: Sequence[int],
         processes: Sequence[int], deadline: float, flight: GroupFlight | None, *,
-        shares_cores: bool, keep: object,
+        shares_cores: bool, keep: object, is_fixed: bool,
     ) -> None:  # fmt: skip
-        self._run_mpi = mpi_calls(comm)
+        self._run_mpi, self.is_fixed = mpi_calls(comm), is_fixed
         super().__init__(
             prepare_forms(), node.index(comm.rank), units, processes, deadline, flight,
             shares_cores=shares_cores, keep=keep, slow=self._serve, library=self._run_mpi,
@@ -57,8 +58,8 @@ class OneNode(GroupChannel):
         self.channel(*arguments)
 
     def exchange_of(self, name: str) -> Callable[..., Any] | None:
-        """Return what moves the objects of a method."""
-        return self.channel.exchange  # type: ignore[no-any-return]
+        """Return what moves the objects of a method; None where MPI runs it."""
+        return None if self.is_fixed and name in FOLDS else self.channel.exchange
 
     def _serve(self, *arguments: Any) -> None:
         """Run a call whose arguments the channel does not read."""

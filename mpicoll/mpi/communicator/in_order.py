@@ -8,16 +8,15 @@ parts go to where they are wanted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.engine.channels import ALLGATHER, GATHER
 from mpicoll.mpi.communicator.buffers import Flat, datatype, folds, is_in_place
-from mpicoll.mpi.communicator.objects import METHODS
+from mpicoll.mpi.communicator.objects import fold_of
 from mpicoll.mpi.communicator.packing import entries
 from mpicoll.mpi.communicator.reading import Reading
 from mpicoll.mpi.exchange import exchange_numbers
@@ -36,17 +35,23 @@ def in_order(name: str, method: Method) -> Method:
 
 
 def _of_objects(name: str, _: Method) -> Method:
-    def call(comm: MPI.Intracomm, *arguments: Any, **named: Any) -> Any:
-        plain = MPI.Intracomm(comm)
-
-        def exchange(collective: int, root: int, data: bytes | None) -> list[bytes] | None:
-            if collective == ALLGATHER:
-                return plain.allgather(data)
-            if collective == GATHER:
-                return plain.gather(data, root)
-            return [plain.bcast(data, root)]
-
-        return METHODS[name](exchange, comm, *arguments, **named)
+    def call(comm: MPI.Intracomm, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
+        plain, fold, error = MPI.Intracomm(comm), fold_of(op), None
+        if name.endswith("scan"):
+            items = plain.allgather(sendobj)[: comm.rank + (name == "scan")]
+            return reduce(fold, items) if items else None
+        every = plain.gather(sendobj, root)
+        if name == "reduce":
+            return every and reduce(fold, every)
+        outcome: Any = None  # a function may give another result elsewhere
+        try:
+            outcome = every and (True, reduce(fold, every))
+        except Exception as failure:
+            error, outcome = failure, (False, repr(failure))
+        is_there, value = plain.bcast(outcome)
+        if not is_there:
+            raise error or RuntimeError(f"the reduction has failed on rank 0: {value}")
+        return value
 
     return call
 

@@ -14,11 +14,14 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
-from mpicoll.engine.channels import ALLGATHER, ALLTOALL, BROADCAST, GATHER, SCATTER
+from mpicoll.engine.channels import ALLGATHER, ALLTOALL, BROADCAST, GATHER, REDUCE, SCATTER
 
 Method = Callable[..., Any]
 _pickle = MPI.pickle
 """mpi4py's serializer, which a program may change."""
+_FAILED = b"mpicoll: a fold has raised on "
+"""Begins what a rank sends instead of a fold that has raised."""
+_NOTHING = object()
 _FLOATS = float, np.floating
 _NUMBERS = {int, bool, float, complex, *np.sctypeDict.values()} - {np.object_, np.void}
 """The types of what all ranks fold alike by MPI's operators, as they do tuples of these."""
@@ -103,53 +106,80 @@ def alltoall(exchange: Method, comm: Any, sendobj: Any) -> list[Any]:
 def reduce_objects(
     exchange: Method, comm: Any, sendobj: Any, op: Any = MPI.SUM, root: int = 0
 ) -> Any:  # fmt: skip
-    """Return the fold of all ranks' objects in rank order on the root, None elsewhere."""
+    """Return the fold of all ranks' objects on the root, None elsewhere.
+
+    The root folds by MPI's operators, and several ranks by a function, which may take long.
+    """
+    if not _is_mpis(op) and comm.size > 2:
+        root, data = _valid_root(comm, root), _pickle.dumps(sendobj)
+        return _compiled.uninterrupted(_fold_in_tree, exchange, comm, data, op, root)
     items = gather(exchange, comm, sendobj, root)
-    return None if items is None else reduce(_fold_of(op), items)
+    return None if items is None else reduce(fold_of(op), items)
 
 
 def allreduce(exchange: Method, comm: Any, sendobj: Any, op: Any = MPI.SUM) -> Any:
     """Return the fold on all ranks.
 
-    All ranks fold numbers. Other objects are folded by rank 0, as two folds of a set can differ.
+    All ranks fold numbers. Two folds of other objects can differ, as a set's texts have another
+    order in each process: a single rank makes each of these.
     """
     data, is_number = _pickle.dumps(sendobj), _is_number(sendobj)
-    is_mpis = isinstance(op, MPI.Op) and op.is_predefined
-    if is_mpis and is_number:
+    if _is_mpis(op) and is_number:
         items = exchange(ALLGATHER, 0, data)
         if b"" not in items:
             load = _pickle.loads
             numbers = [sendobj if item is None else load(item) for item in items]
-            return reduce(_fold_of(op), numbers)
-    tells = is_mpis and not is_number
-    return _compiled.uninterrupted(_fold_on_first, exchange, comm, data, op, tells)
+            return reduce(fold_of(op), numbers)
+    tells = _is_mpis(op) and not is_number
+    return _compiled.uninterrupted(_fold_in_tree, exchange, comm, data, op, None, tells)
 
 
-def _fold_on_first(exchange: Method, comm: Any, data: bytes, op: Any, tells: bool) -> Any:
-    """Return on all ranks what rank 0 folds.
-
-    A function may give another result elsewhere: a set's texts have another order in each process.
+def _fold_in_tree(
+    exchange: Method, comm: Any, data: bytes, op: Any, root: int | None, tells: bool = False
+) -> Any:
+    """Return the fold of all ranks' objects on a root, or on all ranks.
 
     Args:
+        data: this rank's object.
         tells: the other ranks are to hear that this one has no number.
 
     Raises:
-        RuntimeError: the fold has raised on the first rank, where its own error is raised.
+        RuntimeError: a fold has raised on another rank, where its own error is raised.
     """
     _compiled.postpone_handlers()  # which run after all parts of the call
     if tells:
         exchange(ALLGATHER, 0, b"")
-    items, outcome = exchange(GATHER, 0, data), None
-    if not comm.rank:
+    load, fold, error = _pickle.loads, fold_of(op), None
+    levels, value = (comm.size - 1).bit_length(), _NOTHING
+    for level in range(levels):
+        items = exchange(REDUCE, 1 << level, data)
+        if not items or data.startswith(_FAILED):
+            continue
         try:
-            outcome = True, reduce(_fold_of(op), _load_all(items, 0, data))
-        except Exception as error:
-            bcast(exchange, comm, (False, repr(error)))
-            raise
-    is_there, value = bcast(exchange, comm, outcome)
-    if not is_there:
-        raise RuntimeError(f"the reduction has failed on rank 0: {value}")
-    return value
+            if items[0].startswith(_FAILED):
+                data = items[0]
+                continue
+            value = fold(load(data) if value is _NOTHING else value, load(items[0]))
+            if comm.rank or (root != 0 and level == levels - 1):
+                data = _pickle.dumps(value)
+        except Exception as failure:
+            error, data = failure, _FAILED + f"rank {comm.rank}: {failure!r}".encode()
+    if root is None:
+        items = exchange(BROADCAST, 0, None if comm.rank else data)
+    elif root:
+        items = exchange(GATHER, root, b"" if comm.rank else data)
+    if error is not None:
+        raise error
+    if root not in (None, comm.rank):
+        return None
+    data = items[0] if root != 0 and comm.rank else data
+    if data.startswith(_FAILED):
+        raise RuntimeError(f"the reduction has failed on {data[len(_FAILED) :].decode()}")
+    return value if root == 0 else load(data)
+
+
+def _is_mpis(op: Any) -> bool:
+    return isinstance(op, MPI.Op) and op.is_predefined
 
 
 def _is_number(item: Any) -> bool:
@@ -171,10 +201,10 @@ def exscan(exchange: Method, comm: Any, sendobj: Any, op: Any = MPI.SUM) -> Any:
 def _fold_first(exchange: Method, comm: Any, sendobj: Any, op: Any, count: int) -> Any:
     data = _pickle.dumps(sendobj)
     items = _load_all(exchange(ALLGATHER, 0, data)[:count], comm.rank, data)
-    return reduce(_fold_of(op), items) if items else None
+    return reduce(fold_of(op), items) if items else None
 
 
-def _fold_of(op: Any) -> Callable[[Any, Any], Any]:
+def fold_of(op: Any) -> Callable[[Any, Any], Any]:
     """Return an operator of objects; minima and maxima keep NaN, and order zeros by sign.
 
     MPI libraries compare NaN and zeros of both signs in the order of their own folds.

@@ -213,7 +213,7 @@ def _serve(comm: MPI.Intracomm, state: State, members: Sequence[Member]) -> None
         from mpicoll.mpi.communicator.levels import Levels  # a program on one node does without
 
         state.server = Levels(
-            comm, state.nodes, partial(_open_channel, comm, members, settings.deadline),
+            comm, state.nodes, partial(_open_channel, comm, members, settings),
             state.flight, is_fixed=settings.is_fixed,
         )  # fmt: skip
     if settings.algorithms:
@@ -238,20 +238,20 @@ def _take_units(
     if arena is not None and addresses:
         state.arena, state.unit = arena, unit
         state.server = _open_channel(
-            comm, members, state.settings.deadline, range(comm.size), state.flight, addresses,
+            comm, members, state.settings, range(comm.size), state.flight, addresses,
             arena.segment,
         )  # fmt: skip
 
 
 def _open_channel(
-    comm: MPI.Intracomm, members: Sequence[Member], deadline: float, node: Sequence[int],
+    comm: MPI.Intracomm, members: Sequence[Member], settings: Settings, node: Sequence[int],
     flight: GroupFlight | None, units: Sequence[int], keep: object,
 ) -> OneNode:  # fmt: skip
     """Return a channel of the ranks of one node."""
     local = [members[rank] for rank in node]
     return OneNode(
-        comm, node, units, [member.process for member in local], deadline, flight,
-        shares_cores=len(node) > _usable_cores(local), keep=keep,
+        comm, node, units, [member.process for member in local], settings.deadline, flight,
+        shares_cores=len(node) > _usable_cores(local), keep=keep, is_fixed=settings.is_fixed,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import platform
 import resource
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
 
@@ -245,10 +246,33 @@ def test_all_ranks_get_one_fold_of_a_function(comm: Any, reproducible: bool) -> 
 def test_a_function_that_raises_raises_on_all_ranks(comm: Any) -> None:
     if comm.size == 1:
         pytest.skip("MPI serves one rank")
-    wanted = RuntimeError if comm.rank else ZeroDivisionError
+    wanted = RuntimeError if comm.rank % 2 else ZeroDivisionError  # those that fold
+    if comm.rank == 2 == comm.size - 1:
+        wanted = RuntimeError
     with pytest.raises(wanted, match="by zero"):
         comm.allreduce(comm.rank, lambda x, y: 1 // 0)
     assert comm.allreduce(1) == comm.size
+
+
+@pytest.mark.parametrize("root", [0, 1])
+@pytest.mark.parametrize("bad", [0, 1, 2, 3])
+def test_a_function_that_raises_on_one_rank_leaves_the_others_in_step(
+    comm: Any, bad: int, root: int
+) -> None:
+    def fold(left: list[int], right: list[int]) -> list[int]:
+        if comm.rank == bad:
+            raise ZeroDivisionError("by zero")
+        return left + right
+
+    folders = {3: [0], 4: [0, 2]}.get(comm.size, [])
+    if bad not in folders:
+        pytest.skip("this rank folds nothing")
+    for method in (comm.allreduce, lambda item, op: comm.reduce(item, op, root)):
+        raises = comm.rank in (bad, root) or method == comm.allreduce
+        error = ZeroDivisionError if comm.rank == bad else RuntimeError
+        with pytest.raises(error, match="by zero") if raises else nullcontext():
+            method([comm.rank], fold)
+        assert comm.allreduce([1]) == [1] * comm.size
 
 
 @pytest.mark.parametrize("length", [0, 16, 17, 40, 32_700, 32_768, 32_780, 3_000_000])
