@@ -92,9 +92,8 @@ class Comm(_Base):
         server, method = self._settled(), name.capitalize()
         limit = inf if server is None else server.limit(name)
         if limit and getattr(type(self), method, None) is vars(Comm).get(method, self):
-            setattr(
-                self, method, _divided(self, method, server, limit)
-            )  # further calls begin there
+            # Further calls begin there.
+            setattr(self, method, _divided(self, method, server, limit))
         _run(server, mpi_calls(self), name, *arguments)
 
     def _settled(self) -> OneNode | Levels | Named | None:
@@ -256,9 +255,8 @@ class Comm(_Base):
         if not self._is_plain:
             return kind(plain)
         if not is_collective or self._child_count >= FIRST_MADE:
-            kind = _new_class(kind)  # type: ignore[arg-type]
-        else:
-            self._child_count += 1
+            return _new_class(kind)(plain)  # type: ignore[arg-type, no-any-return]
+        self._child_count += 1
         comm = kind(plain)
         comm._is_plain = True  # type: ignore[attr-defined]
         return comm
@@ -349,7 +347,7 @@ def _new_class(kind: Any) -> Any:
         for name in (*NAMES, *ISSUED) if hasattr(MPI.Intracomm, name)
     }  # fmt: skip
     methods |= {name: getattr(MPI.Comm, name) for name in ("Free", "Disconnect")}
-    return type(kind.__name__, (kind,), {"__slots__": (), **methods})
+    return type(kind.__name__, (kind,), {"__slots__": (), "_is_plain": True, **methods})
 
 
 def reduced(comm: MPI.Comm) -> Any:
