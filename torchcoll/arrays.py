@@ -10,16 +10,18 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from mpicoll.backend import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
-from mpicoll.lowering.fusing import Steps
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
+
+if TYPE_CHECKING:
+    from mpicoll.lowering.fusing import Steps
 
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "sum": torch.add,

@@ -6,9 +6,9 @@ length, so the first call of a length costs as much as later ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,9 @@ from mpicoll.backend import Array, Arrays, Transport
 from mpicoll.c_extension import _compiled
 from mpicoll.calls.allocation import empty
 from mpicoll.calls.arguments import Arguments, digest_of
-from mpicoll.engine.channels import Forms, GroupChannel, open_units
+from mpicoll.engine.channels import GroupChannel, forms_of, open_units
 from mpicoll.errors import CollectiveError, Unavailable
-from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of
+from mpicoll.notation.elements import itemsize
 from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE
 
 if TYPE_CHECKING:
@@ -218,27 +218,4 @@ def _counts(arguments: Arguments, width: int) -> Any:
     rank = arguments.rank
     return (
         tuple(count * width for count in counts[rank]), tuple(row[rank] * width for row in counts)
-    )  # fmt: skip
-
-
-def forms_of(arrays: Arrays) -> Forms | None:
-    """Return what channels read of arrays and operators; None where these arrays have no layout."""
-    return None if arrays.layout() is None else _forms_of(type(arrays))
-
-
-@cache
-def _forms_of(kind: Callable[[], Arrays]) -> Forms:
-    arrays = kind()
-    layout = arrays.layout()
-    assert layout is not None
-    probe, table = layout
-    if isinstance(table, tuple):  # of NumPy, which has two dtypes of some names
-        samples = [(dtype.name, dtype.kind, type(probe)((1,), dtype)) for dtype, *_ in table]
-    else:
-        samples = [(name, kind_of(name), arrays.empty((1,), name)) for name in DTYPES]
-    ops = tuple((name, name, op.kinds) for name, op in OPS.items())
-    names = tuple(name for name, *_ in samples)
-    return Forms(
-        _compiled.prepare_channels(layout, tuple(samples), ops, (), None, None, None, None), names,
-        tuple(map(itemsize, names)), tuple(OPS),
     )  # fmt: skip

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mpicoll.calls.cached_plan import CachedPlan
+if TYPE_CHECKING:
+    from mpicoll.calls.cached_plan import CachedPlan
 
 MOST_PLANS = 64
 

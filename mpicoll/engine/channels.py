@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import addressof, c_char
+from functools import cache
 from math import gcd, isinf
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -14,6 +15,7 @@ from mpicoll.text.sizes import size_text
 from mpicoll.tuning import FIRST_SHARE_RANKS, SHARES_ABOVE
 
 if TYPE_CHECKING:
+    from mpicoll.backend import Arrays
     from mpicoll.flight.groups import GroupFlight
 
 COLLECTIVES = (
@@ -42,6 +44,31 @@ class Forms(NamedTuple):
     dtypes: tuple[str, ...]
     itemsizes: tuple[int, ...]
     ops: tuple[str, ...]
+
+
+def forms_of(arrays: Arrays) -> Forms | None:
+    """Return what channels read of arrays and operators; None where these arrays have no layout."""
+    return None if arrays.layout() is None else _forms_of(type(arrays))
+
+
+@cache
+def _forms_of(kind: Callable[[], Arrays]) -> Forms:
+    from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of  # mpi4py does without
+
+    arrays = kind()
+    layout = arrays.layout()
+    assert layout is not None
+    probe, table = layout
+    if isinstance(table, tuple):  # of NumPy, which has two dtypes of some names
+        samples = [(dtype.name, dtype.kind, type(probe)((1,), dtype)) for dtype, *_ in table]
+    else:
+        samples = [(name, kind_of(name), arrays.empty((1,), name)) for name in DTYPES]
+    ops = tuple((name, name, op.kinds) for name, op in OPS.items())
+    names = tuple(name for name, *_ in samples)
+    return Forms(
+        _compiled.prepare_channels(layout, tuple(samples), ops, (), None, None, None, None), names,
+        tuple(map(itemsize, names)), tuple(OPS),
+    )  # fmt: skip
 
 
 def open_units(

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpicoll.calls.arguments import digest_of
 from mpicoll.errors import ArgumentError
 from torchcoll.arrays import HOST
 from torchcoll.backend.channels import OneNode
@@ -41,6 +40,8 @@ def agree(opened: Any, description: str) -> None:
     Raises:
         ArgumentError: on all ranks, where one of them does not.
     """
+    from mpicoll.calls.arguments import digest_of  # rarely needed
+
     digest = digest_of(description)
     different = ArgumentError(f"this rank calls {description}, and others something else")
     if isinstance(opened, OneNode):

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from mpicoll.c_extension import _compiled
-from mpicoll.calls.channel_calls import forms_of
-from mpicoll.calls.recording import Recording
-from mpicoll.engine.channels import ALLGATHER, GroupChannel, open_units
+from mpicoll.engine.channels import ALLGATHER, GroupChannel, forms_of, open_units
 from mpicoll.errors import Unavailable
 from mpicoll.flight.groups import GroupFlight, join_known
 from mpicoll.machine.nodes import is_oversubscribed
@@ -22,6 +20,7 @@ from torchcoll.backend.compiling import uncompiled
 from torchcoll.backend.opening import deadline_of, exchange_values, name_of
 
 if TYPE_CHECKING:
+    from mpicoll.calls.recording import Recording
     from torchcoll.backend.spanning import Member
 
 _wait = dist.Work.wait
@@ -39,6 +38,8 @@ class OneNode(GroupChannel):
 
     @cached_property
     def recording(self) -> Recording:
+        from mpicoll.calls.recording import Recording  # rarely needed
+
         return Recording(self.flight)
 
     @property

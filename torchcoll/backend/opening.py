@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import torch
 
-import mpicoll
-from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, RankLost
 from mpicoll.machine.waited import comes
-from torchcoll.groups import world_ranks
-from torchcoll.transport import TorchTransport
+
+if TYPE_CHECKING:
+    from mpicoll.collectives import Collectives
 
 _TAGS = 1 << 15
 """Every MPI has as many tags."""
@@ -29,6 +28,11 @@ def open_over_gloo(group: Any, seconds: float) -> Collectives:
     Raises:
         RankLost: a rank did not come.
     """
+    # A group of one node does without.
+    from mpicoll.collectives import Collectives
+    from torchcoll.groups import world_ranks
+    from torchcoll.transport import TorchTransport
+
     exchange_values(group.store, "gloo", group.rank(), group.size(), "", seconds)
     compares = group.spanning is None
     transport = TorchTransport(group.library, ranks=world_ranks(group), compares=compares)
@@ -86,6 +90,8 @@ def open_over_mpi(group: Any, seconds: float) -> Collectives:
     """
     from mpi4py import MPI
 
+    from mpicoll import world
+
     comm, size = MPI.COMM_WORLD, group.size()
     place = f"{comm.rank} of {comm.size}"
     values = exchange_values(group.store, "mpi", group.rank(), size, place, seconds)
@@ -101,6 +107,6 @@ def open_over_mpi(group: Any, seconds: float) -> Collectives:
     part = comm.Create_group(members, tag=crc32(group.group_name.encode()) % _TAGS)
     members.Free()
     try:
-        return mpicoll.world(part)
+        return world(part)
     finally:
         part.Free()

@@ -17,14 +17,11 @@ import torch
 
 from mpicoll.backend import Nodes
 from mpicoll.c_extension import _compiled
-from mpicoll.calls.arguments import Arguments
 from mpicoll.calls.plan_cache import MOST_PLANS
 from mpicoll.flight.groups import standing
 from mpicoll.machine.nodes import Cores, group_by_node, host_identity, own_cores, stated_node
 from mpicoll.machine.settings import is_reproducible
 from mpicoll.memory.files import is_switched_off
-from mpicoll.notation.contract import collective
-from mpicoll.notation.elements import OPS
 from mpicoll.text.encoding import decode, encode
 from torchcoll.arrays import TorchArrays
 from torchcoll.backend.opening import exchange_values
@@ -163,6 +160,10 @@ class SpanningCalls:
 
     def _has_schedule(self, key: Key) -> bool:
         """Whether `auto` runs the calls of a key by a schedule; collective."""
+        from mpicoll.calls.arguments import Arguments  # rarely needed
+        from mpicoll.notation.contract import collective
+        from mpicoll.notation.elements import OPS
+
         opened = self._opened()
         contract = collective(key.name)
         arguments = Arguments(

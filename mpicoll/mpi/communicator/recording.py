@@ -1,6 +1,7 @@
 """Record MPI's own collectives on our communicators; what is ours records itself.
 
 Of nonblocking and persistent ones the beginning is recorded: their ends are those of requests.
+The `State` of a communicator says who records and serves it. MPI keeps it as an attribute.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
+from mpicoll.c_extension import _compiled
+
 if TYPE_CHECKING:
-    from mpicoll.mpi.communicator.state import State
+    from mpicoll.flight.groups import GroupFlight
 
 NAMES = {
     "Barrier": "barrier", "Bcast": "broadcast", "Gather": "gather", "Gatherv": "gather",
@@ -47,6 +50,36 @@ _GIVEN: dict[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {
 """What mpi4py's method takes of the input, the output, the operator and the root of a call."""
 LOG = "_log"
 """The attribute of a communicator with what writes its rows; None while nothing does."""
+
+
+class _Attribute:
+    """The attribute of a communicator, which MPI drops as it frees the communicator.
+
+    A function of Python that MPI calls then would crash MPICH 5.0.2 at times: mpi4py asks for the
+    topology before it calls one, and MPICH looks that up among attributes that it has freed.
+    """
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def __del__(self) -> None:
+        self.state.close()
+
+
+@cache
+def _key() -> int:
+    return MPI.Comm.Create_keyval()
+
+
+def attach(comm: MPI.Comm, state: Any) -> None:
+    """Give a communicator its `State`."""
+    comm.Set_attr(_key(), _Attribute(state))
+
+
+def find_state(comm: MPI.Comm) -> Any:
+    """Return the `State` of a communicator, None before its first call; not collective."""
+    attribute: Any = comm.Get_attr(_key())
+    return None if attribute is None else attribute.state
 
 
 def recorded(kind: type[MPI.Intracomm]) -> type[MPI.Intracomm]:
@@ -117,10 +150,9 @@ class RecordedRequest(MPI.Request):
 def _issued_on(collective: str, comm: MPI.Comm, method: Callable[..., Any]) -> Any:
     """Return a method whose beginnings and waits are recorded; None while nothing records them."""
     from mpicoll.flight.records import WAIT
-    from mpicoll.mpi.communicator.state import find_state, issuing_flight
 
     state = find_state(comm)
-    flight = (state and state.flight) or issuing_flight(comm)
+    flight = (state and state.flight) or _issuing_flight(comm)
     if flight is None:
         return None
     place = flight.call(collective, "", "native", "MPI")
@@ -132,6 +164,20 @@ def _issued_on(collective: str, comm: MPI.Comm, method: Callable[..., Any]) -> A
     return flight.log.recorded(place, method, True, (RecordedRequest, wait))
 
 
+def _issuing_flight(comm: MPI.Comm) -> GroupFlight | None:
+    """Return the recorder of a communicator that has made no blocking call yet; not collective.
+
+    None where the ranks of a launch do not know its name by themselves.
+    """
+    from mpicoll.flight.groups import join_alone
+    from mpicoll.mpi.exchange import world_ranks
+
+    if comm == MPI.COMM_NULL or comm.size == 1:
+        return None
+    members = world_ranks(MPI.Intracomm(comm))
+    return join_alone(comm.rank, members, writers=_compiled, name=comm.name)
+
+
 def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method as it is recorded on one communicator; itself where nothing records.
 
@@ -139,23 +185,22 @@ def _on(name: str, comm: MPI.Comm, method: Callable[..., Any]) -> Callable[..., 
     """
     if comm == MPI.COMM_NULL:
         return method
-    from mpicoll.mpi.communicator.state import find_state
-
     state = find_state(comm)
     if state is None:
         return method
-    if name not in state.methods:
-        state.methods[name] = _recorded(name, comm.size, method, state)
-    return state.methods[name]
+    methods: dict[str, Callable[..., Any]] = state.methods
+    if name not in methods:
+        methods[name] = _recorded(name, comm.size, method, state)
+    return methods[name]
 
 
-def _recorded(name: str, size: int, method: Callable[..., Any], state: State) -> Callable[..., Any]:
+def _recorded(name: str, size: int, method: Callable[..., Any], state: Any) -> Callable[..., Any]:
     """Return a method as it is recorded on the communicators of a state."""
     if state.settings.is_fixed:
         from mpicoll.mpi.communicator.in_order import in_order
 
         method = in_order(name, method)
-    flight = state.flight
+    flight: GroupFlight | None = state.flight
     if flight is None:
         return method
     collective, is_sized = NAMES[name], name[0].isupper()

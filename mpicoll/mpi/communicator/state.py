@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, Unavailable
-from mpicoll.flight.groups import GroupFlight, join_alone, join_known, standing
+from mpicoll.flight.groups import GroupFlight, join_known, standing
 from mpicoll.machine.nodes import (
     CORES,
     RANKS_PER_NODE,
@@ -32,6 +32,7 @@ from mpicoll.memory.files import SWITCH, is_switched_off
 from mpicoll.mpi.communicator import arenas
 from mpicoll.mpi.communicator.channels import OneNode
 from mpicoll.mpi.communicator.members import runs_everywhere
+from mpicoll.mpi.communicator.recording import attach, find_state
 from mpicoll.mpi.exchange import (
     exchange_bytes,
     exchange_items,
@@ -52,8 +53,6 @@ _VARIABLES = [
 ]  # fmt: skip
 _environment: Any = vars(os.environ)["_data"]
 """The variables as `os.environ` keeps them: its own look-ups take ten times as long."""
-
-_keyval: list[int] = []
 
 
 class Settings(NamedTuple):
@@ -154,10 +153,10 @@ def state_of(comm: MPI.Comm) -> State:
     plain = MPI.Intracomm(comm)
     if plain.size == 1:
         return State(_NOBODY)
-    state = find_state(plain)
+    state: State | None = find_state(plain)
     if state is None:
         state = _make_state(plain)
-        plain.Set_attr(_key(), _Attribute(state))
+        attach(plain, state)
     return state
 
 
@@ -266,23 +265,6 @@ def _digest(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=7).digest())
 
 
-def find_state(comm: MPI.Comm) -> State | None:
-    """Return the state of a communicator, None before its first call; not collective."""
-    attribute: Any = comm.Get_attr(_key())
-    return None if attribute is None else attribute.state
-
-
-def issuing_flight(comm: MPI.Comm) -> GroupFlight | None:
-    """Return the recorder of a communicator that has made no blocking call yet; not collective.
-
-    None where the ranks of a launch do not know its name by themselves.
-    """
-    if comm == MPI.COMM_NULL or comm.size == 1:
-        return None
-    members = world_ranks(MPI.Intracomm(comm))
-    return join_alone(comm.rank, members, writers=_compiled, name=comm.name)
-
-
 def _current() -> Settings:
     """Return what this process says now."""
     return _settings(tuple(map(_environment.get, _VARIABLES)), os.getpid())
@@ -321,23 +303,3 @@ def _agree(comm: MPI.Intracomm, settings: Settings) -> None:
                 f"{FORCED} or another variable differs: {tuple(local[:-2])} here, "
                 f"{tuple(peer[:-2])} on rank {rank}"
             )
-
-
-class _Attribute:
-    """The attribute of a communicator, which MPI drops as it frees the communicator.
-
-    A function of Python that MPI calls then would crash MPICH 5.0.2 at times: mpi4py asks for the
-    topology before it calls one, and MPICH looks that up among attributes that it has freed.
-    """
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-
-    def __del__(self) -> None:
-        self.state.close()
-
-
-def _key() -> int:
-    if not _keyval:
-        _keyval.append(MPI.Comm.Create_keyval())
-    return _keyval[0]

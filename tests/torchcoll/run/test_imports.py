@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from imported import OURS, modules_of, of_ours
+from launcher import python
 
 pytest.importorskip("torch")
 
@@ -27,3 +28,37 @@ def test_a_program_imports_few_modules(tmp_path: Path, program: str) -> None:
     added = modules - modules_of("-c", "import torch, torch.distributed")
     libraries = {name for name in added if name.partition(".")[0] not in OURS}
     assert {name for name in libraries if not name.startswith("__editable__")} <= {"runpy"}
+
+
+SERVING = 60
+"""The most modules of ours that a group of one node, and its first call, have needed."""
+UNUSED = (
+    "mpicoll.collectives.", "mpicoll.lowering.", "mpicoll.algorithms.", "mpicoll.calls.binding.",
+    "mpicoll.peers.", "mpicoll.gpu.", "torchcoll.transport.", "torchcoll.rendezvous.",
+)  # fmt: skip
+"""What methods, plans and other nodes need."""
+FIRST_CALL = """
+import sys
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(3))
+dist.all_reduce(torch.ones(3), async_op=True).wait()
+if dist.get_rank() == 0:
+    print(*sys.modules)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.launches
+def test_calls_of_one_node_import_no_more_than_they_need(tmp_path: Path) -> None:
+    (path := tmp_path / "program.py").write_text(FIRST_CALL)
+    done = python(
+        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m",
+        "torchcoll.run", str(path), merged=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    modules = of_ours(set(done.stdout.split()))
+    assert [name for name in modules if f"{name}.".startswith(UNUSED)] == []
+    assert "torchcoll.backend.channels" in modules
+    assert len(modules) <= SERVING
