@@ -32,7 +32,7 @@ EXCEPTIONS = {
     "gpu/nccl.py": {"_SINCE": LAYOUT, "_IN_PROGRESS": LAYOUT},
     "gpu/staging.py": {"MAX_PIECES": LIMIT, "MIN_PIECES": LIMIT},
     "memory/allocator.py": {"LINE": LAYOUT},
-    "memory/mailbox.py": {"CAPACITY": LIMIT, "_SIZE": LAYOUT, "_NAME": LAYOUT},
+    "memory/mailbox.py": {"CAPACITY": LIMIT, "_SIZE": LAYOUT},
     "memory/notes.py": {"_CAPACITY": LIMIT, "_NOTE": LAYOUT},
     "memory/numpy_arrays.py": {"_WIDTHS": LAYOUT},
     "memory/segments.py": {"FIRST": LIMIT},
@@ -40,7 +40,7 @@ EXCEPTIONS = {
     "memory/waiting.py": {"_LOOK": PATIENCE},
     "communicator/buffers.py": {"_MOST_BYTES": LIMIT},
     "peers/contact.py": {
-        **dict.fromkeys(("_NAME", "_NONCE", "_PROOF", "_MAX_LENGTH", "_MOST_TEXT"), LAYOUT),
+        **dict.fromkeys(("_NAME", "_NONCE", "_PROOF", "_MOST_TEXT"), LAYOUT),
         "_SECONDS": PATIENCE, "_PAUSE": PATIENCE, "_MOST_ENDED": LIMIT, "_AT_ONCE": LIMIT,
     },
     "peers/polling.py": {"_TRANSIT": PATIENCE, "_TURNS": PATIENCE},

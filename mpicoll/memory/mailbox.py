@@ -14,11 +14,11 @@ from typing import Any
 
 from mpicoll.backend import SharedMemory, Stage, WaitContext
 from mpicoll.c_extension import _compiled
-from mpicoll.errors import FREED, CollectiveError, Disagreement, RankLost
+from mpicoll.errors import FREED, CollectiveError, RankLost
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.waiting import agreeing, started_here, wait_advancing
-from mpicoll.text.encoding import decode, encode, kind_name
+from mpicoll.text.encoding import decode_alike, encode_for
 
 CAPACITY = 16 * 1024
 """Bytes that a rank can give in one round."""
@@ -31,9 +31,8 @@ HAS_ENDED, UNDER_WAY = _compiled.HAS_ENDED, _compiled.UNDER_WAY
 ended, and the call that is under way: nothing, one that Python runs, a round here, or another."""
 NO_CALL, PYTHON_CALL = _compiled.NO_CALL, _compiled.PYTHON_CALL
 PYTHON_ROUND = _compiled.PYTHON_ROUND
-_SIZE, _NAME = 8, 32
-_HEAD = _SIZE + _NAME
-"""Bytes of an item's length, and of the name of its type."""
+_SIZE = 8
+"""Bytes of an item's length."""
 
 
 class Rounds:
@@ -155,16 +154,16 @@ class Mailbox(Rounds):
             RuntimeError: a call of the group that cannot be completed first is under way.
         """
         with self.alone():
-            return list(self._read_all(self._state(data)))
+            number = self._state(data)
+            return [self._read(rank, number) for rank in self.memory.intra_node]
 
-    def _read_all(self, number: int) -> Iterator[bytes]:
-        """Yield the bytes of every rank in a round, in rank order."""
+    def _read(self, rank: int, number: int) -> bytes:
+        """Return the bytes of a rank in a round."""
         first, memory = self._first(number), self.memory
-        for rank in memory.intra_node:
-            self.wait(rank, number)
-            _compiled.fence()
-            words = memory.words[rank][0]
-            yield bytes(memory.view(rank, 0, 8 * first + LINE, words[first + _LENGTH]))
+        self.wait(rank, number)
+        _compiled.fence()
+        length = memory.words[rank][0][first + _LENGTH]
+        return bytes(memory.view(rank, 0, 8 * first + LINE, length))
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item, in rank order.
@@ -172,25 +171,19 @@ class Mailbox(Rounds):
         Raises:
             Disagreement: on all ranks, where one exchanges items of another type.
         """
-        data, name = encode(item), kind_name(kind, _NAME)
+        data = encode_for(kind, item)
         with self.poison_on_error():
-            return decode(self._gather(data, name), kind)
+            return decode_alike(self._gather(data), kind)
 
-    def _gather(self, data: bytes, name: bytes) -> list[bytes]:
-        first = len(data).to_bytes(_SIZE, "little") + name + data[: CAPACITY - _HEAD]
+    def _gather(self, data: bytes) -> list[bytes]:
+        first = len(data).to_bytes(_SIZE, "little") + data[: CAPACITY - _SIZE]
         head = self._round(first)
         while not all(head):
             # A rank compared calls meanwhile: it found no such call here, and asks now.
             head = self._round(first)
-        names = [item[_SIZE:_HEAD].decode(errors="replace").strip() for item in head]
-        if odd_rank := next((rank for rank, item in enumerate(names) if item != names[0]), 0):
-            raise Disagreement(
-                f"the ranks are in different calls: rank 0 exchanges {names[0]}, rank {odd_rank} "
-                f"{names[odd_rank]}"
-            )
-        whole = [item[_HEAD:] for item in head]
+        whole = [item[_SIZE:] for item in head]
         lengths = [int.from_bytes(item[:_SIZE], "little") for item in head]
-        for start in range(CAPACITY - _HEAD, max(lengths), CAPACITY):
+        for start in range(CAPACITY - _SIZE, max(lengths), CAPACITY):
             parts = self._round(data[start : start + CAPACITY])
             whole = [start_of_item + part for start_of_item, part in zip(whole, parts, strict=True)]
         return whole

@@ -6,7 +6,10 @@ it once their wait gets long; a wait that ends soon costs nothing.
 
 from __future__ import annotations
 
-from mpicoll.backend import SharedMemory
+from collections import Counter
+from collections.abc import Iterator
+
+from mpicoll.backend import SharedMemory, Words
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import RankLost
 from mpicoll.machine.exits import at_exit
@@ -47,9 +50,10 @@ class Notes:
 
     def post(self, operation: int, text: str, root: int | None = None) -> None:
         """State a short text about an operation, and the rank that is missing there."""
-        if not (segments := self.memory.words.get(self.memory.rank)):
+        if not self.memory.words.get(self.memory.rank):
             return
-        words, count = segments[0], segments[0][self.first]
+        words = self._words(self.memory.rank)
+        count = words[self.first + _COUNT]
         place = self._place(count)
         data = text.encode(errors="replace")[: _NOTE - 8 * _TEXT]
         words[place + _OPERATION] = 0
@@ -57,7 +61,7 @@ class Notes:
         words[place + _ROOT] = _NOBODY if root is None else root + 1
         words[place + _LENGTH], words[place + _OPERATION] = len(data), operation
         _compiled.fence()
-        words[self.first] = count + 1
+        words[self.first + _COUNT] = count + 1
 
     def why(self, rank: int, operation: int) -> str:
         text = self.read(rank, operation)
@@ -65,63 +69,59 @@ class Notes:
 
     def read(self, rank: int, operation: int) -> str:
         """Return a rank's last statement about an operation; empty where there is none."""
-        place = self._find(rank, operation)
-        if place is None:
-            return ""
+        return next((self._text(rank, place) for place in self._places(rank, operation)), "")
+
+    def _text(self, rank: int, place: int) -> str:
         length = self.memory.words[rank][0][place + _LENGTH]
         data = bytes(self.memory.view(rank, 0, 8 * (place + _TEXT), length))
         return data.decode(errors="replace")
 
     def root(self, rank: int, operation: int) -> int | None:
         """Return the rank that was missing where one has left an operation for want of it."""
-        place = self._find(rank, operation)
-        root = _NOBODY if place is None else self.memory.words[rank][0][place + _ROOT]
-        return None if root == _NOBODY else root - 1
+        roots = (self._rank(rank, place + _ROOT) for place in self._places(rank, operation))
+        return next(roots, None)
 
     def last(self, rank: int) -> tuple[str, int] | None:
         """Return why a rank has left an operation last for want of another, and of which."""
-        segments = self.memory.words.get(rank)
-        count = segments[0][self.first + _COUNT] if segments else 0
-        for number in range(count - 1, max(-1, count - 1 - _CAPACITY), -1):
-            place = self._place(number)
-            if segments and segments[0][place + _ROOT] != _NOBODY:
-                return self.read(rank, segments[0][place + _OPERATION]), segments[0][
-                    place + _ROOT
-                ] - 1
+        for place in self._places(rank):
+            if (root := self._rank(rank, place + _ROOT)) is not None:
+                return self._text(rank, place), root
         return None
 
-    def _find(self, rank: int, operation: int) -> int | None:
-        """Return the place of a rank's note on an operation, None where there is none."""
-        segments = self.memory.words.get(rank)
-        count = segments[0][self.first + _COUNT] if segments else 0
-        if not segments or not count:
-            return None
+    def _places(self, rank: int, operation: int | None = None) -> Iterator[int]:
+        """Yield the places of a rank's notes on an operation, or of all, the last one first."""
+        words = self._words(rank)
+        count = words[self.first + _COUNT]
         _compiled.fence()
-        numbers = range(count - 1, max(-1, count - 1 - _CAPACITY), -1)
-        places = map(self._place, numbers)
-        return next(
-            (place for place in places if segments[0][place + _OPERATION] == operation), None
-        )
+        for number in range(count - 1, max(-1, count - 1 - _CAPACITY), -1):
+            place = self._place(number)
+            if operation in (None, words[place + _OPERATION]):
+                yield place
+
+    def _words(self, rank: int) -> Words:
+        """Return a rank's words, which are zeros where the memory has been released."""
+        return (self.memory.words.get(rank) or [Counter()])[0]
+
+    def _rank(self, rank: int, place: int) -> int | None:
+        """Return the rank that a word of another one names."""
+        number = self._words(rank)[place]
+        return None if number == _NOBODY else number - 1
 
     def wait_for(self, peer: int | None) -> None:
-        if segments := self.memory.words.get(self.memory.rank):
-            segments[0][self.first + _AWAITED_RANK] = _NOBODY if peer is None else peer + 1
+        words = self._words(self.memory.rank)
+        words[self.first + _AWAITED_RANK] = _NOBODY if peer is None else peer + 1
 
     def waits_for(self, rank: int) -> int | None:
         """Return the rank that another waits for, None where it waits for nobody, or not long."""
-        segments = self.memory.words.get(rank)
-        awaited = segments[0][self.first + _AWAITED_RANK] if segments else _NOBODY
-        return None if awaited == _NOBODY else awaited - 1
+        return self._rank(rank, self.first + _AWAITED_RANK)
 
     def has_exited(self, rank: int) -> bool:
         """Whether a rank's process has come to its end, instead of being killed."""
-        segments = self.memory.words.get(rank)
-        return bool(segments and segments[0][self.first + _EXITED])
+        return bool(self._words(rank)[self.first + _EXITED])
 
     def exit(self) -> None:
         """Tell the other ranks that this process comes to its end."""
-        if segments := self.memory.words.get(self.memory.rank):
-            segments[0][self.first + _EXITED] = 1
+        self._words(self.memory.rank)[self.first + _EXITED] = 1
 
     def _place(self, number: int) -> int:
         return self.first + (LINE + number % _CAPACITY * _NOTE) // 8

@@ -34,7 +34,7 @@ _SECONDS = 1.0
 _PAUSE = 0.01
 _MOST_ENDED = 64
 """Groups that have ended for which a process answers."""
-_NAME, _NONCE, _PROOF, _MAX_LENGTH, _AT_ONCE = 8, 16, 32, (1 << 16) - 1, 32
+_NAME, _NONCE, _PROOF, _AT_ONCE = 8, 16, 32, 32
 _MOST_TEXT = 5000
 """Characters, each of which takes six bytes at most."""
 _TIMES = 2
@@ -262,8 +262,6 @@ def _write(connection: socket.socket, key: bytes, nonce: bytes, text: bytes) -> 
 
 def _read(connection: socket.socket, key: bytes, nonce: bytes) -> bytes:
     length = int.from_bytes(_exactly(connection, 2), "little")
-    if length > _MAX_LENGTH:
-        raise ValueError(length)
     proof, text = _exactly(connection, _PROOF), _exactly(connection, length)
     if not hmac.compare_digest(proof, hmac.digest(key, nonce + text, "sha256")):
         raise ValueError("no rank of this group")

@@ -9,11 +9,10 @@ group, those that have leave it, and all begin anew without the ranks that have 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from time import sleep
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
-from mpicoll.backend import Stage, Transport
+from mpicoll.backend import Stage
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.machine.waited import Waited
 from mpicoll.memory.notes import GROUP
@@ -42,16 +41,6 @@ class OtherRanks(Protocol):
         """Return the error of this rank's wait for others."""
 
 
-class SurvivorGroup(Protocol):
-    """A group of the ranks that are left: `mpicoll.Collectives` is one."""
-
-    transport: Transport
-
-    def free(self) -> None:
-        """Release it; waits for nobody."""
-
-
-M = TypeVar("M", bound=SurvivorGroup)
 _FIRST = -(1 << 40)
 """The number of the first attempt, as of an operation; that of the next is 2 less."""
 _PAUSE = 0.02
@@ -80,15 +69,15 @@ def _read(text: str) -> Decision:
 
 
 def go_on(
-    peers: OtherRanks, place: Callable[[], str], make_group: Callable[[Decision, int], M],
+    peers: OtherRanks, place: Callable[[], str], make_group: Callable[[Decision, int], Any],
     attempts: Iterator[int],
-) -> M:  # fmt: skip
+) -> Any:  # fmt: skip
     """Return the result of `make_group` on the ranks that are left; collective.
 
     Args:
         place: returns where the ranks meet; called on the one that decides.
-        make_group: makes a group of ranks, given the number of the attempt; raises where one is
-            missing.
+        make_group: makes the `mpicoll.Collectives` of ranks, given the number of the attempt;
+            raises where one is missing.
         attempts: numbers those of this group: what was stated about one stays.
 
     Raises:
@@ -100,8 +89,11 @@ def go_on(
     while True:
         attempt = next(attempts)
         operation = _FIRST - 2 * attempt
-        decide = partial(_who_goes_on, place)
-        decision = _read(_decided(peers, ranks, operation, _CAME, decide))
+        decision = _read(
+            _decided(
+                peers, ranks, operation, _CAME, lambda came: Decision(tuple(came), place()).text()
+            )
+        )
         ranks = decision.ranks
         if peers.rank not in ranks:
             raise RankLost(
@@ -109,13 +101,16 @@ def go_on(
                 "which came too late",
                 rank=peers.rank,
             )
-        group: M | None = None
+        group, state = None, _NOT_MET
         try:
-            group = make_group(decision, attempt)
+            group, state = make_group(decision, attempt), _MET
         except (CollectiveError, RuntimeError, OSError) as error:
             why = error
-        state = _MET if group is not None else _NOT_MET
-        have_met = _decided(peers, ranks, operation - 1, state, partial(_whether_all_met, ranks))
+        met = [(rank, _MET) for rank in ranks]
+        have_met = _decided(
+            peers, ranks, operation - 1, state,
+            lambda came, met=met: _ALL if [*came.items()] == met else _AGAIN,
+        )  # fmt: skip
         if group is not None and have_met == _ALL:
             return group
         if group is not None:
@@ -130,14 +125,6 @@ def go_on(
 
 def _listed(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks))
-
-
-def _who_goes_on(place: Callable[[], str], came: Mapping[int, str]) -> str:
-    return Decision(tuple(came), place()).text()
-
-
-def _whether_all_met(ranks: Sequence[int], came: Mapping[int, str]) -> str:
-    return _ALL if [*came.items()] == [(rank, _MET) for rank in ranks] else _AGAIN
 
 
 def _statement(text: str) -> str:
