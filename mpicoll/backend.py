@@ -441,13 +441,11 @@ class SharedMemory(Store, Protocol):
     def allocate(self, shape: tuple[int, ...], dtype: str, nbytes: int) -> Array:
         """Return an array in this rank's part of a segment; collective."""
 
-    def reach(
-        self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, unbound: bool = False,
-    ) -> Reach:  # fmt: skip
+    def reach(self, transport: str, buffers: dict[Buffer, Array], dtype: str) -> Reach:
         """Return the buffers that others read in place, and the smallest zero-copy message.
 
         Args:
-            unbound: input and output may lie elsewhere in each run, and are not in `buffers`.
+            buffers: without input and output where these may lie elsewhere in each run.
         """
 
     def enter(self, plan: Any) -> int:

@@ -175,7 +175,7 @@ class Binder:
         """Lower a schedule to shared memory, and find room for its published blocks; collective."""
         shared, arguments = self.transport.shared, call.arguments
         assert shared is not None
-        unbound, buffers = _is_unbound(arguments), self._buffers(call)
+        buffers = self._buffers(call)
         rounds, (sizes, input_blocks, output_blocks) = call.rounds, call.blocks
         is_even = arguments.counts is None and all(sizes.values())
 
@@ -190,9 +190,7 @@ class Binder:
             )  # fmt: skip
 
         if store is None:
-            return laid_out_by(
-                shared.reach(route, buffers, call.dtype, unbound=unbound)
-            )  # fmt: skip
+            return laid_out_by(shared.reach(route, buffers, call.dtype))
         try:
             return laid_out_by(store.reach(buffers, call.dtype))
         except Unavailable:

@@ -10,13 +10,8 @@ import ctypes
 import errno
 import os
 
-
-class _Span(ctypes.Structure):
-    """``struct iovec``."""
-
-    _fields_ = (("start", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
+_Span = ctypes.c_size_t * 2
+"""``struct iovec``: an address and a length."""
 _READ = getattr(ctypes.CDLL(None, use_errno=True), "process_vm_readv", None)
 
 

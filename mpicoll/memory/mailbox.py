@@ -40,13 +40,17 @@ class Rounds:
 
     Attributes:
         number: the numbers of the group.
+        ended: why no call of the group may begin any more; empty while it may.
+        leave: tells the other ranks that this one has left the group, and why.
         complete: completes the call that is under way, so that a round may begin in code that runs
             while it waits; raises RuntimeError where that is impossible. A plan table sets it.
     """
 
     complete: Callable[[], object]
 
-    def __init__(self) -> None:
+    def __init__(self, leave: Callable[[int, BaseException], None]) -> None:
+        self.ended, self.leave = "", leave
+        self.lost_by: int | None = None
         # The compiled executor counts on in the same place, and leaves a group that has ended.
         self.number = array("q", [0] * _compiled.GROUP_NUMBERS)
         self.number[UNDER_WAY] = NO_CALL
@@ -67,35 +71,47 @@ class Rounds:
         finally:
             self.number[UNDER_WAY] = outer
 
+    def end(self, why: str) -> None:
+        """Begin no call of the group any more."""
+        self.ended = why
 
-class Mailbox(Rounds):
-    """An allgather of bytes; made by all ranks of the node together."""
-
-    def __init__(self, memory: SharedMemory) -> None:
-        super().__init__()
-        self.memory = memory
-        area = memory.allocator.take(DEPTH * (LINE + CAPACITY))
-        assert area is not None, "it is the first"
-        self.start: int = area.start
-        self.ended = ""
-        mine = memory.view(memory.rank, 0, self.start, area.length)
-        mine[:] = bytes(area.length)
-        memory.exchange(None)
+    def check(self) -> None:
+        """Raise RankLost where the group has ended, and RuntimeError where it has been freed."""
+        if self.ended == FREED:
+            raise RuntimeError(FREED)
+        if self.ended:
+            raise RankLost(f"this group has ended, make a new one: {self.ended}", rank=self.lost_by)
 
     @contextmanager
     def poison_on_error(self) -> Iterator[None]:
         """Give the group up where this rank alone fails in steps that all ranks take here.
 
-        What the ranks count together, as segments and plans, would no longer be the same on all.
+        What the ranks count together, as segments, plans and the calls of a library, would no
+        longer be the same on all.
         """
         try:
             yield
         except BaseException as error:
             alike = isinstance(error, CollectiveError) and not isinstance(error, RankLost)
             if not alike and not self.ended:
+                self.lost_by = getattr(error, "rank", None)
                 self.end(described(error))
-                self.memory.leave(GROUP, error)
+                self.leave(GROUP, error)
             raise
+
+
+class Mailbox(Rounds):
+    """An allgather of bytes; made by all ranks of the node together."""
+
+    def __init__(self, memory: SharedMemory) -> None:
+        super().__init__(lambda operation, error: memory.leave(operation, error))
+        self.memory = memory
+        area = memory.allocator.take(DEPTH * (LINE + CAPACITY))
+        assert area is not None, "it is the first"
+        self.start: int = area.start
+        mine = memory.view(memory.rank, 0, self.start, area.length)
+        mine[:] = bytes(area.length)
+        memory.exchange(None)
 
     def _state(self, data: bytes) -> int:
         """Begin a round: give at most `CAPACITY` bytes; return its number.
@@ -103,7 +119,7 @@ class Mailbox(Rounds):
         Raises:
             RankLost: a rank has left the others in the middle of a call.
         """
-        self._check()
+        self.check()
         self.number[LAST_STATED] += 1
         number = self.number[LAST_STATED]
         memory, first = self.memory, self._first(number)
@@ -122,12 +138,6 @@ class Mailbox(Rounds):
         """Refuse calls from now on, as this rank has freed the group."""
         self.end(FREED)
 
-    def _check(self) -> None:
-        if self.ended == FREED:
-            raise RuntimeError(FREED)
-        if self.ended:
-            raise RankLost(f"this group has ended, make a new one: {self.ended}")
-
     def _first(self, number: int) -> int:
         return (self.start + number % DEPTH * (LINE + CAPACITY)) // 8
 
@@ -140,7 +150,7 @@ class Mailbox(Rounds):
         Raises:
             RankLost: it has ended or left the group, or the deadline has passed.
         """
-        self._check()
+        self.check()
         reason = partial(self.memory.notes.why, rank, GROUP)
         context = WaitContext(Stage(f"{agreeing(name)} (round {number})"), rank, reason)
         first = self._first(number)

@@ -100,7 +100,8 @@ class Notes:
 
     def _words(self, rank: int) -> Words:
         """Return a rank's words, which are zeros where the memory has been released."""
-        return (self.memory.words.get(rank) or [Counter()])[0]
+        segments = self.memory.words.get(rank)
+        return segments[0] if segments else Counter()
 
     def _rank(self, rank: int, place: int) -> int | None:
         """Return the rank that a word of another one names."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpicoll.backend import Array, Memory, Stopwatch, Stream, Thunk
+from mpicoll.backend import Array, Memory, Thunk
 from mpicoll.c_extension import numpy_layout
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
@@ -79,9 +79,7 @@ class NumpyArrays:
         return numpy_layout()
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
-        if dtype not in CARRIED:
-            raise UnknownName("dtype", dtype, CARRIED)
-        return np.empty(shape, dtype)
+        return np.empty(shape, _carried(dtype))
 
     def copy(self, target: Array, source: Array) -> None:
         target[...] = source
@@ -124,30 +122,24 @@ class NumpyArrays:
     def is_on_host(self, x: Array | None) -> bool:
         return True
 
-    def gpu(self, x: Array) -> int:
+    def _no_gpu(self, *_: Any, **__: Any) -> Any:
         raise Unavailable("NumPy arrays lie on the host")
 
-    def gpu_name(self, x: Array) -> str:
-        raise Unavailable("NumPy arrays lie on the host")
+    gpu = gpu_name = on_gpu = stopwatch = current_stream = _no_gpu
 
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
-        if dtype not in CARRIED:
-            raise UnknownName("dtype", dtype, CARRIED)
-        return np.frombuffer(memory, dtype, prod(shape)).reshape(shape)
-
-    def on_gpu(self, turn: int) -> Array:
-        raise Unavailable("NumPy arrays lie on the host")
-
-    def stopwatch(self) -> Stopwatch:
-        raise Unavailable("NumPy arrays lie on the host")
-
-    def current_stream(self, gpu: int) -> Stream:
-        raise Unavailable("NumPy arrays lie on the host")
+        return np.frombuffer(memory, _carried(dtype), prod(shape)).reshape(shape)
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         kind = np.dtype(dtype)
         memory = (c_char * (count * kind.itemsize)).from_address(address)
         return np.frombuffer(memoryview(memory), kind)
+
+
+def _carried(dtype: str) -> str:
+    if dtype not in CARRIED:
+        raise UnknownName("dtype", dtype, CARRIED)
+    return dtype
 
 
 def _fold_extremes(fold: Any, lhs: Array, rhs: Array, out: Array) -> None:

@@ -207,18 +207,10 @@ class MappedMemory:
 
     # -- programs -----------------------------------------------------------------------
 
-    def reach(
-        self, transport: str, buffers: dict[Buffer, Array], dtype: str, *, unbound: bool = False,
-    ) -> Reach:  # fmt: skip
-        width = itemsize(dtype)
-        tile = tile_of(transport) // width
-        smallest = FETCHED_ROW // width
-        if unbound:
-            readable = frozenset((INPUT, OUTPUT, SCRATCH) if transport == CMA else ())
-            return Reach(self.others, readable, smallest, tile)
-        inside = frozenset(name for name, array in buffers.items() if self.find(array))
-        readable = frozenset(buffers) | {SCRATCH} if transport == CMA else inside
-        return Reach(self.others, readable, smallest, tile)
+    def reach(self, transport: str, buffers: dict[Buffer, Array], dtype: str) -> Reach:
+        width, inside = itemsize(dtype), [name for name in buffers if self.find(buffers[name])]
+        readable = frozenset((INPUT, OUTPUT, SCRATCH) if transport == CMA else inside)
+        return Reach(self.others, readable, FETCHED_ROW // width, tile_of(transport) // width)
 
     def enter(self, plan: SharedResources) -> int:
         self.entered += 1

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.backend import Nodes, Stage, WaitContext
 from mpicoll.c_extension import _compiled
-from mpicoll.errors import CollectiveError, RankLost
-from mpicoll.machine import forks
+from mpicoll.errors import RankLost
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
 from mpicoll.machine.settings import default_deadline
 from mpicoll.memory.notes import ENDED, GROUP, LEFT, SILENT, described
@@ -63,13 +61,11 @@ class Peers(HasDeadline):
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self.generation = forks.generation()
         self._deadline = default_deadline()
         self.exchanges, self.native = 0, False
         self.shared: MappedMemory | None = None
         self.contact: Contact | None = None
         self.awaited_rank: int | None = None
-        self.ended, self.lost_by = "", None
         self.departures: dict[int, tuple[str, int | None]] = {}
         self.processes: Mapping[int, int] = {}
         self.has_lost = False
@@ -97,33 +93,6 @@ class Peers(HasDeadline):
         if self.contact is not None:
             self.contact.close(partial(_freed, self.departures, self.exchanges))
         self.shared = None
-
-    @contextmanager
-    def poison_on_error(self) -> Iterator[None]:
-        """Give the group up where this rank alone fails in steps that all ranks take here.
-
-        The library counts the calls of a group by itself: after one that a rank has left, those of
-        the ranks no longer fit together.
-
-        Raises:
-            RankLost: this rank has left such a context before.
-        """
-        if self.shared is not None and self.shared.mailbox is not None:
-            with self.shared.mailbox.poison_on_error():
-                yield
-            return
-        if forks.generation() != self.generation:
-            self.ended = forks.FORKED
-        if self.ended:
-            raise RankLost(f"this group has ended, make a new one: {self.ended}", rank=self.lost_by)
-        try:
-            yield
-        except BaseException as error:
-            alike = isinstance(error, CollectiveError) and not isinstance(error, RankLost)
-            if not alike and not self.ended:
-                self.ended, self.lost_by = described(error), getattr(error, "rank", None)
-                self.leave(GROUP, error)
-            raise
 
     # -- what this rank tells ---------------------------------------------------------------
 

@@ -9,6 +9,7 @@ group, those that have leave it, and all begin anew without the ranks that have 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from time import sleep
 from typing import Any, NamedTuple, Protocol
 
@@ -106,11 +107,8 @@ def go_on(
             group, state = make_group(decision, attempt), _MET
         except (CollectiveError, RuntimeError, OSError) as error:
             why = error
-        met = [(rank, _MET) for rank in ranks]
-        have_met = _decided(
-            peers, ranks, operation - 1, state,
-            lambda came, met=met: _ALL if [*came.items()] == met else _AGAIN,
-        )  # fmt: skip
+        decide = partial(_whether_all_met, ranks)
+        have_met = _decided(peers, ranks, operation - 1, state, decide)
         if group is not None and have_met == _ALL:
             return group
         if group is not None:
@@ -125,6 +123,10 @@ def go_on(
 
 def _listed(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks))
+
+
+def _whether_all_met(ranks: Sequence[int], came: Mapping[int, str]) -> str:
+    return _ALL if [*came.items()] == [(rank, _MET) for rank in ranks] else _AGAIN
 
 
 def _statement(text: str) -> str:

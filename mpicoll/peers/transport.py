@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from mpicoll.backend import EXCHANGE, POINT_TO_POINT, Gpu, Nodes, SharedMemory
+from mpicoll.machine import forks
 from mpicoll.memory.mailbox import Rounds
 from mpicoll.memory.segments import open_memory
 from mpicoll.peers.known import Peers
@@ -28,7 +29,8 @@ class PeerTransport:
 
     def _begin(self, rank: int, size: int, deadline: float | None) -> None:
         self.rank, self.size = rank, size
-        self.peers, self.rounds, self.attempts = Peers(rank, size), Rounds(), count()
+        self.peers, self.attempts, self.generation = Peers(rank, size), count(), forks.generation()
+        self.rounds = Rounds(self.peers.leave)
         self.shared: SharedMemory | None = None
         if deadline is not None:
             self.peers.deadline = deadline
@@ -69,7 +71,12 @@ class PeerTransport:
         self.peers.leave(operation, error)
 
     def poison_on_error(self) -> AbstractContextManager[None]:
-        return self.peers.poison_on_error()
+        if self.shared is not None and self.shared.mailbox is not None:
+            return self.shared.mailbox.poison_on_error()
+        if forks.generation() != self.generation:
+            self.rounds.end(forks.FORKED)
+        self.rounds.check()
+        return self.rounds.poison_on_error()
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:

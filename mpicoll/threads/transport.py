@@ -61,7 +61,7 @@ class ThreadTransport(HasDeadline):
         self.arrays: Arrays = group.world.arrays
         self.nodes = group.nodes
         self.posted: dict[str, int] = {}
-        self.rounds = Rounds()
+        self.rounds = Rounds(self.leave)
         self._deadline = group.world.deadline if deadline is None else deadline
         self.shared = None
         memory, self.unshared = open_memory(rank, self.nodes, self.arrays, self.exchange)
