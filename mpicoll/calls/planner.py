@@ -26,7 +26,8 @@ from mpicoll.errors import (
     Unsupported,
     brief,
 )
-from mpicoll.lowering.messages import lower
+from mpicoll.lowering.instructions import MESSAGES
+from mpicoll.lowering.shared_memory import share
 from mpicoll.machine.settings import is_reproducible
 from mpicoll.notation.schedule import Round, Schedule
 
@@ -156,7 +157,8 @@ class Planner:
                 self._schedules.clear()
             rounds = chosen.rounds(rank, size, root, nodes, counts)
             if not chosen.is_catalogued:
-                lower(rounds, *arguments.blocks(chosen.blocks(size)))  # only for its errors
+                # Only for its errors.
+                share(rounds, *arguments.blocks(chosen.blocks(size)), MESSAGES)
                 if counts is None and sum(map(len, rounds)) * size <= _MOST_PROVED:
                     _prove(chosen, size, root, nodes)
             self._schedules[key] = rounds

@@ -20,6 +20,7 @@ from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes
 from mpicoll.cli.progress import tracked
 from mpicoll.errors import Unsupported
+from mpicoll.lowering.instructions import MESSAGES
 from mpicoll.lowering.messages import (
     INPUT,
     OUTPUT,
@@ -31,9 +32,9 @@ from mpicoll.lowering.messages import (
     Piece,
     Step,
     Transfer,
-    lower,
     overlaps,
 )
+from mpicoll.lowering.shared_memory import Lowering
 from mpicoll.notation.contract import Collective, Place
 
 COLLECTIVES = "allreduce", "allgather", "reduce_scatter", "alltoall"
@@ -161,9 +162,9 @@ def _write_rank(
     inputs, outputs = contract.input_blocks(at), [*contract.output_contents(at)]
     rounds = algorithm.rounds(at.rank, at.size, 0, nodes)
     sizes = dict.fromkeys(_names(contract, at), 1)
-    program = lower(rounds, sizes, inputs, outputs, in_place=in_place)
-    rank = _Rank(program.scratch[SCRATCH])
-    for step in program.steps:
+    lowering = Lowering(rounds, sizes, inputs, outputs, MESSAGES, in_place=in_place)
+    rank = _Rank(lowering.scratch)
+    for step in lowering.steps():
         _fill(rank, step)
     _check(rank, algorithm, at.size)
     gpu = xml.SubElement(root, "gpu", {

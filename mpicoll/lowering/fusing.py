@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from mpicoll.lowering.instructions import Acknowledge, Instruction, Post, Publish, SharedProgram
+from mpicoll.lowering.instructions import Acknowledge, Instruction, SharedProgram
 from mpicoll.lowering.messages import SCRATCH, STAGING, Combine, Move, Piece, overlaps
 
 MAX_OPERANDS = 16
@@ -98,14 +98,7 @@ def _read_later(program: SharedProgram) -> list[list[Piece]]:
     later: list[Piece] = []
     for instruction in reversed(program.instructions):
         pieces_after.append(list(later))
-        if isinstance(instruction, Move):
-            later.append(instruction.source)
-        elif isinstance(instruction, Combine):
-            later += (instruction.left, instruction.right)
-        elif isinstance(instruction, Publish):
-            later += filter(None, [program.publications[instruction.publication].piece])
-        elif isinstance(instruction, Post):
-            later += (transfer.piece for transfer in instruction.sends if transfer.piece)
+        later += program.reads(instruction)
     return pieces_after[::-1]
 
 

@@ -131,6 +131,24 @@ class SharedProgram:
     sent: dict[int, list[int]] = field(default_factory=dict)
     scratch: dict[Buffer, int] = field(default_factory=dict)
 
+    def reads(self, instruction: Instruction) -> list[Piece]:
+        """Return the pieces that an instruction reads, or lets other ranks read."""
+        if isinstance(instruction, Move | Combine):
+            return [*instruction[1:]]
+        if isinstance(instruction, Publish):
+            pieces = [self.publications[instruction.publication].piece]
+        else:
+            transfers = instruction.sends if isinstance(instruction, Post) else ()
+            pieces = [transfer.piece for transfer in transfers]
+        return [piece for piece in pieces if piece]
+
+    def writes(self, instruction: Instruction) -> list[Piece]:
+        """Return the pieces that an instruction writes."""
+        if isinstance(instruction, Move | Combine):
+            return [instruction.target]
+        transfers = instruction.receives if isinstance(instruction, Post) else ()
+        return [transfer.piece for transfer in transfers if transfer.piece]
+
 
 @dataclass(frozen=True)
 class Reach:

@@ -1,6 +1,6 @@
 """Lower a schedule to messages, copies and folds over flat buffers.
 
-`lower` gives every block a place in memory and turns every round into messages, copies and
+`Placing` gives every block a place in memory, so that a round becomes messages, copies and
 folds over flat arrays. Copies are avoided: a block stays in the caller's input
 until something is written to it, and only then moves to its *home* (its place in the
 output, or in scratch). Adjacent blocks travel as one message; others are packed.
@@ -14,7 +14,6 @@ from enum import Enum
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from mpicoll.errors import ScheduleError
 from mpicoll.notation.schedule import Block, Copy, Fold, Op, Receive, Round, Send, Temp
 
 
@@ -88,20 +87,21 @@ class Transfer(NamedTuple):
 
 @dataclass
 class Step:
-    """One round over pieces of memory."""
+    """One round over pieces of memory.
+
+    Attributes:
+        sends, receives: the messages between nodes.
+        copied: the copies to slots of the publications.
+        published, awaited: the numbers of the publications and receipts within the node.
+    """
 
     moves_before: list[Move] = field(default_factory=list)
     sends: list[Transfer] = field(default_factory=list)
     receives: list[Transfer] = field(default_factory=list)
     actions_after: list[Move | Combine] = field(default_factory=list)
-
-
-@dataclass
-class Program:
-    """A lowered schedule: its steps and how many scratch elements they need."""
-
-    steps: list[Step]
-    scratch: dict[Buffer, int]
+    copied: list[Move] = field(default_factory=list)
+    published: list[int] = field(default_factory=list)
+    awaited: list[int] = field(default_factory=list)
 
 
 def cut(count: int, blocks: int) -> list[int]:
@@ -120,41 +120,19 @@ def offsets(blocks: Iterable[Block], sizes: Mapping[Block, int]) -> dict[Block, 
     return dict(zip(names, accumulate((sizes[name] for name in names), initial=0), strict=False))
 
 
-def lower(
-    rounds: Sequence[Round],
-    sizes: Mapping[Block, int],
-    source: Sequence[Block],
-    target: Sequence[Block],
-    *,
-    in_place: bool = False,
-) -> Program:
-    """Map a rank's schedule to memory.
+class Placing:
+    """One rank's schedule on its way to memory: where each block lies after each round.
 
     Args:
         sizes: elements of each block (a Temp is as large as its block).
         source: blocks of the input buffer, in order; `target`: of the output buffer.
         in_place: blocks in both buffers lie at the same addresses.
-
-    Raises:
-        ScheduleError: the rank uses a block that it does not hold.
     """
-    try:
-        return Lowering(rounds, sizes, source, target, in_place).program()
-    except KeyError as error:
-        raise ScheduleError(f"block {error} is used by a rank that does not hold it") from error
-
-
-class Lowering:
-    """One rank's schedule on its way to memory: where each block lies after each round."""
 
     def __init__(
-        self,
-        rounds: Sequence[Round],
-        sizes: Mapping[Block, int],
-        source: Sequence[Block],
-        target: Sequence[Block],
-        in_place: bool,
-    ) -> None:
+        self, rounds: Sequence[Round], sizes: Mapping[Block, int], source: Sequence[Block],
+        target: Sequence[Block], in_place: bool,
+    ) -> None:  # fmt: skip
         self.sizes = sizes
         self.rounds: list[Round] = [
             tuple(op for op in map(self._without_empty, ops) if op) for ops in rounds
@@ -167,7 +145,7 @@ class Lowering:
         self.place = {name: Piece(INPUT, inputs[name], sizes[name]) for name in inputs}
         if in_place:
             self.place |= {name: self.home[name] for name in self.place if name in homes}
-        self.staged = self.most_staged = 0
+        self.staged = 0
 
     def size(self, block: Block) -> int:
         return self.sizes[block.block if isinstance(block, Temp) else block]
@@ -193,40 +171,6 @@ class Lowering:
                     self.home[block] = Piece(SCRATCH, used, self.size(block))
                     used += self.size(block)
         self.scratch = used
-
-    def program(self) -> Program:
-        steps = [self._step(ops) for ops in self.rounds]
-        last = Step()
-        self._bring_home(self.results, last.actions_after)
-        used_steps = [step for step in [*steps, last] if any(vars(step).values())]
-        return Program(used_steps, {SCRATCH: self.scratch, STAGING: self.most_staged})
-
-    def _step(self, ops: Round) -> Step:
-        step, self.staged = Step(), 0
-        self._send([op for op in ops if isinstance(op, Send)], step)
-        self._receive([op for op in ops if isinstance(op, Receive)], step)
-        self._work([op for op in ops if isinstance(op, Copy | Fold)], step)
-        self.most_staged = max(self.most_staged, self.staged)
-        return step
-
-    def _send(self, ops: Sequence[Send], step: Step) -> None:
-        for op in ops:
-            step.sends.append(Transfer(op.peer, self._outgoing(op.blocks, step)))
-
-    def _receive(self, ops: Sequence[Receive], step: Step) -> None:
-        sent = [transfer.piece for transfer in step.sends if transfer.piece]
-        landed: list[tuple[Block, Piece]] = []
-        for op in ops:
-            piece, blocks = self._incoming(op, sent, step, landed)
-            step.receives.append(Transfer(op.peer, piece))
-            landed += blocks
-
-    def _work(self, ops: Sequence[Copy | Fold], step: Step) -> None:
-        for op in ops:
-            if isinstance(op, Copy):
-                self._write(op.target, self.place[op.source], step)
-            else:
-                self._fold([op.target], [self.place[op.source]], op.side, step)
 
     def _stage(self, count: int) -> Piece:
         self.staged += count
@@ -277,21 +221,15 @@ class Lowering:
         pending: list[Combine] = []
         for home, part, local in zip(homes, parts, mine, strict=True):
             lhs, rhs = (part, local) if side == "left" else (local, part)
-            combine = Combine(home, lhs, rhs)
-            if pending and all(_adjacent(*pair) for pair in zip(pending[-1], combine, strict=True)):
-                combine = Combine(*map(_join, pending.pop(), combine))
-            pending.append(combine)
+            _append(pending, Combine(home, lhs, rhs))
         step.actions_after += pending
         self.place |= dict(zip(blocks, homes, strict=True))
 
     def _bring_home(self, blocks: Iterable[Block], moves: list[Any]) -> None:
         away = [block for block in blocks if self.place.get(block) not in (None, self.home[block])]
         for block in away:
-            move = Move(self.home[block], self.place[block])
+            _append(moves, Move(self.home[block], self.place[block]))
             self.place[block] = self.home[block]
-            if moves and all(_adjacent(*pair) for pair in zip(moves[-1], move, strict=False)):
-                move = Move(*map(_join, moves.pop(), move))
-            moves.append(move)
 
     @staticmethod
     def _runs(pieces: Iterable[Piece]) -> list[Piece]:
@@ -301,6 +239,13 @@ class Lowering:
                 piece = _join(runs.pop(), piece)
             runs.append(piece)
         return runs
+
+
+def _append(actions: list[Any], action: Move | Combine) -> None:
+    """Append an action, as one with the last where each piece follows that of the last."""
+    if actions and type(actions[-1]) is type(action) and all(map(_adjacent, actions[-1], action)):
+        action = type(action)(*map(_join, actions.pop(), action))
+    actions.append(action)
 
 
 def _adjacent(first: Piece, second: Piece) -> bool:

@@ -10,12 +10,11 @@ from mpicoll.lowering.instructions import (
     Acknowledge,
     Await,
     Instruction,
-    Post,
     Publish,
     SharedProgram,
     WaitForReaders,
 )
-from mpicoll.lowering.messages import Buffer, Combine, Move, Piece
+from mpicoll.lowering.messages import Buffer, Combine, Piece
 
 
 def acknowledge(program: SharedProgram) -> None:
@@ -24,10 +23,10 @@ def acknowledge(program: SharedProgram) -> None:
     for position, instruction in enumerate(program.instructions):
         if isinstance(instruction, Await):
             last[instruction.receipt] = position
-        elif isinstance(instruction, Move | Combine):
-            for piece in instruction:
-                if piece.buffer.is_remote:
-                    last[piece.buffer.number] = position
+            continue
+        for piece in program.reads(instruction):
+            if piece.buffer.is_remote:
+                last[piece.buffer.number] = position
     insertions: defaultdict[int, list[Instruction]] = defaultdict(list)
     for receipt, position in last.items():
         insertions[end_of_folds(program.instructions, position) + 1].append(Acknowledge(receipt))
@@ -58,7 +57,7 @@ def wait_for_readers(program: SharedProgram) -> None:
     zero_copy = ZeroCopy()
     insertions: defaultdict[int, list[Instruction]] = defaultdict(list)
     for position, instruction in enumerate(program.instructions):
-        for piece in _written(instruction):
+        for piece in program.writes(instruction):
             insertions[position] += map(WaitForReaders, zero_copy.take(piece))
         if isinstance(instruction, Publish):
             publication = program.publications[instruction.publication]
@@ -91,14 +90,6 @@ class ZeroCopy:
 
     def all(self) -> list[int]:
         return sorted(number for entries in self.entries.values() for *_, number in entries)
-
-
-def _written(instruction: Instruction) -> list[Piece]:
-    if isinstance(instruction, Move | Combine):
-        return [instruction.target]
-    if isinstance(instruction, Post):
-        return [transfer.piece for transfer in instruction.receives if transfer.piece]
-    return []
 
 
 def insert(

@@ -8,10 +8,9 @@ what they read where it lies (`mpicoll.lowering.announcing`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 
+from mpicoll.errors import ScheduleError
 from mpicoll.lowering.announcing import announce
 from mpicoll.lowering.instructions import (
     Await,
@@ -28,54 +27,51 @@ from mpicoll.lowering.messages import (
     SCRATCH,
     STAGING,
     Buffer,
-    Combine,
     Kind,
-    Lowering,
     Move,
     Piece,
+    Placing,
     Step,
+    Transfer,
     like,
     overlappable,
     overlaps,
 )
 from mpicoll.lowering.reuse import acknowledge, wait_for_readers
 from mpicoll.lowering.tiling import Passes, conflicts, divide
-from mpicoll.notation.schedule import Block, Receive, Round, Send
+from mpicoll.notation.schedule import Block, Copy, Fold, Receive, Round, Send
 
 
 def share(
     rounds: Sequence[Round], sizes: Mapping[Block, int], inputs: Sequence[Block],
     outputs: Sequence[Block], reach: Reach, *, in_place: bool = False,
 ) -> SharedProgram:  # fmt: skip
-    """Lower a rank's schedule to shared memory; the arguments are those of `messages.lower`."""
-    return _SharedLowering(rounds, sizes, inputs, outputs, in_place, reach).shared()
+    """Lower a rank's schedule to shared memory; the arguments are those of `messages.Placing`.
+
+    Raises:
+        ScheduleError: the rank uses a block that it does not hold.
+    """
+    try:
+        return Lowering(rounds, sizes, inputs, outputs, reach, in_place=in_place).program()
+    except KeyError as error:
+        raise ScheduleError(f"block {error} is used by a rank that does not hold it") from error
 
 
 def _used(program: SharedProgram, buffer: Buffer) -> int:
     """Return how many elements of a buffer a program uses: many blocks stay where they are read."""
-    pieces = [publication.piece for publication in program.publications]
-    for instruction in program.instructions:
-        if isinstance(instruction, Move | Combine):
-            pieces += instruction
-        elif isinstance(instruction, Post):
-            pieces += [transfer.piece for transfer in chain.from_iterable(instruction)]
-    used = (piece for piece in pieces if piece is not None and piece.buffer == buffer)
-    return max((piece.start + piece.length for piece in used), default=0)
+    pieces = (
+        piece for instruction in program.instructions
+        for piece in (*program.reads(instruction), *program.writes(instruction))
+    )  # fmt: skip
+    return max((p.start + p.length for p in pieces if p.buffer == buffer), default=0)
 
 
-@dataclass
-class _SharedStep(Step):
-    """One round: messages between nodes, and publications and receipts within the node."""
+class Lowering(Placing):
+    """One rank's schedule on its way to instructions."""
 
-    copied: list[Move] = field(default_factory=list)
-    published: list[int] = field(default_factory=list)
-    awaited: list[int] = field(default_factory=list)
-
-
-class _SharedLowering(Lowering):
     def __init__(
         self, rounds: Sequence[Round], sizes: Mapping[Block, int], inputs: Sequence[Block],
-        outputs: Sequence[Block], in_place: bool, reach: Reach,
+        outputs: Sequence[Block], reach: Reach, *, in_place: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(rounds, sizes, inputs, outputs, in_place)
         self.reach = reach
@@ -88,14 +84,10 @@ class _SharedLowering(Lowering):
         }  # fmt: skip
         self.last_use |= dict.fromkeys(self.results, len(self.rounds))
 
-    def shared(self) -> SharedProgram:
+    def program(self) -> SharedProgram:
         program = self.shared_program
-        for index, ops in enumerate(self.rounds):
-            self.round = index
-            self._emit(self._step(ops))
-        last = _SharedStep()
-        self._bring_home(self.results, last.actions_after)
-        self._emit(last)
+        for step in self.steps():
+            self._emit(step)
         program.scratch = {name: _used(program, name) for name in (SCRATCH, STAGING)}
         acknowledge(program)
         wait_for_readers(program)
@@ -103,27 +95,40 @@ class _SharedLowering(Lowering):
             announce(program, self.reach.tile)
         return program
 
+    def steps(self) -> Iterator[Step]:
+        """Yield each round, and the copies of results to the output."""
+        for index, ops in enumerate(self.rounds):
+            self.round = index
+            yield self._step(ops)
+        last = Step()
+        self._bring_home(self.results, last.actions_after)
+        yield last
+
     # -- one round --------------------------------------------------------------------
 
-    def _step(self, ops: Round) -> _SharedStep:
-        step, self.staged = _SharedStep(), 0
+    def _step(self, ops: Round) -> Step:
+        step, self.staged = Step(), 0
         self.away: list[Block] = []
         receives = [op for op in ops if isinstance(op, Receive)]
-        local = [op for op in ops if not isinstance(op, Send | Receive)]
+        local = [op for op in ops if isinstance(op, Copy | Fold)]
         written = [block for op in receives for block in op.blocks]
         written += [op.target for op in local]
         self.busy = [self.home[block] for block in written]
         self._send([op for op in ops if isinstance(op, Send)], step)
         self._receive(receives, step)
-        self._work(local, step)
+        for op in local:
+            if isinstance(op, Copy):
+                self._write(op.target, self.place[op.source], step)
+            else:
+                self._fold([op.target], [self.place[op.source]], op.side, step)
         self._settle(step)
-        self.most_staged = max(self.most_staged, self.staged)
         return step
 
     def _send(self, ops: Sequence[Send], step: Step) -> None:
-        assert isinstance(step, _SharedStep)
         intra_node = [op for op in ops if op.peer in self.reach.intra_node]
-        super()._send([op for op in ops if op not in intra_node], step)
+        for op in ops:
+            if op not in intra_node:
+                step.sends.append(Transfer(op.peer, self._outgoing(op.blocks, step)))
         published: dict[tuple[Block, ...], int] = {}
         for op in intra_node:
             if op.blocks not in published:
@@ -132,7 +137,7 @@ class _SharedLowering(Lowering):
             self.shared_program.publications[number].readers.append(op.peer)
             self.shared_program.sent.setdefault(op.peer, []).append(number)
 
-    def _publish(self, blocks: tuple[Block, ...], step: _SharedStep) -> int:
+    def _publish(self, blocks: tuple[Block, ...], step: Step) -> int:
         number = len(self.shared_program.publications)
         step.published.append(number)
         runs = self._runs(self.place[block] for block in blocks)
@@ -156,12 +161,18 @@ class _SharedLowering(Lowering):
     def _tiles(self, length: int) -> int:
         return max(1, -(-length // self.reach.tile))
 
-    def _incoming(
-        self, op: Receive, sent: list[Piece], step: Step, landed: list[tuple[Block, Piece]]
-    ) -> tuple[Piece | None, list[tuple[Block, Piece]]]:
-        if op.peer not in self.reach.intra_node:
-            return super()._incoming(op, sent, step, landed)
-        assert isinstance(step, _SharedStep)
+    def _receive(self, ops: Sequence[Receive], step: Step) -> None:
+        sent = [transfer.piece for transfer in step.sends if transfer.piece]
+        landed: list[tuple[Block, Piece]] = []
+        for op in ops:
+            if op.peer in self.reach.intra_node:
+                self._await(op, step)
+            else:
+                piece, blocks = self._incoming(op, sent, step, landed)
+                step.receives.append(Transfer(op.peer, piece))
+                landed += blocks
+
+    def _await(self, op: Receive, step: Step) -> None:
         receipts = self.shared_program.receipts
         number = len(receipts)
         order = self.received[op.peer]
@@ -177,15 +188,8 @@ class _SharedLowering(Lowering):
             self.away += op.blocks
         else:
             self._fold(op.blocks, parts, op.side, step)
-        return None, []
 
-    def _receive(self, ops: Sequence[Receive], step: Step) -> None:
-        super()._receive(ops, step)
-        step.receives = [
-            transfer for transfer in step.receives if transfer.peer not in self.reach.intra_node
-        ]
-
-    def _settle(self, step: _SharedStep) -> None:
+    def _settle(self, step: Step) -> None:
         """Copy the blocks of this round that were left at their senders and are used again."""
         away = [block for block in dict.fromkeys(self.away) if self.place[block].buffer.is_remote]
         for block in away:
@@ -195,7 +199,7 @@ class _SharedLowering(Lowering):
 
     # -- instructions -----------------------------------------------------------------
 
-    def _emit(self, step: _SharedStep) -> None:
+    def _emit(self, step: Step) -> None:
         program, at = self.shared_program, len(self.shared_program.instructions)
         into, away = program.instructions, bool(step.sends or step.receives)
         into += step.moves_before
@@ -216,7 +220,7 @@ class _SharedLowering(Lowering):
         into += passes.epilogue
         program.rounds += [self.round + 1] * (len(into) - at)
 
-    def _publish_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
+    def _publish_tile(self, step: Step, passes: Passes, index: int) -> None:
         program, into = self.shared_program, self.shared_program.instructions
         into += passes.part(step.copied, index)
         if step.sends or step.receives:
@@ -226,7 +230,7 @@ class _SharedLowering(Lowering):
             flags = passes.flags(1 if publication.zero_copy else publication.tiles, index)
             into += (Publish(number, flag) for flag in flags)
 
-    def _receive_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
+    def _receive_tile(self, step: Step, passes: Passes, index: int) -> None:
         program, into = self.shared_program, self.shared_program.instructions
         for number in step.awaited:
             flags = passes.flags(program.receipts[number].tiles, index)
@@ -237,7 +241,7 @@ class _SharedLowering(Lowering):
         else:
             into += passes.part(passes.tile_actions, index)
 
-    def _passes(self, step: _SharedStep) -> Passes:
+    def _passes(self, step: Step) -> Passes:
         tiles = [self.shared_program.publications[number].tiles for number in step.published]
         tiles += [self.shared_program.receipts[number].tiles for number in step.awaited]
         count = max(tiles, default=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mpicoll.algorithms.registry import Algorithm, algorithms
 from mpicoll.calls.arguments import Arguments, check_arguments
 from mpicoll.errors import Unsupported
-from mpicoll.lowering.instructions import Complete, Post, Reach
+from mpicoll.lowering.instructions import MESSAGES, Complete, Post
 from mpicoll.lowering.messages import (
     INPUT,
     OUTPUT,
@@ -24,14 +24,12 @@ from mpicoll.lowering.messages import (
     Combine,
     Move,
     Piece,
-    Program,
     Step,
     Transfer,
     cut,
-    lower,
     overlappable,
 )
-from mpicoll.lowering.shared_memory import share
+from mpicoll.lowering.shared_memory import Lowering, share
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import user_op
@@ -40,6 +38,25 @@ from mpicoll.simulator import is_ordered
 
 ARRAYS = NumpyArrays()
 EVERY = [each for name in COLLECTIVES if name != "barrier" for each in algorithms(name)]
+
+
+class Program(NamedTuple):
+    """The steps of a rank, and how many scratch elements they need."""
+
+    steps: list[Step]
+    scratch: dict[Any, int]
+
+
+def lower(*given: Any, in_place: bool = False) -> Program:
+    """Lower to the steps that an export takes."""
+    lowering = Lowering(*given, MESSAGES, in_place=in_place)
+    steps = [step for step in lowering.steps() if any(vars(step).values())]
+    staged = [
+        piece.start + piece.length for step in steps
+        for piece in [*(m.target for m in step.moves_before), *(r.piece for r in step.receives)]
+        if piece and piece.buffer == STAGING
+    ]  # fmt: skip
+    return Program(steps, {SCRATCH: lowering.scratch, STAGING: max(staged, default=0)})
 
 
 class Rank:
@@ -88,8 +105,7 @@ class Rank:
 
 def shared(*given: Any, in_place: bool) -> Program:
     """Lower to the program that runs where no ranks share memory, as steps."""
-    alone = Reach(frozenset(), frozenset(), min_zero_copy=1 << 62, tile=1 << 62)
-    program, steps = share(*given, alone, in_place=in_place), [Step()]
+    program, steps = share(*given, MESSAGES, in_place=in_place), [Step()]
     for instruction in program.instructions:
         if isinstance(instruction, Post):
             sends, receives = map(list, instruction)
