@@ -24,7 +24,6 @@ from mpicoll.mpi.requests import (
     StartedRequest,
     Waits,
     abort,
-    of_collective,
 )
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.peers.known import Peers
@@ -56,25 +55,26 @@ def bind(
     Raises:
         Unavailable: this MPI has no persistent form of it.
     """
-    if call.in_place and (call.collective.name == "reduce_scatter" or _is_alltoallv(call)):
+    is_alltoallv = call.collective.name == "alltoall" and call.counts is not None
+    if call.in_place and (call.collective.name == "reduce_scatter" or is_alltoallv):
         return _out_of_place(comm, arrays, peers, call, persistent=persistent)
     resources = Resources()
     op = _op(arrays, call, resources) if call.collective.reduces else None
     name, arguments, copies = _arguments(call, op, call.x, call.out)
+    kind = call._replace(x=None, out=None)
     if persistent:
-        run_on = partial(_bind_and_run, comm, arrays, peers, call._replace(x=None, out=None))
         native = _persistent(comm, name, arguments, resources, copies, peers)
-        return native._replace(run_on=run_on)
+        return native._replace(run_on=partial(_bind_and_run, comm, arrays, peers, kind))
     title = f"MPI's own {call.collective.name}"
+    waits = Waits(peers, Stage(title), AllRanks(peers))
     method, nonblocking = getattr(comm, name), getattr(comm, "I" + name.lower())
     begin = partial(nonblocking, *arguments)
     watched = guarded(method, peers, title, abort)
     run = resources.kept_by(partial(watched, *arguments))
-    run_on = partial(_run_on, watched, call._replace(x=None, out=None), op, resources)
+    run_on = partial(_run_on, watched, kind, op, resources)
 
     def start() -> Request:
-        request = peers.inside(begin)
-        return of_collective(request, resources, peers, title, copies, buffers=arguments)
+        return StartedRequest(peers.inside(begin), (resources, arguments), copies, waits)
 
     if copies:
         return Native(
@@ -121,12 +121,11 @@ def _persistent(
     except (AttributeError, NotImplementedError, MPI.Exception) as error:
         raise Unavailable(f"{MPI.get_vendor()[0]} has no {name}_init: {error}") from None
     resources.add(request, arguments)
-    title = f"MPI's own {name}"
-    waits = Waits(peers, Stage(title), AllRanks(peers))
+    waits = Waits(peers, Stage(f"MPI's own {name}"), AllRanks(peers))
 
     def start() -> Request:
         peers.inside(request.Start)
-        return of_collective(request, resources, peers, title, copies, buffers=arguments)
+        return StartedRequest(request, (resources, arguments), copies, waits)
 
     def run(_resources: object = resources) -> None:
         peers.inside(request.Start)
@@ -176,34 +175,30 @@ def _buffers(
     call: NativeCall, x: Array | None, out: Array | None
 ) -> tuple[str, list[Any], list[Thunk]]:
     """Return MPI's name of a collective, its buffers, and copies that must follow."""
-    name = call.collective.name
-    source = MPI.IN_PLACE if call.in_place else None if x is None else _typed(x)
+    name, counts = call.collective.name, call.counts
     if name == "barrier":
         return "Barrier", [], []
     if name == "broadcast":
         if x is None or call.in_place:
             return "Bcast", [_typed(out)], []
         return "Bcast", [_typed(x)], [partial(operator.setitem, out, ..., x)]
-    if name in ("gather", "allgather"):
-        if call.counts is None:
-            return name.capitalize(), [source, None if out is None else _typed(out)], []
-        whole = None if out is None else _uneven(out, call.counts)
-        return f"{name.capitalize()}v", [source, whole], []
-    if name == "scatter":
-        target = MPI.IN_PLACE if call.in_place else _typed(out)
-        if call.counts is None:
-            return "Scatter", [None if x is None else _typed(x), target], []
-        return "Scatterv", [None if x is None else _uneven(x, call.counts), target], []
+    sent, received = None, None
+    if counts is not None and name in ("gather", "allgather"):
+        received = counts
+    elif counts is not None and name == "scatter":
+        sent = counts
+    elif counts is not None and name == "alltoall":
+        sent, received = counts[call.rank], [row[call.rank] for row in counts]
+    in_place = (name != "scatter", name == "scatter") if call.in_place else (False, False)
+    buffers = [
+        MPI.IN_PLACE if in_place[0] else _buffer(x, sent),
+        MPI.IN_PLACE if in_place[1] else _buffer(out, received),
+    ]
     if name == "reduce_scatter":
-        if call.counts is None:
-            return "Reduce_scatter_block", [source, _typed(out)], []
-        counts = _uneven(out, call.counts)[1]
-        return "Reduce_scatter", [source, _typed(out), counts], []
-    if _is_alltoallv(call):
-        assert call.counts is not None
-        rows = [row[call.rank] for row in call.counts]
-        return "Alltoallv", [_uneven(x, call.counts[call.rank]), _uneven(out, rows)], []
-    return name.capitalize(), [source, None if out is None else _typed(out)], []
+        if counts is None:
+            return "Reduce_scatter_block", buffers, []
+        return "Reduce_scatter", [*buffers, _buffer(out, counts)[1]], []
+    return name.capitalize() + "v" * (counts is not None), buffers, []
 
 
 def _op(arrays: Arrays, call: NativeCall, resources: Resources) -> MPI.Op:
@@ -250,16 +245,14 @@ def _half() -> MPI.Datatype:
     return _HALF[0]
 
 
-def _uneven(x: Array, rows: Sequence[int]) -> Any:
-    """Return a buffer with counts and displacements, for arrays of `rows` rows per rank."""
+def _buffer(x: Array | None, rows: Sequence[int] | None) -> Any:
+    """Return a buffer, with counts and displacements for arrays of `rows` rows per rank."""
+    if x is None or rows is None:
+        return None if x is None else _typed(x)
     width = int(np.prod(x.shape[1:], dtype=np.int64))
     counts = [count * width for count in rows]
     memory, kind = _typed(x)
     return [memory, counts, list(accumulate(counts, initial=0))[:-1], kind]
-
-
-def _is_alltoallv(call: NativeCall) -> bool:
-    return call.collective.name == "alltoall" and call.counts is not None
 
 
 def _fold_bytes(op: ReduceOp, dtype: str) -> Callable[[Any, Any, MPI.Datatype], None]:

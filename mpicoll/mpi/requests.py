@@ -329,19 +329,6 @@ def of_message(
     return StartedRequest(request, buffers, epilogue, waits)
 
 
-def of_collective(
-    request: MPI.Request, resources: Resources, peers: Peers, title: str,
-    epilogue: Sequence[Thunk] = (), *, buffers: object,
-) -> StartedRequest:  # fmt: skip
-    """Return a collective of MPI's that is under way.
-
-    Args:
-        buffers: what MPI reads and writes meanwhile.
-    """
-    waits = Waits(peers, Stage(title), AllRanks(peers))
-    return StartedRequest(request, (resources, buffers), epilogue, waits)
-
-
 def serves_threads() -> bool:
     """Whether threads may call MPI at the same time (MPI-4.1, 11.6.1)."""
     return MPI.Query_thread() == MPI.THREAD_MULTIPLE

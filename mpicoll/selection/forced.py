@@ -101,28 +101,23 @@ def forced(variable: str, variables: Mapping[str, str] = os.environ) -> dict[str
             collective_name = collective(name).name
             if collective_name in choices:
                 raise ArgumentError(f"{collective_name} is named twice")
-            _check(collective_name, algorithm)
+            _check_algorithm(collective_name, algorithm)
         except CollectiveError as error:
             raise ArgumentError(f"{variable}: {error}") from None
         choices[collective_name] = algorithm
     return choices
 
 
-def _check(collective_name: str, text: str) -> None:
+def _check_algorithm(collective_name: str, text: str) -> None:
     """Raise UnknownName where a collective has no such algorithm."""
-    from mpicoll import defaults
-    from mpicoll.algorithms.registry import find
-    from mpicoll.backend import TRANSPORTS
     from mpicoll.calls.natives import COMPOSITIONS
+    from mpicoll.selection.tables import check_algorithm
 
-    name, sign, route = text.partition("@")
-    if sign and route not in TRANSPORTS:
-        raise UnknownName("transport", route, TRANSPORTS)
+    name = text.partition("@")[0]
     if name.startswith("native:"):
         compositions = [
             f"native:{composition}" for composition in COMPOSITIONS.get(collective_name, ())
         ]
         if name not in compositions:
             raise UnknownName(f"{collective_name} composition", name, compositions)
-    elif name not in ("auto", *defaults.NAMES, "native", "native_persistent"):
-        find(collective_name, name)
+    check_algorithm(collective_name, text)

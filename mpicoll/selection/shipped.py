@@ -60,17 +60,12 @@ OWN_CORES: Table = {
         (ANY, 4 * KIB, "bruck(radix=2)"),
         (ANY, ANY, "naive"),
     ),
-    "scan": (
+    **dict.fromkeys(("scan", "exscan"), (
         (2, ANY, "one_shot"),
         (ANY, 2 * KIB, "one_shot"),
         (ANY, ANY, "linear"),
-    ),
-    "exscan": (
-        (2, ANY, "one_shot"),
-        (ANY, 2 * KIB, "one_shot"),
-        (ANY, ANY, "linear"),
-    ),
-}
+    )),
+}  # fmt: skip
 """All ranks are on one node, and each has a core."""
 
 SHARED_CORES: Table = OWN_CORES | {

@@ -32,6 +32,7 @@ from mpicoll.notation.contract import collective
 HOST, GPU = "host", "gpu"
 SCHEMA = "mpicoll.table/1"
 VARIABLE = "MPICOLL_TABLE"
+NATIVES = "native", "native_persistent"
 
 
 @dataclass
@@ -184,21 +185,24 @@ def _check_entry(entry: dict[str, Any]) -> None:
     limits = [payload_range["upto"] for payload_range in entry["ranges"]]
     if limits[-1:] != [None] or limits[:-1] != sorted(map(operator.index, limits[:-1])):
         raise ArgumentError(f"ranges must ascend in bytes to null, not end at {brief(limits)}")
+    name = collective(entry["collective"]).name
     for payload_range in entry["ranges"]:
-        _check_algorithm(collective(entry["collective"]).name, payload_range["algorithm"])
+        text = payload_range["algorithm"]
+        if text.partition("@")[0] == "auto":
+            raise ArgumentError(f"an entry of {name} says {text!r}, which is what looks it up")
+        check_algorithm(name, text)
 
 
 def _device(entry: dict[str, Any]) -> Any:
     return entry.get("device", HOST)
 
 
-def _check_algorithm(of: str, text: str) -> None:
-    name, _, route = text.partition("@")
-    if name == "auto":
-        raise ArgumentError(f"an entry of {of} says {text!r}, which is what looks it up")
-    if route and route not in TRANSPORTS:
+def check_algorithm(of: str, text: str) -> None:
+    """Raise UnknownName where a collective has no such algorithm, or a text no such transport."""
+    name, sign, route = text.partition("@")
+    if sign and route not in TRANSPORTS:
         raise UnknownName("transport", route, TRANSPORTS)
-    if name not in defaults.NAMES and not name.startswith("native"):
+    if name not in ("auto", *defaults.NAMES, *NATIVES) and not name.startswith("native:"):
         from mpicoll.algorithms.registry import find
 
         find(of, name)
