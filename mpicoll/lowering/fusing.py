@@ -119,23 +119,16 @@ def _continues(chain: Sequence[Combine], combine: Combine, later: Sequence[Piece
     if combine.target == result:
         return True
     is_dead = result.buffer in _SCRATCH and not overlaps(result, later)
-    return is_dead and _is_safe_target(combine.target, [*_operands(chain), operands[0]])
-
-
-def _operands(combines: Sequence[Combine]) -> list[Piece]:
-    """Return the pieces that a chain of folds reads, its own results left out."""
-    operands = [combines[0].left, combines[0].right]
-    for previous, combine in pairwise(combines):
-        operands.append(combine.right if combine.left == previous.target else combine.left)
-    return operands
+    return is_dead and _is_safe_target(combine.target, [*_fused(chain).operands, operands[0]])
 
 
 def _fused(combines: Sequence[Combine]) -> Fused:
-    operands = _operands(combines)
-    steps, last = [(0, 1)], len(operands)
+    operands, steps = [combines[0].left, combines[0].right], [(0, 1)]
     for index, (previous, combine) in enumerate(pairwise(combines), 2):
-        steps.append((last, index) if combine.left == previous.target else (index, last))
-        last += 1
+        last = len(combines) + index - 1
+        is_left = combine.left == previous.target
+        operands.append(combine.right if is_left else combine.left)
+        steps.append((last, index) if is_left else (index, last))
     return Fused(tuple(combines), tuple(operands), tuple(steps))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import ge
 
 from mpicoll.lowering.instructions import SharedProgram
 from mpicoll.lowering.messages import Combine, Kind, Move, Piece, overlaps
@@ -141,7 +142,8 @@ def _aligned(program: SharedProgram, anchors: Anchors) -> bool:
     """Whether a step may run tile by tile: actions on memory that is written stay in order.
 
     Of two actions the earlier one must touch an element in the same tile as the later one, or in
-    an earlier tile.
+    an earlier tile. A message says by how much an element's place there exceeds its place in
+    memory, and how many tiles it has: neither may be less for the later action.
     """
     touched: list[tuple[Piece, tuple[int, int], bool]] = []
     for action, (start, tiles) in anchors.items():
@@ -152,18 +154,8 @@ def _aligned(program: SharedProgram, anchors: Anchors) -> bool:
             elif shift or _tiles(program, piece) != tiles:
                 return False
     return not any(
-        (later[2] or earlier[2]) and not _follows(later[1], earlier[1])
+        (later[2] or earlier[2]) and not all(map(ge, later[1], earlier[1]))
         and overlaps(later[0], [earlier[0]])
         for index, later in enumerate(touched)
         for earlier in touched[:index]
     )  # fmt: skip
-
-
-def _follows(later: tuple[int, int], earlier: tuple[int, int]) -> bool:
-    """Whether no element comes in an earlier tile than where it comes first.
-
-    Args:
-        later, earlier: for each of two messages by how much an element's place there exceeds its
-            place in memory, and how many tiles there are.
-    """
-    return all(place >= start for place, start in zip(later, earlier, strict=True))

@@ -9,7 +9,8 @@ that is the furthest behind waits for nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -27,7 +28,7 @@ from mpicoll.lowering.instructions import (
     Window,
 )
 from mpicoll.lowering.messages import Combine, Kind, Move, Piece
-from mpicoll.lowering.reuse import end_of_folds
+from mpicoll.lowering.reuse import end_of_folds, insert
 
 _FEWEST = 2
 
@@ -140,7 +141,9 @@ def _rounds_match(everyone: Mapping[int, Ends]) -> bool:
             at = number[at]
         return at
 
-    for sender, receiver, sent, received in _pairs(everyone):
+    pairs = ((sender, *item) for sender, end in everyone.items() for item in end.sent.items())
+    for sender, receiver, sent in pairs:
+        received = everyone[receiver].received.get(sender, [])
         if len(sent) != len(received):
             return False
         for first, last in zip(sent, received, strict=True):
@@ -162,15 +165,6 @@ def _rounds_match(everyone: Mapping[int, Ends]) -> bool:
     return True
 
 
-def _pairs(
-    everyone: Mapping[int, Ends],
-) -> Iterator[tuple[int, int, Sequence[Message], Sequence[Message]]]:
-    """Yield who sends to whom, and both ends of their messages."""
-    for sender, ends_of_sender in everyone.items():
-        for receiver, sent in ends_of_sender.sent.items():
-            yield sender, receiver, sent, everyone[receiver].received.get(sender, [])
-
-
 def through_windows(program: SharedProgram, tile: int, receipts: Collection[int]) -> SharedProgram:
     """Return a program that waits for slots, and acknowledges, tile by tile.
 
@@ -178,32 +172,25 @@ def through_windows(program: SharedProgram, tile: int, receipts: Collection[int]
         receipts: those that pass through windows of their senders.
     """
     publications = [n for n, publication in enumerate(program.publications) if publication.window]
-    waits: dict[int, list[Instruction]] = {}
-    acknowledgements: dict[int, list[Instruction]] = {}
+    insertions: defaultdict[int, list[Instruction]] = defaultdict(list)
     written, read = _places(program, tile, Kind.SLOT), _places(program, tile, Kind.RECEIPT)
     awaited = _flags(program, Await)
-    for number in publications:
-        for t, (first, _) in written[number].items():
-            waits.setdefault(first, []).append(WaitForSlot(number, t))
     for number in receipts:
         for t in range(program.receipts[number].tiles):
             _, last = read.get(number, {}).get(t, (0, awaited[number][t]))
             end = end_of_folds(program.instructions, last)
-            acknowledgements.setdefault(end, []).append(Acknowledge(number, t))
-    instructions: list[Instruction] = []
-    rounds: list[int] = []
-    for position, instruction in enumerate(program.instructions):
-        replaced = (
-            isinstance(instruction, WaitForSlot) and instruction.publication in publications
-        ) or (isinstance(instruction, Acknowledge) and instruction.receipt in receipts)
-        current = [
-            *waits.get(position, ()),
-            *([] if replaced else [instruction]),
-            *acknowledgements.get(position, ()),
-        ]
-        instructions += current
-        rounds += [program.rounds[position]] * len(current)
-    return replace(program, instructions=instructions, rounds=rounds)
+            insertions[end + 1].append(Acknowledge(number, t))
+    for number in publications:
+        for t, (first, _) in written[number].items():
+            insertions[first].append(WaitForSlot(number, t))
+    replaced = [
+        position for position, instruction in enumerate(program.instructions)
+        if (isinstance(instruction, WaitForSlot) and instruction.publication in publications)
+        or (isinstance(instruction, Acknowledge) and instruction.receipt in receipts)
+    ]  # fmt: skip
+    windowed = replace(program)
+    insert(windowed, insertions, without=replaced)
+    return windowed
 
 
 Places = dict[int, dict[int, tuple[int, int]]]

@@ -53,12 +53,8 @@ class _Peer(NamedTuple):
     cores: Cores
 
 
-class Retired(NamedTuple):
-    """An area that the plan of this number no longer needs."""
-
-    number: int
-    allocator: FirstFit
-    area: Area
+Retired = tuple[int, FirstFit, Area]
+"""An area that the plan of this number no longer needs."""
 
 
 class MappedMemory:
@@ -230,13 +226,14 @@ class MappedMemory:
 
     def give_back(self, retired: list[Retired], under_way: frozenset[int]) -> None:
         for entry in retired:
-            if entry.number in under_way:
+            number, allocator, area = entry
+            if number in under_way:
                 self.retired.append(entry)
             else:
-                entry.allocator.give(entry.area)
+                allocator.give(area)
 
     def retire(self, number: int, allocator: FirstFit, area: Area) -> None:
-        self.retired.append(Retired(number, allocator, area))
+        self.retired.append((number, allocator, area))
 
     def locate(self, array: Array) -> Location:
         """Return this process, and the address of an array."""

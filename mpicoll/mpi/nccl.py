@@ -206,13 +206,14 @@ class Nccl:
     def _reduce(self, call: NativeCall, reduction: _Reduction) -> Post:
         name, comm = call.collective.name, self.communicator
         x, out = self._at(call.x), 0 if call.out is None else self._at(call.out)
+        counted = call.out if name == "reduce_scatter" else call.x
+        arguments = x, out, reduction.count(counted), *reduction[:2]
         if name == "allreduce":
-            return partial(comm.allReduce, x, out, reduction.count(call.x), *reduction[:2])
+            return partial(comm.allReduce, *arguments)
         if name == "reduce":
-            arguments = x, out, reduction.count(call.x), *reduction[:2], call.root
-            return partial(comm.reduce, *arguments)
+            return partial(comm.reduce, *arguments, call.root)
         if name == "reduce_scatter" and call.counts is None:
-            return partial(comm.reduceScatter, x, out, reduction.count(call.out), *reduction[:2])
+            return partial(comm.reduceScatter, *arguments)
         raise _lacks(call)
 
     def _messages(

@@ -198,7 +198,7 @@ FAULTS = {
         "tests/lowering/test_shared_memory.py -k 'zero_copy or copied_out'",
     ),
     "fused folds change sides": Fault(
-        "mpicoll/lowering/fusing.py", "(last, index) if combine.left == previous.target",
+        "mpicoll/lowering/fusing.py", "(last, index) if is_left",
         "(last, index) if combine.right == previous.target", "tests/lowering",
     ),
     # -- runtime -----------------------------------------------------------------------------
