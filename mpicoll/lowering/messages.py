@@ -189,17 +189,15 @@ class Placing:
         step.moves_before += (Move(*pair) for pair in zip(like(packed, runs), runs, strict=True))
         return packed
 
-    def _incoming(
-        self, op: Receive, sent: list[Piece], step: Step, landed: list[tuple[Block, Piece]]
-    ) -> tuple[Piece | None, list[tuple[Block, Piece]]]:
+    def _incoming(self, op: Receive, busy: list[Piece], step: Step) -> Piece | None:
         if not op.blocks:
-            return None, []
+            return None
         homes = [self.home[block] for block in op.blocks]
         runs = self._runs(homes)
-        busy = [*sent, *(piece for _, piece in landed)]
         if op.side is None and len(runs) == 1 and not overlaps(runs[0], busy):
             self.place |= dict(zip(op.blocks, homes, strict=True))
-            return runs[0], list(zip(op.blocks, homes, strict=True))
+            busy += runs
+            return runs[0]
         staged = self._stage(sum(home.length for home in homes))
         parts = like(staged, homes)
         if op.side is None:
@@ -207,7 +205,7 @@ class Placing:
                 self._write(block, part, step)
         else:
             self._fold(op.blocks, parts, op.side, step)
-        return staged, []
+        return staged
 
     def _write(self, block: Block, source: Piece, step: Step) -> None:
         self.place[block] = self.home[block]

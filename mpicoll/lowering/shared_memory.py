@@ -162,15 +162,12 @@ class Lowering(Placing):
         return max(1, -(-length // self.reach.tile))
 
     def _receive(self, ops: Sequence[Receive], step: Step) -> None:
-        sent = [transfer.piece for transfer in step.sends if transfer.piece]
-        landed: list[tuple[Block, Piece]] = []
+        busy = [transfer.piece for transfer in step.sends if transfer.piece]
         for op in ops:
             if op.peer in self.reach.intra_node:
                 self._await(op, step)
             else:
-                piece, blocks = self._incoming(op, sent, step, landed)
-                step.receives.append(Transfer(op.peer, piece))
-                landed += blocks
+                step.receives.append(Transfer(op.peer, self._incoming(op, busy, step)))
 
     def _await(self, op: Receive, step: Step) -> None:
         receipts = self.shared_program.receipts

@@ -63,8 +63,10 @@ class NumpyArrays:
 
     def flat(self, x: Array) -> Array:
         if not x.flags.c_contiguous:
+            library = "numpy" if isinstance(x, np.ndarray) else "cupy"
             raise ArgumentError(
-                f"the array of shape {x.shape} is not C-contiguous: give numpy.ascontiguousarray(x)"
+                f"the array of shape {x.shape} is not C-contiguous: "
+                f"give {library}.ascontiguousarray(x)"
             )
         return x.reshape(-1)
 

@@ -218,10 +218,8 @@ class Layout:
         in_store = sum(
             self._depth(message) * self._store_bytes(message) for message in publications
         )
-        if needed and self.area is None:
-            self.area = self._take_area(self.memory.allocator, needed)
-        if in_store and self.store_area is None:
-            self.store_area = self._take_area(self.store.allocator, in_store)
+        self.area = self.area or self._take_area(self.memory.allocator, needed)
+        self.store_area = self.store_area or self._take_area(self.store.allocator, in_store)
         return (
             whole_lines(needed) if needed and self.area is None else 0,
             whole_lines(in_store) if in_store and self.store_area is None else 0,
@@ -229,7 +227,7 @@ class Layout:
 
     def _take_area(self, allocator: FirstFit, needed: int) -> Area | None:
         """Take an area that is given back when the plan is freed or collected."""
-        area = allocator.take(needed)
+        area = allocator.take(needed) if needed else None
         if area is not None:
             back = weakref.finalize(
                 self.resources, self.memory.retire, self.resources.number, allocator, area

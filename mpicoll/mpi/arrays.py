@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mpicoll.backend import Array, Stopwatch, Stream, Thunk
-from mpicoll.errors import ArgumentError, Unavailable, UnknownName
+from mpicoll.errors import Unavailable, UnknownName
 from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp
 
@@ -49,15 +49,6 @@ class MpiArrays(NumpyArrays):
         if x.dtype.name not in DTYPES:
             raise UnknownName("dtype", str(x.dtype), DTYPES)
         return str(x.dtype.name)
-
-    def flat(self, x: Array) -> Array:
-        if not is_cupy(x):
-            return NumpyArrays.flat(self, x)
-        if not x.flags.c_contiguous:
-            raise ArgumentError(
-                f"the array of shape {x.shape} is not C-contiguous: give cupy.ascontiguousarray(x)"
-            )
-        return x.reshape(-1)
 
     def span(self, x: Array) -> tuple[int, int]:
         if not is_cupy(x):

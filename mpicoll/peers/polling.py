@@ -16,8 +16,6 @@ from mpicoll.peers.search import Missing, search
 from mpicoll.tuning import FIRST_NAP, LAST_NAP, POLL_SECONDS, YIELDS
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from mpicoll.peers.known import Peers
 
 T = TypeVar("T")
@@ -130,11 +128,6 @@ def in_thread(
         wait_polling(partial(is_done, future, LAST_NAP), missing, stage, peers)
     except BaseException:
         if undo is not None:
-            future.add_done_callback(partial(_undone, undo))
+            future.add_done_callback(lambda late: late.exception() or undo(late.result()))
         raise
     return future.result()
-
-
-def _undone(undo: Callable[[T], object], future: Future[T]) -> None:
-    if future.exception() is None:
-        undo(future.result())

@@ -20,7 +20,6 @@ import operator
 import os
 from bisect import bisect_left
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +36,14 @@ NATIVES = "native", "native_persistent"
 
 @dataclass
 class Decision:
-    """The ranges of one collective; a lookup is one bisection."""
+    """The ranges of one collective, in ascending order."""
 
     ranges: list[dict[str, Any]]
 
-    def __post_init__(self) -> None:
-        self.limits = [
-            inf if payload_range["upto"] is None else payload_range["upto"]
-            for payload_range in self.ranges
-        ]
-        self.algorithms = [payload_range["algorithm"] for payload_range in self.ranges]
-
     def lookup(self, nbytes: int) -> str:
         """Return the algorithm for a payload of so many bytes."""
-        return str(self.algorithms[bisect_left(self.limits, nbytes)])
+        last = bisect_left(self.ranges[:-1], nbytes, key=operator.itemgetter("upto"))
+        return str(self.ranges[last]["algorithm"])
 
 
 Decisions = dict[str, Decision]
