@@ -292,23 +292,18 @@ class StartedRequest:
         try:
             is_complete = self.test_request()
             if not is_complete and self.waits is not None:
-                self._look(self.waits)
-        except RankLost:
+                waits = self.waits
+                patience = self.patience or Patience(waits.missing, waits.stage, waits.peers)
+                self.patience = patience
+                patience.look(self.test_request)
+        except (RankLost, MPI.Exception) as error:
             unfinished.append(self)
-            raise
-        except MPI.Exception as error:
-            unfinished.append(self)
-            if self.waits is None:
+            if self.waits is None or isinstance(error, RankLost):
                 raise
             raise self.waits.failed(error) from error
         if is_complete:
             self._finish()
         return is_complete
-
-    def _look(self, waits: Waits) -> None:
-        if self.patience is None:
-            self.patience = Patience(waits.missing, waits.stage, waits.peers)
-        self.patience.look(self.test_request)
 
     def _finish(self) -> None:
         self.is_ended = True

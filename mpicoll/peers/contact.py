@@ -216,15 +216,13 @@ class Contact:
 
         It may also live: on a busy host the other side gives up, too.
         """
-        for _ in range(_TIMES):
+        for _ in range(_TIMES if self.addresses[rank].host else 0):
             with suppress(ConnectionError):
                 return self._ask_once(rank, question)
         return ""
 
     def _ask_once(self, rank: int, question: Question) -> Answer | str:
         address = self.addresses[rank]
-        if not address.host:
-            return ""
         try:
             connection = socket.create_connection(address, _SECONDS)
         except ConnectionRefusedError:
