@@ -113,30 +113,9 @@ class Mailbox(Rounds):
         mine[:] = bytes(area.length)
         memory.exchange(None)
 
-    def _state(self, data: bytes) -> int:
-        """Begin a round: give at most `CAPACITY` bytes; return its number.
-
-        Raises:
-            RankLost: a rank has left the others in the middle of a call.
-        """
-        self.check()
-        self.number[LAST_STATED] += 1
-        number = self.number[LAST_STATED]
-        memory, first = self.memory, self._first(number)
-        words = memory.words[memory.rank][0]
-        memory.view(memory.rank, 0, 8 * first + LINE, len(data))[:] = data
-        words[first + _LENGTH], words[first + _DIGEST] = len(data), 0
-        _compiled.fence()
-        words[first] = number
-        return number
-
     def end(self, why: str) -> None:
         """Begin no call of the group any more, from the compiled executor neither."""
         self.ended, self.number[HAS_ENDED] = why, 1
-
-    def close(self) -> None:
-        """Refuse calls from now on, as this rank has freed the group."""
-        self.end(FREED)
 
     def _first(self, number: int) -> int:
         return (self.start + number % DEPTH * (LINE + CAPACITY)) // 8
@@ -158,14 +137,22 @@ class Mailbox(Rounds):
         wait_advancing(policy, started_here(), words, first, number, context)
 
     def _round(self, data: bytes) -> list[bytes]:
-        """Return every rank's bytes, in rank order.
+        """Give at most `CAPACITY` bytes, and return every rank's, in rank order.
 
         Raises:
+            RankLost: a rank has left the others in the middle of a call.
             RuntimeError: a call of the group that cannot be completed first is under way.
         """
         with self.alone():
-            number = self._state(data)
-            return [self._read(rank, number) for rank in self.memory.intra_node]
+            self.check()
+            self.number[LAST_STATED] += 1
+            number, memory = self.number[LAST_STATED], self.memory
+            first, words = self._first(number), memory.words[memory.rank][0]
+            memory.view(memory.rank, 0, 8 * first + LINE, len(data))[:] = data
+            words[first + _LENGTH], words[first + _DIGEST] = len(data), 0
+            _compiled.fence()
+            words[first] = number
+            return [self._read(rank, number) for rank in memory.intra_node]
 
     def _read(self, rank: int, number: int) -> bytes:
         """Return the bytes of a rank in a round."""

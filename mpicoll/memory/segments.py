@@ -24,7 +24,7 @@ from mpicoll.backend import (
     Thunk,
     WaitPolicy,
 )
-from mpicoll.errors import CollectiveError, Unavailable, first_error, on_all
+from mpicoll.errors import FREED, CollectiveError, Unavailable, first_error, on_all
 from mpicoll.lowering.instructions import Reach
 from mpicoll.lowering.messages import INPUT, OUTPUT, SCRATCH, Buffer
 from mpicoll.machine.forks import FORKED
@@ -187,7 +187,7 @@ class MappedMemory:
     def close(self) -> None:
         held = bool(self.user_areas) or self.in_use
         if self.mailbox is not None:
-            self.mailbox.close()
+            self.mailbox.end(FREED)
         self.mailbox = None
         if not held:
             self.memory.clear()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpicoll.backend import Nodes, Stage, WaitContext
+from mpicoll.backend import Nodes, Stage
 from mpicoll.c_extension import _compiled
 from mpicoll.errors import RankLost
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
@@ -80,7 +80,9 @@ class Peers(HasDeadline):
         self.shared = shared
         if shared is not None:
             self.processes, shared.leave = shared.processes, self.leave
-            shared.wait_policy.lost = self._lost_in_memory
+            shared.wait_policy.lost = lambda context, reason: self.lost(
+                context.stage, [context.peer], reason
+            )
             shared.wait_policy.has_exited = shared.notes.has_exited
             shared.wait_policy.deadline = self._deadline
         if self.size > 1 and (shared is None or shared.mailbox is None):
@@ -298,9 +300,6 @@ class Peers(HasDeadline):
         return RankLost(
             f"{waits} {text}{joint}{tail}", rank=peer if state.root is None else state.root
         )
-
-    def _lost_in_memory(self, context: WaitContext, reason: str) -> RankLost:
-        return self.lost(context.stage, [context.peer], reason)
 
 
 def _asked_twice(contact: Contact, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:
