@@ -68,12 +68,6 @@ static int is_true(PyObject *tensor, PyObject *method)
     return truth;
 }
 
-/* What stands for a dtype of DLPack's. */
-static int32_t kind_of(int code, int bits)
-{
-    return 1 + 256 * (1 + code) + bits;
-}
-
 static int read_tensor(const ArgumentReader *reader, PyObject *object, ArrayArgument *argument)
 {
     DLTensor tensor;
@@ -98,7 +92,7 @@ static int read_tensor(const ArgumentReader *reader, PyObject *object, ArrayArgu
     }
     argument->address = (char *)tensor.data + tensor.byte_offset;
     argument->nbytes = count * tensor.dtype.bits / 8;
-    argument->kind = kind_of(tensor.dtype.code, tensor.dtype.bits);
+    argument->kind = 1 + 256 * (1 + tensor.dtype.code) + tensor.dtype.bits;
     argument->dimensions = tensor.ndim;
     return 1;
 }
@@ -197,17 +191,6 @@ int key_equals(const CallKey *key, const CallKey *other)
 
 /* -- the reader -------------------------------------------------------------------------------- */
 
-/* DLPack's table, NULL where it is not one that is known here. */
-static const DLExchange *exchange_of(PyObject *capsule)
-{
-    const DLExchange *exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
-    if (exchange && (exchange->version.major != 1 || !exchange->describe)) {
-        PyErr_SetString(PyExc_ValueError, "this version of DLPack's table is unknown");
-        return NULL;
-    }
-    return exchange;
-}
-
 int reader_open(ArgumentReader *reader, PyObject *probe, PyObject *exchange)
 {
     if (PyTuple_Check(exchange)) {
@@ -215,9 +198,12 @@ int reader_open(ArgumentReader *reader, PyObject *probe, PyObject *exchange)
             return -1;
         reader->dtypes = Py_NewRef(exchange);
     } else {
-        reader->exchange = exchange_of(exchange);
-        if (!reader->exchange)
+        const DLExchange *const table = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
+        if (table && (table->version.major != 1 || !table->describe))
+            PyErr_SetString(PyExc_ValueError, "this version of DLPack's table is unknown");
+        if (PyErr_Occurred())
             return -1;
+        reader->exchange = table;
     }
     reader->array_type = (PyTypeObject *)Py_NewRef(Py_TYPE(probe));
     return 0;

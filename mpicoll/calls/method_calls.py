@@ -202,19 +202,16 @@ class MethodCalls(PlanCache):
         raw_arguments: RawArguments,
     ) -> None:  # fmt: skip
         """Let the plan table serve such calls by a plan."""
-        digest = arguments.digest(plan.number)
-        if plan.program is None:
-            place = 0 if self.flight is None else call_of(self.flight, arguments, plan.plan)
-            self.table.add_function(raw_arguments, run, digest, place, plan)
-            return
-        make = None
-        if arguments.has_output and arguments.out is None:
+        digest, make, place = arguments.digest(plan.number), None, 0
+        if plan.program is None and self.flight is not None:
+            place = call_of(self.flight, arguments, plan.plan)
+        if plan.program is not None and arguments.has_output and arguments.out is None:
             make = partial(
                 self.transport.arrays.empty, arguments.shape("output"), arguments.dtype or ""
             )
-        self.table.add_program(
-            raw_arguments, plan.program, digest, arguments.has_output, make, plan
-        )
+        has_output = plan.program is not None and arguments.has_output
+        runner = plan.program or run
+        self.table.add(raw_arguments, runner, digest, plan, place, has_output, make)
 
 
 def _is_constant(counts: Any) -> bool:

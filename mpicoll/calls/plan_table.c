@@ -40,9 +40,8 @@ static void empty_entry(Entry *entry)
     Py_XDECREF(old.make_output);
     Py_XDECREF(old.op);
     Py_XDECREF(old.counts);
-    Py_XDECREF(old.function);
+    Py_XDECREF(old.runner);
     Py_XDECREF(old.plan);
-    Py_XDECREF(old.program);
 }
 
 /* -- agreement --------------------------------------------------------------------------------- */
@@ -239,63 +238,41 @@ static PyObject *serve_without_output(PlanTableObject *self, PyObject *const *ar
     return call_python(self, self->slow, args, 7);
 }
 
-static PyObject *run_program(
-    PlanTableObject *self, Entry *entry, const CallKey *key, PyObject *const *args)
+/* Run a call by its program or function. */
+static PyObject *run_plan(
+    PlanTableObject *self, const Entry *entry, const CallKey *key, PyObject *const *args)
 {
     /* Making an array may run Python code, which may empty the entry. */
-    ProgramObject *const program = (ProgramObject *)Py_NewRef(entry->program);
-    PyObject *const plan = Py_NewRef(entry->plan);
+    PyObject *const runner = Py_NewRef(entry->runner), *const plan = Py_NewRef(entry->plan);
+    ProgramObject *const program = entry->kind == PROGRAM ? (ProgramObject *)runner : NULL;
+    LogObject *const log = program ? program->log : self->log;
+    const uint32_t place = program ? program->call : entry->place;
     const int64_t digest = entry->digest;
     char *const input = key->x.address, *address = key->out.address;
-    PyObject *out = take_output(self, entry, args[2], NULL, &address);
+    PyObject *result = NULL, *const out = take_output(self, entry, args[2], NULL, &address);
+    const uint64_t row = out ? log_begin_below(log, place, BELOW_LIBRARY) : 0;
     if (!out) {
-        Py_DECREF(program), Py_DECREF(plan);
-        return serve_without_output(self, args);
+        result = serve_without_output(self, args);
+    } else if (!log_has_raised(row)) {
+        int same = program && self->digests.size ? 1 : agree(self, digest, args[0]);
+        if (same > 0 && program) {
+            program->program.registers[INPUT] = input;
+            program->program.registers[OUTPUT] = address;
+            same = program_hold(program, args[1], out) < 0
+                       ? -1
+                       : plan_run(self, program, NULL, digest, args[0], plan);
+            if (same > 0)
+                program_release(program), result = Py_NewRef(out);
+        } else {
+            result = same > 0 ? call_python(self, runner, args + 1, 2) : NULL;
+            if (same && !result)
+                plan_give_up(self, plan);
+        }
+        if (!same)
+            result = serve_difference(self, args);
+        log_end(log, row, !result);
     }
-    const uint64_t row = log_begin_below(program->log, program->call, BELOW_LIBRARY);
-    if (log_has_raised(row)) {
-        Py_DECREF(program), Py_DECREF(plan), Py_DECREF(out);
-        return NULL;
-    }
-    int same = self->digests.size ? 1 : agree(self, digest, args[0]);
-    if (same < 0) {
-        plan_give_up(self, plan);
-    } else if (same > 0) {
-        program->program.registers[INPUT] = input;
-        program->program.registers[OUTPUT] = address;
-        same = program_hold(program, args[1], out) < 0
-                   ? -1
-                   : plan_run(self, program, NULL, digest, args[0], plan);
-    }
-    if (same > 0)
-        program_release(program);
-    else if (same < 0)
-        Py_CLEAR(out);
-    else
-        Py_SETREF(out, serve_difference(self, args));
-    log_end(program->log, row, !out);
-    Py_DECREF(program), Py_DECREF(plan);
-    return out;
-}
-
-static PyObject *run_function(PlanTableObject *self, const Entry *entry, PyObject *const *args)
-{
-    PyObject *const function = Py_NewRef(entry->function), *const plan = Py_NewRef(entry->plan);
-    const int64_t digest = entry->digest;
-    /* The entry may go meanwhile. */
-    const uint64_t row = log_begin_below(self->log, entry->place, BELOW_LIBRARY);
-    if (log_has_raised(row)) {
-        Py_DECREF(function), Py_DECREF(plan);
-        return NULL;
-    }
-    const int same = agree(self, digest, args[0]);
-    PyObject *result = same > 0 ? call_python(self, function, args + 1, 2) : NULL;
-    if (!same)
-        result = serve_difference(self, args);
-    else if (!result)
-        plan_give_up(self, plan);
-    log_end(self->log, row, !result);
-    Py_DECREF(function), Py_DECREF(plan);
+    Py_DECREF(runner), Py_DECREF(plan), Py_XDECREF(out);
     return result;
 }
 
@@ -403,9 +380,13 @@ static PyObject *run_channel(
     return result;
 }
 
-static PyObject *find_and_run(PlanTableObject *self, PyObject *const *args, Py_ssize_t count)
+/* table(name, x, out, op, root, counts, algorithm) */
+static PyObject *table_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
-    if (count != 7) {
+    PlanTableObject *const self = (PlanTableObject *)object;
+    if (*under_way(self) && active_complete(under_way(self)) < 0)
+        return NULL;
+    if ((names && PyTuple_GET_SIZE(names)) || PyVectorcall_NARGS(flags) != 7) {
         PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
         return NULL;
     }
@@ -420,22 +401,9 @@ static PyObject *find_and_run(PlanTableObject *self, PyObject *const *args, Py_s
             return run_channel(self, entry, &key, args);
     }
     Entry *const entry = is_read ? find_plan(self, &key) : NULL;
-    if (entry && entry->kind == PROGRAM)
-        return run_program(self, entry, &key, args);
-    if (entry && entry->kind == FUNCTION)
-        return run_function(self, entry, args);
+    if (entry && entry->kind != CHANNEL)
+        return run_plan(self, entry, &key, args);
     return call_python(self, self->slow, args, 7);
-}
-
-/* table(name, x, out, op, root, counts, algorithm) */
-static PyObject *table_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
-{
-    PlanTableObject *const self = (PlanTableObject *)object;
-    if (*under_way(self) && active_complete(under_way(self)) < 0)
-        return NULL;
-    const int is_named = names && PyTuple_GET_SIZE(names);
-    const Py_ssize_t count = is_named ? -1 : PyVectorcall_NARGS(flags);
-    return find_and_run(self, args, count);
 }
 
 /* agree(digest): whether all ranks make the same call, which Python runs. */
@@ -504,35 +472,23 @@ static int read_shape(PyObject *shape, ArrayArgument *row)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* add_program(arguments, program, digest, has_output, make_output, plan): serve such calls by a program. */
-static PyObject *table_add_program(PlanTableObject *self, PyObject *args)
+/* add(arguments, runner, digest, plan, place, has_output, make_output): serve such calls by a program, or by a
+   function of x and out. */
+static PyObject *table_add(PlanTableObject *self, PyObject *args)
 {
-    PyObject *given, *program, *make_output, *plan;
-    long long digest;
-    int has_output;
-    if (!PyArg_ParseTuple(args, "O!O!LpOO", &PyTuple_Type, &given, &ProgramType, &program, &digest,
-                          &has_output, &make_output, &plan))
-        return NULL;
-    Entry *entry = new_entry(self, given, PROGRAM, digest, plan);
-    if (!entry)
-        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    entry->program = (ProgramObject *)Py_NewRef(program), entry->has_output = has_output;
-    entry->make_output = make_output == Py_None ? NULL : Py_NewRef(make_output);
-    Py_RETURN_NONE;
-}
-
-/* add_function(arguments, function, digest, place, plan): serve such calls by a function of x and out. */
-static PyObject *table_add_function(PlanTableObject *self, PyObject *args)
-{
-    PyObject *given, *function, *plan;
+    PyObject *given, *runner, *plan, *make_output = Py_None;
     long long digest;
     unsigned int place;
-    if (!PyArg_ParseTuple(args, "O!OLIO", &PyTuple_Type, &given, &function, &digest, &place, &plan))
+    int has_output = 0;
+    if (!PyArg_ParseTuple(args, "O!OLOI|pO", &PyTuple_Type, &given, &runner, &digest, &plan, &place, &has_output,
+                          &make_output))
         return NULL;
-    Entry *entry = new_entry(self, given, FUNCTION, digest, plan);
+    const enum plan_kind kind = Py_IS_TYPE(runner, &ProgramType) ? PROGRAM : FUNCTION;
+    Entry *const entry = new_entry(self, given, kind, digest, plan);
     if (!entry)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    entry->function = Py_NewRef(function), entry->place = place;
+    entry->runner = Py_NewRef(runner), entry->place = place, entry->has_output = has_output;
+    entry->make_output = make_output == Py_None ? NULL : Py_NewRef(make_output);
     Py_RETURN_NONE;
 }
 
@@ -623,11 +579,9 @@ int table_import(void)
 static int table_init(PlanTableObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"probe", "exchange", "numbers", "slow", "give_up", "lines",
-                            "stride", "rank", "wait", "keep", "agree",
-                            "describe", "log", NULL};
-    PyObject *probe, *exchange, *numbers, *slow, *give_up, *lines, *wait = Py_None;
-    PyObject *keep = Py_None, *agree = Py_None, *describe = Py_None;
-    PyObject *log = Py_None;
+                            "stride", "rank", "wait", "keep", "agree", "describe", "log", NULL};
+    PyObject *probe, *exchange, *numbers, *slow, *give_up, *lines;
+    PyObject *wait = Py_None, *keep = Py_None, *agree = Py_None, *describe = Py_None, *log = Py_None;
     long long stride = 1, rank = 0;
     if (!PyArg_ParseTupleAndKeywords(
             args, kwargs, "OOOOO|$OLLOOOOO", names, &probe, &exchange, &numbers, &slow,
@@ -669,9 +623,8 @@ static int table_traverse(PlanTableObject *self, visitproc visit, void *arg)
     Py_VISIT(self->reader.describe);
     Py_VISIT(self->channel);
     for (int place = 0; self->entries && place < ENTRIES; place++) {
-        Py_VISIT(self->entries[place].program);
+        Py_VISIT(self->entries[place].runner);
         Py_VISIT(self->entries[place].make_output);
-        Py_VISIT(self->entries[place].function);
         Py_VISIT(self->entries[place].plan);
         Py_VISIT(self->entries[place].counts);
     }
@@ -705,11 +658,10 @@ static void table_dealloc(PlanTableObject *self)
 }
 
 static PyMethodDef table_methods[] = {
-    {"add_program", (PyCFunction)table_add_program, METH_VARARGS, NULL},
+    {"add", (PyCFunction)table_add, METH_VARARGS, NULL},
     {"add_channel", (PyCFunction)table_add_channel, METH_VARARGS, NULL},
     {"digest_with", (PyCFunction)table_digest_with, METH_VARARGS | METH_STATIC, NULL},
     {"serve_by", (PyCFunction)table_serve_by, METH_O, NULL},
-    {"add_function", (PyCFunction)table_add_function, METH_VARARGS, NULL},
     {"agree", (PyCFunction)table_agree, METH_O, NULL},
     {"complete", (PyCFunction)table_complete, METH_NOARGS, NULL},
     {"forget", (PyCFunction)table_forget, METH_O, NULL},

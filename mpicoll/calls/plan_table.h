@@ -17,9 +17,8 @@ enum { ONE_ROW = -1, NO_ARRAY = -2 };
 typedef struct {
     enum plan_kind kind;
     CallKey key;
-    ProgramObject *program;
-    PyObject *function; /* of x and out */
-    PyObject *plan;     /* by which Python knows the program or the function */
+    PyObject *runner;   /* the program, or the function of x and out */
+    PyObject *plan;     /* by which Python knows it */
     int64_t digest;     /* that the ranks compare */
     uint32_t place;     /* of functions in the table of the flight recorder */
 

@@ -457,28 +457,19 @@ class PlanTable:
     def complete(self) -> None:
         """Complete the call that is under way; raises as a call does."""
 
-    def add_program(
-        self, given: tuple[Any, ...], program: Program, digest: int, has_output: bool,
-        make_output: Callable[[], Any] | None, plan: object, /,
+    def add(
+        self, given: tuple[Any, ...], runner: Program | Callable[[Any, Any], Any], digest: int,
+        plan: object, place: int, has_output: bool = ...,
+        make_output: Callable[[], Any] | None = ..., /,
     ) -> None:  # fmt: skip
-        """Serve such calls by a program from now on.
+        """Serve such calls by a program, or a function of x and out, from now on.
 
         Args:
             digest: what the other ranks publish of the same call.
-            has_output: this rank gets an array; `make_output` makes it where none was given.
-            plan: what `forget` and `give_up` know the program by.
-        """
-
-    def add_function(
-        self, given: tuple[Any, ...], function: Callable[[Any, Any], Any], digest: int, place: int,
-        plan: object, /,
-    ) -> None:  # fmt: skip
-        """Serve such calls by a function of x and out from now on; the ranks compare them before.
-
-        Args:
-            digest: as for `add_program`.
-            place: in the table of the flight recorder.
-            plan: what `forget` and `give_up` know the function by.
+            plan: what `forget` and `give_up` know it by.
+            place: of a function, in the table of the flight recorder.
+            has_output: of a program: this rank gets an array, which `make_output` makes where none
+                was given.
         """
 
     def forget(self, plan: object, /) -> None:

@@ -26,7 +26,7 @@ def test_arrays_of_other_kinds_are_described() -> None:
         None, None, rank.numbers, rank.call_python, None, lines=(), describe=describe,
         agree=lambda digest, name: True,
     )  # fmt: skip
-    table.add_function(call_of(Array(0, 3)), lambda x, out: x.count, 9, 0, None)
+    table.add(call_of(Array(0, 3)), lambda x, out: x.count, 9, None, 0)
     assert table(*call_of(Array(0, 3))) == 3
     for unknown in (Array(1, 3), Array(0, 4), np.ones(3), [3.0], object()):
         assert table(*call_of(unknown)) == "slow"
@@ -120,6 +120,6 @@ def test_tensors_of_unusual_kinds_are_left_to_python() -> None:
         torch.ones(6, device="meta"), torch.nn.Parameter(torch.ones(6)), torch.ones(6).to_sparse(),
     ]  # fmt: skip
     for x in [*usual, *unusual]:
-        rank.table.add_program(call_of(x, torch.ones(6)), program([]), 7, True, None, None)
+        rank.table.add(call_of(x, torch.ones(6)), program([]), 7, None, 0, True, None)
     assert all(rank.serves(x, torch.ones(6)) for x in usual)
     assert not any(rank.serves(x, torch.ones(6)) for x in unusual)

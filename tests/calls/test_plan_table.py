@@ -42,7 +42,7 @@ def test_python_tells_the_others_that_there_is_no_memory() -> None:
         raise MemoryError
 
     rank, x = SoleRank(), np.arange(5.0)
-    rank.table.add_program(call_of(x), program([]), 7, True, refuse, None)
+    rank.table.add(call_of(x), program([]), 7, None, 0, True, refuse)
     assert not rank.serves(x) and rank.numbers[0] == 0
 
 
@@ -51,7 +51,7 @@ def test_an_interrupt_is_not_taken_for_want_of_memory() -> None:
         raise KeyboardInterrupt
 
     rank, x = SoleRank(), np.arange(5.0)
-    rank.table.add_program(call_of(x), program([]), 7, True, interrupted, None)
+    rank.table.add(call_of(x), program([]), 7, None, 0, True, interrupted)
     with pytest.raises(KeyboardInterrupt):
         rank.table(*call_of(x))
     assert not rank.python_calls and rank.numbers[0] == 0
@@ -92,9 +92,9 @@ def test_the_ranks_compare_their_calls_whatever_serves_them(kind: str, other: in
     rank, x = FirstOfTwo(other), np.arange(5.0)
     call = call_of(x, x)
     if kind == "program":
-        rank.table.add_program(call, program([]), 7, True, None, None)
+        rank.table.add(call, program([]), 7, None, 0, True, None)
     else:
-        rank.table.add_function(call, lambda x, out: out, 7, 0, None)
+        rank.table.add(call, lambda x, out: out, 7, None, 0)
     for number in (1, 2):
         result = rank.table(*call)
         assert rank.numbers[0] == number and rank.waits[-1] == (1, number)
@@ -117,7 +117,7 @@ def test_a_function_that_fails_is_given_up() -> None:
         *NumpyArrays().layout(), rank.numbers, rank.call_python, give_up, lines=(),
         agree=lambda digest, name: True,
     )  # fmt: skip
-    table.add_function(call_of(x, x), fail, 9, 0, fail)
+    table.add(call_of(x, x), fail, 9, fail, 0)
     with pytest.raises(ValueError, match="broken"):
         table(*call_of(x, x))
     assert failures == [(fail, "broken")] and not rank.python_calls
@@ -170,8 +170,8 @@ def test_a_function_serves_known_calls() -> None:
         operands.append((x, out))
         return 3
 
-    rank.table.add_function(call_of(x, out), function, 7, 0, function)
-    rank.table.add_function(call_of([1.0]), function, 7, 0, function)
+    rank.table.add(call_of(x, out), function, 7, function, 0)
+    rank.table.add(call_of([1.0]), function, 7, function, 0)
     assert rank.table(*call_of(x, out)) == 3
     assert operands == [(x, out)] and operands[0][0] is x
     assert not rank.serves(x) and not rank.serves(np.ones(6), out)
@@ -186,8 +186,8 @@ def test_functions_that_are_added_and_forgotten_leak_no_references() -> None:
 
     before = sys.getrefcount(name), sys.getrefcount(function)
     for _ in range(1000):
-        rank.table.add_function(call_of(x, name=name), function, 7, 0, function)
-        rank.table.add_function(call_of(x, name=name), function, 7, 0, function)
+        rank.table.add(call_of(x, name=name), function, 7, function, 0)
+        rank.table.add(call_of(x, name=name), function, 7, function, 0)
         rank.table(*call_of(x, name=name))
         rank.table.forget(function)
     assert (sys.getrefcount(name), sys.getrefcount(function)) == before

@@ -37,7 +37,7 @@ class SoleRank:
         """Add a program for a call, which copies its input; return the program."""
         copying = program([row(COPY, place(1), count=nbytes)] if nbytes else [])
         make_output = None if out is not None else lambda: np.empty_like(x)
-        self.table.add_program(call_of(x, out, **options), copying, 7, True, make_output, copying)
+        self.table.add(call_of(x, out, **options), copying, 7, copying, 0, True, make_output)
         return copying
 
     def serves(self, x: Any, out: Any = None, **options: Any) -> bool:
