@@ -258,22 +258,21 @@ class Channel:
         processes: of all ranks.
         slow: takes the five arguments where their form is not read here.
         library: takes them where the library is to serve the call.
-        fail: ``fail(peer, reason, detail)`` raises. The reason is ``left``, ``ended`` or
+        owner: ``owner.fail(peer, reason, detail)`` raises. The reason is ``left``, ``ended`` or
             ``deadline`` with the seconds of the wait, ``over`` after the channel has been closed,
             ``failed`` after an error has ended it, or
             ``different`` with the key and bytes of the peer's call, and of this rank's.
-        progress: lets the library move its messages, about once a millisecond of a long wait.
-        place: ``place(key, nbytes, shares)`` returns the place of a kind of call in the table
+            ``owner.place(key, nbytes, shares)`` returns the place of a kind of call in the table
             of the recorder. A key is the collective, whether it moves objects, operator, dtype
             and root.
-        keep: kept alive.
+        progress: lets the library move its messages, about once a millisecond of a long wait.
         log: of the flight recorder; None where nothing is recorded.
         deadline: seconds of a wait; 0 for no limit.
         has_cores: each rank has a core of its own.
         shares_above, first_share_ranks: above so many bytes, and on so many ranks, each rank folds
             a share of an allreduce or a reduce.
 
-    A call that an error has ended is the last: further calls raise by `fail`.
+    A call that an error has ended is the last: further calls raise by `owner`.
 
     Attributes:
         held: `run` and `issue` take no call, as Python is running one.
@@ -296,10 +295,8 @@ class Channel:
     def __init__(
         self, *, forms: object, units: tuple[int, ...], rank: int, processes: tuple[int, ...],
         slow: Callable[..., Any] | None, library: Callable[..., Any] | None,
-        fail: Callable[[int, str, Any], object],
-        progress: Callable[[], object] | None, place: Callable[..., int],
-        keep: object, log: Log | None, deadline: float, has_cores: bool,
-        shares_above: int, first_share_ranks: int,
+        owner: object, progress: Callable[[], object] | None, log: Log | None, deadline: float,
+        has_cores: bool, shares_above: int, first_share_ranks: int,
     ) -> None: ...  # fmt: skip
     def __call__(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /

@@ -21,14 +21,6 @@ static int is_outermost(const ActiveCall *call)
     return call->outer == NO_CALL;
 }
 
-/* Keep the error that Python has raised for the function that runs this call. */
-static void keep_error(ActiveCall *call)
-{
-    PyObject *const error = take_raised();
-    Py_XSETREF(call->error, Py_NewRef(error));
-    raise_again(error);
-}
-
 int active_is_elsewhere(int64_t under_way)
 {
     return under_way > PYTHON_ROUND &&
@@ -45,8 +37,11 @@ int active_complete(const int64_t *under_way)
         return refuse();
     if (call->state == RUNNING) {
         call->state = call->advance(call);
-        if (call->state == FAILED_CALL)
-            keep_error(call);
+        if (call->state == FAILED_CALL) {
+            PyObject *const error = take_raised();
+            Py_XSETREF(call->error, Py_NewRef(error)); /* for the function that runs this call */
+            raise_again(error);
+        }
     } else if (call->state == FAILED_CALL) {
         raise_again(Py_NewRef(call->error));
     }

@@ -97,11 +97,6 @@ static __attribute__((no_sanitize("thread"))) Head copy_of(const Head *head)
     return *head;
 }
 
-static int is_same(Key key, Key other)
-{
-    return !memcmp(&key, &other, sizeof key);
-}
-
 /* Whether a message of rank `peer` is for this one. */
 static int is_for(const Channel *channel, const Head *head, int peer)
 {
@@ -161,7 +156,7 @@ static Head *take(
             continue;
         }
         const int is_now = copy.call == channel->call;
-        if (is_now && is_same(copy.key, key) && (total < 0 || copy.total == total || (has_room && copy.total < total)))
+        if (is_now && !memcmp(&copy.key, &key, sizeof key) && (total < 0 || copy.total == total || (has_room && copy.total < total)))
             return head;
         if (copy.call > channel->call || is_for(channel, &copy, peer)) {
             if (copy.call < channel->call)
@@ -388,28 +383,24 @@ enum outcome channel_move(Channel *channel, const Move *move)
 static void fold_all(const FoldCall *call, char *out, const void **operands, int many, int64_t nbytes)
 {
     const size_t count = (size_t)(nbytes / call->itemsize);
-    if (many == 1) {
-        if (nbytes && out != operands[0])
-            memmove(out, operands[0], (size_t)nbytes);
-        return;
-    }
     const int first = many < MOST_OPERANDS ? many : MOST_OPERANDS;
     char copy[SLOT_BYTES];
     for (int index = first; index < many; index++)
         if (operands[index] == out && nbytes)
             operands[index] = memcpy(copy, out, (size_t)nbytes);
-    call->fold_many(out, operands, (size_t)first, count);
+    call->folds->many(out, operands, (size_t)first, count);
     for (int index = first; index < many; index++)
-        call->fold(out, out, operands[index], count);
-    if (call->divide)
-        call->divide(out, call->divisor, count);
+        call->folds->fold(out, out, operands[index], count);
+    if (call->folds->divide)
+        call->folds->divide(out, call->divisor, count);
 }
 
-/* What this rank sends of its input. */
-static Move input_of(const FoldCall *call)
+Move input_of(const FoldCall *call)
 {
-    return (Move){.key = call->key, .first_reader = call->first_reader, .end_reader = call->end_reader,
-                  .source = {.base = (char *)call->input, .nbytes = call->nbytes}};
+    const Blocks whole = {.base = (char *)call->input, .nbytes = call->nbytes};
+    return (Move){.key = call->key, .sends = call->first_reader < call->end_reader, .sends_rows = call->rows != NULL,
+                  .first_reader = call->first_reader, .end_reader = call->end_reader,
+                  .source = call->rows ? *call->rows : whole};
 }
 
 /* Find the parts of the ranks from 0 to `end`, this one's at `local`; their data are `offset` behind. */
@@ -426,10 +417,17 @@ static enum outcome take_parts(
             operands[peer] = local;
             continue;
         }
-        Head *const head = take(channel, peer, call->key, call->nbytes, 0, &outcome);
+        Head *const head = take(channel, peer, call->key, call->rows ? -1 : call->nbytes, 0, &outcome);
         if (!head)
             return outcome;
-        operands[peer] = data_of(head, nbytes) + offset;
+        if (!call->rows) {
+            operands[peer] = data_of(head, nbytes) + offset;
+            continue;
+        }
+        const int64_t length = lengths_in(head)[channel->rank], total = length_of(call->rows, channel->rank);
+        if (length != total)
+            return refuse(channel, peer, head, length, call->key, total);
+        operands[peer] = row_of(channel, head, channel->rank);
     }
     return FINE;
 }
@@ -445,19 +443,22 @@ enum outcome channel_fold(Channel *channel, const FoldCall *call)
 {
     int64_t sent = begin_call(channel, call->key);
     const void *operands[MOST_MEMBERS];
-    const int64_t parts = parts_of(call->nbytes, SLOT_BYTES);
-    const int reads = call->result && call->end_peer;
+    const Blocks *const rows = call->rows;
     const Move move = input_of(call);
-    if (call->first_reader >= call->end_reader)
+    const int64_t most = rows ? row_bytes(channel) : SLOT_BYTES;
+    const int64_t parts = rows ? parts_to_send(channel, &move) : parts_of(call->nbytes, most);
+    const int64_t total = rows ? length_of(rows, channel->rank) : call->nbytes;
+    const char *const local = rows ? start_of(rows, channel->rank) : call->input;
+    const int reads = call->result && call->end_peer;
+    if (!move.sends)
         sent = parts;
     for (int64_t part = 0; part < parts; part++) {
-        const int64_t start = part * SLOT_BYTES, nbytes = rest_of(call->nbytes, start, SLOT_BYTES);
+        const int64_t start = part * most, nbytes = rest_of(total, start, most);
         if (send_ahead(channel, &move, &sent, part, parts, reads) < 0)
             return BROKEN;
         if (!reads)
             continue;
-        const enum outcome outcome = take_parts(channel, call, operands, nbytes, call->end_peer,
-                                                call->input + start, 0);
+        const enum outcome outcome = take_parts(channel, call, operands, nbytes, call->end_peer, local + start, 0);
         if (outcome != FINE)
             return outcome;
         fold_all(call, call->result + start, operands, call->end_peer, nbytes);
@@ -545,35 +546,5 @@ enum outcome channel_fold_shares(Channel *channel, const FoldCall *call, int roo
             if (outcome != FINE)
                 return outcome;
         }
-    return FINE;
-}
-
-enum outcome channel_fold_rows(Channel *channel, const FoldCall *call, const Blocks *rows)
-{
-    int64_t sent = begin_call(channel, call->key);
-    const void *operands[MOST_MEMBERS];
-    const Move move = {.key = call->key, .sends = 1, .sends_rows = 1, .end_reader = channel->size,
-                       .source = *rows};
-    const int64_t most = row_bytes(channel), parts = parts_to_send(channel, &move);
-    const int64_t total = length_of(rows, channel->rank);
-    enum outcome outcome = FINE;
-    for (int64_t part = 0; part < parts; part++) {
-        if (send_ahead(channel, &move, &sent, part, parts, 1) < 0)
-            return BROKEN;
-        const int64_t start = part * most, nbytes = rest_of(total, start, most);
-        for (int turn = 1; turn < channel->size; turn++) {
-            const int peer = (channel->rank + turn) % channel->size;
-            Head *const head = take(channel, peer, call->key, -1, 0, &outcome);
-            if (!head)
-                return outcome;
-            const int64_t length = lengths_in(head)[channel->rank];
-            if (length != total)
-                return refuse(channel, peer, head, length, call->key, total);
-            operands[peer] = row_of(channel, head, channel->rank);
-        }
-        operands[channel->rank] = start_of(rows, channel->rank) + start;
-        fold_all(call, call->result + start, operands, channel->size, nbytes);
-        mark_all_read(channel, channel->size);
-    }
     return FINE;
 }

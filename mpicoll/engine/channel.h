@@ -117,27 +117,27 @@ void channel_take_back(Channel *channel);
 enum outcome channel_move(Channel *channel, const Move *move);
 
 /* A call that folds `nbytes` of each rank from 0 to `end_peer`, in rank order, into `result` where that is
-   not NULL. Ranks from `first_reader` to `end_reader` read this rank's input. */
+   not NULL. Ranks from `first_reader` to `end_reader` read this rank's input. With `rows`, a reduce_scatter: each
+   rank folds its own block of all ranks' rows. */
 typedef struct {
     Key key;
-    Fold fold;
-    FoldMany fold_many;
-    Divide divide; /* of a mean; else NULL */
-    double divisor;
+    const FoldRow *folds;
+    double divisor; /* of a mean */
     int64_t itemsize, nbytes;
     const char *input;
+    const Blocks *rows; /* else NULL */
     char *result;
     int first_reader, end_reader, end_peer;
 } FoldCall;
+
+/* What this rank sends of its input. */
+Move input_of(const FoldCall *call);
 
 enum outcome channel_fold(Channel *channel, const FoldCall *call);
 
 /* The same on all ranks, each of which folds a share of each part: for an allreduce, or a reduce to `root`
    where that is not negative. */
 enum outcome channel_fold_shares(Channel *channel, const FoldCall *call, int root);
-
-/* Fold the blocks of `rows` for each rank: a reduce_scatter. */
-enum outcome channel_fold_rows(Channel *channel, const FoldCall *call, const Blocks *rows);
 
 /* Prepare this rank's unit for a new channel. */
 void unit_clear(char *unit);

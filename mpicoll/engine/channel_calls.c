@@ -6,15 +6,15 @@
 
 #include <stdlib.h>
 
-/* The methods of mpi4py, in small letters. */
-enum method { BARRIER_, BCAST_, GATHER_, GATHERV_, SCATTER_, SCATTERV_, ALLGATHER_, ALLGATHERV_, ALLTOALL_,
+/* The methods of mpi4py, in small letters, and our names of collectives. */
+enum method { BARRIER_, BCAST_, BROADCAST_, GATHER_, GATHERV_, SCATTER_, SCATTERV_, ALLGATHER_, ALLGATHERV_, ALLTOALL_,
               ALLTOALLV_, REDUCE_, ALLREDUCE_, SCAN_, EXSCAN_, REDUCE_SCATTER_BLOCK_, REDUCE_SCATTER_,
               METHODS };
 static const char *const method_names[METHODS] = {
-    "barrier", "bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall",
+    "barrier", "bcast", "broadcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall",
     "alltoallv", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter"};
 static const enum collective collective_of[METHODS] = {
-    BARRIER, BCAST, GATHER, GATHER, SCATTER, SCATTER, ALLGATHER, ALLGATHER, ALLTOALL, ALLTOALL, REDUCE,
+    BARRIER, BCAST, BCAST, GATHER, GATHER, SCATTER, SCATTER, ALLGATHER, ALLGATHER, ALLTOALL, ALLTOALL, REDUCE,
     ALLREDUCE, SCAN, EXSCAN, REDUCE_SCATTER, REDUCE_SCATTER};
 static PyObject *methods[METHODS];
 
@@ -23,7 +23,7 @@ int channel_import(void)
     for (int method = 0; method < METHODS; method++)
         if (!(methods[method] = PyUnicode_InternFromString(method_names[method])))
             return -1;
-    return queue_import();
+    return 0;
 }
 
 /* The number of a method, given its interned name; METHODS for another one. */
@@ -33,6 +33,12 @@ static int method_of(PyObject *name)
     while (method < METHODS && methods[method] != name)
         method++;
     return method;
+}
+
+enum collective collective_named(PyObject *name)
+{
+    const int method = method_of(name);
+    return method < METHODS ? collective_of[method] : COLLECTIVES;
 }
 
 /* -- buffers ----------------------------------------------------------------------------------- */
@@ -292,7 +298,8 @@ static Blocks block_of(const Blocks *blocks, int rank)
         .nbytes = blocks->lengths ? blocks->lengths[rank] : blocks->nbytes};
 }
 
-int overlap(const Buffer *left, const Buffer *right, int size)
+/* Whether blocks of two buffers overlap, of `size` ranks. */
+static int overlap(const Buffer *left, const Buffer *right, int size)
 {
     if (!left->nbytes || !right->nbytes || left->low >= right->high || right->low >= left->high)
         return 0;
@@ -427,34 +434,32 @@ static int op_of(const Forms *forms, PyObject *op)
     return has_handles ? USERS_OP : NO_OP;
 }
 
+/* Whether results would overwrite rows that are not sent. */
+static int overwrites_rows(const ChannelObject *self, const Request *request, const Blocks *rows)
+{
+    return overlap(&request->x, &request->out, self->channel.size) &&
+           block_of(rows, self->channel.rank).base != request->out.address;
+}
+
 /* Run a reduce_scatter. */
 static enum outcome fold_rows(ChannelObject *self, Request *request)
 {
-    const int size = self->channel.size;
-    const Buffer *const x = &request->x;
-    Blocks rows = all_blocks(self, x);
+    Blocks rows = all_blocks(self, &request->x);
     char *places[MOST_MEMBERS], *copy = NULL;
-    int64_t lengths[MOST_MEMBERS];
-    if (request->has_counts && !x->has_counts) {
-        char *place = x->address;
-        for (int rank = 0; rank < size; rank++) {
-            lengths[rank] = request->counts[rank] * x->itemsize, places[rank] = place;
-            place += lengths[rank];
-        }
-        rows.lengths = lengths, rows.places = places;
-    }
-    if (!x->has_counts && overlap(x, &request->out, size) &&
-        block_of(&rows, self->channel.rank).base != request->out.address) {
-        /* Results would overwrite rows that are not sent. */
-        copy = malloc((size_t)x->nbytes);
+    if (overwrites_rows(self, request, &rows)) {
+        copy = malloc((size_t)request->x.nbytes);
         if (!copy)
             return BROKEN;
-        memcpy(copy, x->address, (size_t)x->nbytes);
-        for (int rank = 0; rank < size; rank++)
-            places[rank] = copy + (block_of(&rows, rank).base - x->address);
-        rows.base = copy, rows.places = rows.lengths ? places : NULL;
+        char *place = copy;
+        for (int rank = 0; rank < self->channel.size; rank++) {
+            const Blocks row = block_of(&rows, rank);
+            places[rank] = memcpy(place, row.base, (size_t)row.nbytes);
+            place += row.nbytes;
+        }
+        rows.places = places;
     }
-    const enum outcome outcome = channel_fold_rows(&self->channel, &request->fold, &rows);
+    request->fold.rows = &rows;
+    const enum outcome outcome = channel_fold(&self->channel, &request->fold);
     free(copy);
     return outcome;
 }
@@ -475,22 +480,24 @@ enum served build_fold(ChannelObject *self, enum collective collective, PyObject
     if (x->kind < 1)
         return IS_SLOW;
     const int32_t kind = forms->canonical[x->kind - 1];
-    if (!forms->folds[op][kind])
+    if (!forms->folds[op][kind]->fold)
         return IS_MPIS;
     if (gets && (forms->canonical[out->kind - 1] != kind || (x->has_counts && !is_rows) ||
                  (!in_place && !is_rows && x->address != out->address && overlap(x, out, size))))
         return IS_SLOW;
     if (is_rows) {
-        int64_t total = 0, wanted = x->nbytes / size;
-        for (int peer = 0; request->has_counts && peer < size; peer++) {
+        int64_t total = 0;
+        for (int peer = 0; request->has_counts && !x->has_counts && peer < size; peer++) {
             if (request->counts[peer] < 0)
                 return IS_SLOW;
-            total += request->counts[peer] * x->itemsize;
+            x->lengths[peer] = request->counts[peer] * x->itemsize, x->places[peer] = x->address + total;
+            total += x->lengths[peer];
         }
-        if (request->has_counts)
-            wanted = request->counts[rank] * x->itemsize;
-        if ((request->has_counts ? x->nbytes != total : x->nbytes / x->itemsize % size != 0) ||
-            (!in_place && out->nbytes != wanted))
+        if (request->has_counts && !x->has_counts && total != x->nbytes)
+            return IS_SLOW;
+        x->has_counts |= request->has_counts;
+        if ((!x->has_counts && !is_even(self, x)) ||
+            (!in_place && out->nbytes != (x->has_counts ? x->lengths[rank] : x->nbytes / size)))
             return IS_SLOW;
     } else if (gets && x->nbytes != out->nbytes) {
         return IS_SLOW;
@@ -500,8 +507,7 @@ enum served build_fold(ChannelObject *self, enum collective collective, PyObject
     request->fold = (FoldCall){
         .key = {.collective = (uint8_t)collective, .op = (uint8_t)op, .kind = (uint8_t)kind,
                 .root = (uint16_t)root},
-        .fold = forms->folds[op][kind], .fold_many = forms->folds_of_many[op][kind],
-        .divide = forms->divides[op][kind], .divisor = size, .itemsize = x->itemsize, .nbytes = x->nbytes,
+        .folds = forms->folds[op][kind], .divisor = size, .itemsize = x->itemsize, .nbytes = x->nbytes,
         .input = x->address, .result = gets ? result : NULL, .end_reader = size, .end_peer = size};
     FoldCall *const call = &request->fold;
     /* Shares make the ranks fold at the same time, which is nothing for a root where they share cores. */
@@ -670,19 +676,15 @@ PyObject *read_buffers(PyObject *Py_UNUSED(module), PyObject *args)
 
 enum outcome request_start(ChannelObject *self, const Request *request)
 {
-    const FoldCall *const fold = &request->fold;
-    const Buffer *const x = &request->x;
-    const int size = self->channel.size;
-    Move move = {.key = request->key, .end_reader = size};
-    if (request->shape == MOVES) {
-        move = request->move;
-    } else if (request->shape != FOLDS_ROWS) {
-        move.sends = fold->first_reader < fold->end_reader;
-        move.first_reader = fold->first_reader, move.end_reader = fold->end_reader;
-        move.source = (Blocks){.base = (char *)fold->input, .nbytes = fold->nbytes};
-    } else if (request->has_counts == x->has_counts && !overlap(x, &request->out, size)) {
-        move.sends = move.sends_rows = 1, move.source = all_blocks(self, x);
-    }
+    if (request->shape == MOVES)
+        return channel_start(&self->channel, &request->move);
+    FoldCall call = request->fold;
+    const Blocks rows = all_blocks(self, &request->x);
+    if (request->shape == FOLDS_ROWS)
+        call.rows = &rows;
+    if (call.rows && overwrites_rows(self, request, &rows))
+        call.end_reader = call.first_reader;
+    const Move move = input_of(&call);
     return channel_start(&self->channel, &move);
 }
 
@@ -730,11 +732,7 @@ static int find_folds(Forms *forms, PyObject *dtypes)
             const char *text, *defined;
             if (!PyArg_ParseTuple(PyTuple_GET_ITEM(forms->ops, op), "Oss", &(PyObject *){NULL}, &text, &defined))
                 return -1;
-            if (!strstr(defined, types[kind]))
-                continue;
-            forms->folds[op][kind] = find_fold(text, names[kind]);
-            forms->folds_of_many[op][kind] = find_fold_many(text, names[kind]);
-            forms->divides[op][kind] = strcmp(text, "avg") ? NULL : find_divide(names[kind]);
+            forms->folds[op][kind] = find_fold_row(strstr(defined, types[kind]) ? text : "", names[kind]);
         }
     }
     return 0;

@@ -6,22 +6,7 @@
 #include "postponing.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
-
-static const char *const names[REDUCE_SCATTER + 1] = {
-    [BARRIER] = "barrier", [BCAST] = "broadcast", [GATHER] = "gather", [SCATTER] = "scatter",
-    [ALLGATHER] = "allgather", [ALLTOALL] = "alltoall", [REDUCE] = "reduce", [ALLREDUCE] = "allreduce",
-    [SCAN] = "scan", [EXSCAN] = "exscan", [REDUCE_SCATTER] = "reduce_scatter"};
-static PyObject *interned[REDUCE_SCATTER + 1];
-
-int queue_import(void)
-{
-    for (int collective = 0; collective <= REDUCE_SCATTER; collective++)
-        if (!(interned[collective] = PyUnicode_InternFromString(names[collective])))
-            return -1;
-    return 0;
-}
 
 /* -- arguments --------------------------------------------------------------------------------- */
 
@@ -97,11 +82,9 @@ int queue_read(
     ChannelObject *self, PyObject *const *args, Py_ssize_t count, int64_t width, const ArrayArgument *x_given,
     const ArrayArgument *out_given, Request *request)
 {
-    int collective = 0;
-    while (count == QUEUE_ARGUMENTS && collective <= REDUCE_SCATTER && interned[collective] != args[0])
-        collective++;
-    const long root = count == QUEUE_ARGUMENTS && PyLong_CheckExact(args[4]) ? PyLong_AsLong(args[4]) : -1;
-    if (count != QUEUE_ARGUMENTS || collective > REDUCE_SCATTER || root < 0 || root >= self->channel.size)
+    const enum collective collective = count == QUEUE_ARGUMENTS ? collective_named(args[0]) : COLLECTIVES;
+    const long root = collective < COLLECTIVES && PyLong_CheckExact(args[4]) ? PyLong_AsLong(args[4]) : -1;
+    if (root < 0 || root >= self->channel.size)
         return 0;
     const long rows = PyLong_AsLong(args[7]);
     const int is_root = self->channel.rank == root, has_counts = args[5] != Py_None;
@@ -131,16 +114,9 @@ int queue_read(
             return 0;
         if (collective == ALLTOALL && !counted && x->address == out->address)
             x->kind = -1; /* in place */
-        return build_move(self, (enum collective)collective, counted, request) == IS_SERVED;
+        return build_move(self, collective, counted, request) == IS_SERVED;
     }
-    if (collective == REDUCE_SCATTER && x->has_counts) {
-        for (int rank = 0; rank < self->channel.size; rank++)
-            request->counts[rank] = x->lengths[rank] / x->itemsize;
-        request->has_counts = 1;
-        if (overlap(x, out, self->channel.size) && x->places[self->channel.rank] != out->address)
-            return 0;
-    }
-    return build_fold(self, (enum collective)collective, args[3], request) == IS_SERVED;
+    return build_fold(self, collective, args[3], request) == IS_SERVED;
 }
 
 /* -- running ----------------------------------------------------------------------------------- */
@@ -218,19 +194,6 @@ static void *live(void *argument)
     }
 }
 
-/* Signals are for the threads that were there before. */
-static int make_thread(ChannelObject *self)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    self->has_thread = !pthread_create(&self->thread, NULL, live, self);
-    if (self->has_thread)
-        pthread_setname_np(self->thread, "collectives");
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return self->has_thread;
-}
-
 /* run_next(...): run a call after those that were issued, which have all run; False where Python has to
    change its arrays first. */
 PyObject *queue_run_next(ChannelObject *self, PyObject *const *args, Py_ssize_t count)
@@ -266,7 +229,7 @@ PyObject *queue_issue(ChannelObject *self, PyObject *const *args, Py_ssize_t cou
     Request *const request = self->is_held || self->has_ended || self->is_busy ? NULL : malloc(sizeof *request);
     if (!request)
         return PyLong_FromLong(0);
-    if (!queue_read(self, args, count, 1, NULL, NULL, request) || (!self->has_thread && !make_thread(self))) {
+    if (!queue_read(self, args, count, 1, NULL, NULL, request) || (!self->has_thread && !(self->has_thread = thread_begin(&self->thread, live, self, "collectives")))) {
         PyErr_Clear();
         free(request);
         return PyLong_FromLong(0);

@@ -160,34 +160,9 @@ static void raise_difference(ChannelObject *self)
                      : NULL;
     if (!numbers)
         return;
-    PyObject *const result = PyObject_CallFunction(self->fail, "isO", channel->odd_peer, "different", numbers);
+    PyObject *const result = PyObject_CallMethod(self->owner, "fail", "isO", channel->odd_peer, "different", numbers);
     Py_DECREF(numbers);
     Py_XDECREF(result);
-}
-
-/* Return about how many times the mean each rank's block has, as a tuple of powers of two, and mix it into
-   `number`; None where blocks have no lengths of their own. */
-static PyObject *shares_of(const ChannelObject *self, const Request *request, uint64_t *number)
-{
-    const Move *const move = &request->move;
-    const int64_t *const lengths =
-        request->shape == MOVES                                ? move->target.lengths ? move->target.lengths
-                                                                                      : move->source.lengths
-        : request->shape == FOLDS_ROWS && request->has_counts ? request->counts
-                                                               : NULL;
-    int64_t total = 0;
-    for (int rank = 0; lengths && rank < self->channel.size; rank++)
-        total += lengths[rank];
-    if (!total)
-        return Py_NewRef(Py_None);
-    PyObject *const shares = PyTuple_New(self->channel.size);
-    for (int rank = 0; shares && rank < self->channel.size; rank++) {
-        const double share = (double)lengths[rank] * self->channel.size / (double)total;
-        const uint64_t parts = (uint64_t)(share * 64 * 1.4142), bits = parts ? 64 - __builtin_clzll(parts) : 0;
-        *number = (*number ^ bits) * 0x9e3779b97f4a7c15u;
-        PyTuple_SET_ITEM(shares, rank, PyLong_FromLong(bits ? 1L << bits : 0));
-    }
-    return shares;
 }
 
 /* Return the bytes of a block list to three binary digits, and mix them into `number`. */
@@ -202,14 +177,34 @@ static long long rough_total(const ChannelObject *self, const int64_t *lengths, 
     return (long long)total;
 }
 
-/* Return the bytes that this rank sends and receives in an alltoall whose blocks have lengths of their own,
-   and mix them into `number`; None for equal blocks. */
-static PyObject *amounts_of(const ChannelObject *self, const Move *move, uint64_t *number)
+/* Return about how many times the mean each rank's block has, as a tuple of powers of two, and mix it into
+   `number`; of an alltoall, the bytes that this rank sends and receives. None where blocks have no lengths of their
+   own. */
+static PyObject *shares_of(const ChannelObject *self, const Request *request, uint64_t *number)
 {
-    if (!move->source.lengths || !move->target.lengths)
+    const Move *const move = &request->move;
+    const int64_t *const lengths =
+        request->shape == MOVES                                ? move->target.lengths ? move->target.lengths
+                                                                                      : move->source.lengths
+        : request->shape == FOLDS_ROWS && request->x.has_counts ? request->x.lengths
+                                                               : NULL;
+    int64_t total = 0;
+    if (request->shape == MOVES && request->key.collective == ALLTOALL && lengths && move->source.lengths) {
+        const long long sent = rough_total(self, move->source.lengths, number);
+        return Py_BuildValue("LL", sent, rough_total(self, lengths, number));
+    }
+    for (int rank = 0; lengths && rank < self->channel.size; rank++)
+        total += lengths[rank];
+    if (!total)
         return Py_NewRef(Py_None);
-    const long long sent = rough_total(self, move->source.lengths, number);
-    return Py_BuildValue("LL", sent, rough_total(self, move->target.lengths, number));
+    PyObject *const shares = PyTuple_New(self->channel.size);
+    for (int rank = 0; shares && rank < self->channel.size; rank++) {
+        const double share = (double)lengths[rank] * self->channel.size / (double)total;
+        const uint64_t parts = (uint64_t)(share * 64 * 1.4142), bits = parts ? 64 - __builtin_clzll(parts) : 0;
+        *number = (*number ^ bits) * 0x9e3779b97f4a7c15u;
+        PyTuple_SET_ITEM(shares, rank, PyLong_FromLong(bits ? 1L << bits : 0));
+    }
+    return shares;
 }
 
 /* The place of a call in the table of the recorder; 0 where Python has raised. */
@@ -221,16 +216,12 @@ uint32_t request_place(ChannelObject *self, const Request *request)
     memcpy(&number, &key, sizeof key);
     const int size = nbytes > 0 ? 64 - __builtin_clzll((unsigned long long)nbytes) : 0;
     number = (number ^ (uint64_t)size << 58) + 1;
-    const int has_shares = request->shape == FOLDS_ROWS || request->shape == MOVES;
-    PyObject *const shares = request->shape == MOVES && key.collective == ALLTOALL
-                                 ? amounts_of(self, &request->move, &number)
-                             : has_shares ? shares_of(self, request, &number)
-                                          : Py_NewRef(Py_None);
+    PyObject *const shares = shares_of(self, request, &number);
     Place *const place = self->places + (number * 0x9e3779b97f4a7c15u >> 56) % PLACES;
     if (shares && place->key != number) {
         PyObject *const tuple = key_tuple(key);
         PyObject *const result =
-            tuple ? PyObject_CallFunction(self->place, "NLO", tuple, (long long)nbytes, shares) : NULL;
+            tuple ? PyObject_CallMethod(self->owner, "place", "NLO", tuple, (long long)nbytes, shares) : NULL;
         if (result)
             place->place = (uint32_t)PyLong_AsUnsignedLong(result), place->key = number;
         Py_XDECREF(result);
@@ -248,7 +239,7 @@ void request_raise(ChannelObject *self, enum outcome outcome)
         raise_difference(self);
     } else if (failure.reason) {
         PyObject *const result =
-            PyObject_CallFunction(self->fail, "isd", failure.peer, failure.reason, failure.seconds);
+            PyObject_CallMethod(self->owner, "fail", "isd", failure.peer, failure.reason, failure.seconds);
         Py_XDECREF(result);
     }
     if (!PyErr_Occurred())
@@ -310,11 +301,6 @@ void channel_end(ChannelObject *self)
 }
 
 static ChannelObject *channels; /* all that exist */
-
-static void add_channel(ChannelObject *self)
-{
-    self->next = channels, channels = self;
-}
 
 /* Tell ranks that wait for this one that its program ends; once. */
 static void channel_exit(ChannelObject *self)
@@ -406,10 +392,10 @@ static PyObject *channel_call(PyObject *object, PyObject *const *args, size_t fl
     const enum served served = request_read(self, args, &request);
     PyObject *result = NULL;
     if (served == IS_SERVED && request_begin(self, &request) == 0) {
-        buffer_pack(&request.x), buffer_pack(&request.out);
+        buffer_copy(&request.x, 0), buffer_copy(&request.out, 0);
         const enum outcome outcome = request_run(self, &request);
         if (outcome == FINE)
-            buffer_unpack(&request.x), buffer_unpack(&request.out);
+            buffer_copy(&request.x, 1), buffer_copy(&request.out, 1);
         result = request_end(self, request.row, outcome);
     }
     buffer_release(&request.x), buffer_release(&request.out);
@@ -593,10 +579,9 @@ PyMethodDef channel_functions[] = {
 
 static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"forms", "units", "rank", "processes", "slow", "library", "fail", "progress", "place", "keep", "log",
-                            "deadline", "has_cores", "shares_above", "first_share_ranks",
-                            NULL};
-    PyObject *forms, *units, *processes, *slow, *library, *fail, *progress, *place, *keep, *log;
+    static char *names[] = {"forms", "units", "rank", "processes", "slow", "library", "owner", "progress", "log",
+                            "deadline", "has_cores", "shares_above", "first_share_ranks", NULL};
+    PyObject *forms, *units, *processes, *slow, *library, *owner, *progress, *log;
     int rank;
     double deadline;
     int has_cores;
@@ -605,8 +590,8 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "a channel is made once");
         return -1;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOOOdpLL", names, &forms, &PyTuple_Type, &units, &rank,
-                                     &PyTuple_Type, &processes, &slow, &library, &fail, &progress, &place, &keep, &log,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOdpLL", names, &forms, &PyTuple_Type, &units, &rank,
+                                     &PyTuple_Type, &processes, &slow, &library, &owner, &progress, &log,
                                      &deadline, &has_cores, &above, &first))
         return -1;
     const Py_ssize_t size = PyTuple_GET_SIZE(units);
@@ -635,13 +620,13 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
         channel->units[peer] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(units, peer));
         self->processes[peer] = PyLong_AsLongLong(PyTuple_GET_ITEM(processes, peer));
     }
-    self->slow = Py_NewRef(slow), self->library = Py_NewRef(library), self->fail = Py_NewRef(fail), self->progress = Py_NewRef(progress);
-    self->place = Py_NewRef(place), self->keep = Py_NewRef(keep);
+    self->slow = Py_NewRef(slow), self->library = Py_NewRef(library);
+    self->owner = Py_NewRef(owner), self->progress = Py_NewRef(progress);
     self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
     self->deadline = deadline, self->forks = forks;
     self->shares_above = above, self->first_share_ranks = first, self->waits_for = -1;
     self->vectorcall = channel_call;
-    add_channel(self);
+    self->next = channels, channels = self;
     keep_memory(UNIT_BYTES);
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -650,10 +635,8 @@ static int channel_traverse(ChannelObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->slow);
     Py_VISIT(self->library);
-    Py_VISIT(self->fail);
+    Py_VISIT(self->owner);
     Py_VISIT(self->progress);
-    Py_VISIT(self->place);
-    Py_VISIT(self->keep);
     return 0;
 }
 
@@ -661,10 +644,8 @@ static int channel_clear(ChannelObject *self)
 {
     Py_CLEAR(self->slow);
     Py_CLEAR(self->library);
-    Py_CLEAR(self->fail);
+    Py_CLEAR(self->owner);
     Py_CLEAR(self->progress);
-    Py_CLEAR(self->place);
-    Py_CLEAR(self->keep);
     return 0;
 }
 

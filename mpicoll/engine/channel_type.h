@@ -24,9 +24,7 @@ typedef struct {
     int32_t canonical[MAX_DTYPES]; /* the first dtype with the same elements */
     int64_t itemsizes[MAX_DTYPES];
     char types[MAX_DTYPES]; /* as NumPy calls their kinds: i, u, f, c, b */
-    Fold folds[MOST_OPS][MAX_DTYPES];
-    FoldMany folds_of_many[MOST_OPS][MAX_DTYPES];
-    Divide divides[MOST_OPS][MAX_DTYPES];
+    const FoldRow *folds[MOST_OPS][MAX_DTYPES];
 } Forms;
 
 /* The layout of a datatype in memory: layouts.c. */
@@ -97,10 +95,9 @@ typedef struct ChannelObject {
     const Forms *forms;
     PyObject *slow;      /* slow(name, x, out, op, root): run a call with arguments of other forms */
     PyObject *library;   /* library(name, x, out, op, root): run the library's own call */
-    PyObject *fail;      /* fail(peer, reason, numbers): raises */
+    PyObject *owner;     /* fail(peer, reason, numbers) raises; place(key, bytes, shares) returns the place of a kind of
+                            call in the table of the recorder */
     PyObject *progress;  /* lets MPI move messages of its own */
-    PyObject *place;     /* place(key, bytes): the place of a kind of call in the table of the recorder */
-    PyObject *keep;
     LogObject *log;
     Place places[PLACES];
     int64_t *processes;
@@ -133,6 +130,9 @@ PyObject *read_buffers(PyObject *module, PyObject *args);
 /* Read the seven arguments of a call on mpi4py's buffers: channel_calls.c. */
 enum served request_read(ChannelObject *self, PyObject *const *args, Request *request);
 
+/* The collective of an interned name; COLLECTIVES for another one. */
+enum collective collective_named(PyObject *name);
+
 /* Return the handle of an object of the library. */
 uint64_t handle_of(PyObject *object);
 
@@ -143,8 +143,7 @@ int layout_find(const Forms *forms, PyObject *datatype, PyObject *memory, int wr
 int layout_use(Layout *layout, Buffer *buffer, int blocks, int written);
 
 /* Copy a buffer with gaps to its packed bytes before a call, and those that it has written back; free them. */
-void buffer_pack(const Buffer *buffer);
-void buffer_unpack(const Buffer *buffer);
+void buffer_copy(const Buffer *buffer, int is_back);
 void buffer_release(Buffer *buffer);
 
 PyObject *place_handles(PyObject *module, PyObject *args);
@@ -186,9 +185,6 @@ void request_raise(ChannelObject *self, enum outcome outcome);
 enum served build_move(ChannelObject *self, enum collective collective, int counted, Request *request);
 enum served build_fold(ChannelObject *self, enum collective collective, PyObject *op, Request *request);
 
-/* Whether blocks of two buffers overlap, of `size` ranks. */
-int overlap(const Buffer *left, const Buffer *right, int size);
-
 void release_lock(ChannelObject *self);
 void take_lock(ChannelObject *self);
 
@@ -214,7 +210,5 @@ void queue_close(ChannelObject *self);
 
 /* Do so for all channels. */
 void queues_stop(void);
-
-int queue_import(void);
 
 #endif

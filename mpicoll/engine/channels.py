@@ -117,17 +117,15 @@ class GroupChannel:
     ) -> None:  # fmt: skip
         self.rank, self.size, self.flight = rank, len(units), flight
         self.ranks = ranks or range(self.size)
-        self.forms, self.processes = forms, processes
+        self.forms, self.processes, self.keep = forms, processes, keep
         self.channel: Any = _compiled.Channel(
             forms=forms.compiled, units=tuple(units), rank=rank, processes=tuple(processes),
-            slow=slow, library=library, fail=self._fail, progress=progress, place=self._place,
-            keep=keep, log=flight and flight.log, deadline=0.0 if isinf(deadline) else deadline,
-            has_cores=not shares_cores,
-            shares_above=SHARES_ABOVE,
-            first_share_ranks=FIRST_SHARE_RANKS,
+            slow=slow, library=library, owner=self, progress=progress, log=flight and flight.log,
+            deadline=0.0 if isinf(deadline) else deadline, has_cores=not shares_cores,
+            shares_above=SHARES_ABOVE, first_share_ranks=FIRST_SHARE_RANKS,
         )  # fmt: skip
 
-    def _place(
+    def place(
         self, key: tuple[int, ...], nbytes: int, shares: tuple[int, ...] | None
     ) -> int:  # fmt: skip
         """Return the place of a kind of call in the table of the flight recorder.
@@ -159,7 +157,7 @@ class GroupChannel:
         parts += [f"root {root}"] if name in _ROOTED and (name != "reduce" or folds) else []
         return ", ".join(parts)
 
-    def _fail(self, peer: int, reason: str, detail: Any = None) -> NoReturn:
+    def fail(self, peer: int, reason: str, detail: Any = None) -> NoReturn:
         """Raise the error of a call that cannot be completed.
 
         Args:

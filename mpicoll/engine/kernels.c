@@ -42,13 +42,6 @@ typedef double UNALIGNED Float64;
 /* Keep a compiler from replacing a loop by a call of memcpy. */
 #define OPAQUE(pointer) __asm__("" : "+r"(pointer))
 
-typedef struct {
-    const char *op, *dtype;
-    Fold fold;
-    FoldMany many;
-    Divide divide; /* of a mean */
-} FoldRow;
-
 typedef void (*Copy)(uint8_t *target, const uint8_t *source, size_t nbytes, int streams);
 
 /* ---- half precision: without branches, for any vector unit ---- */
@@ -184,14 +177,10 @@ static int has_features(unsigned features, unsigned state)
            (b & features) == features;
 }
 
-static int has_avx2(void)
+#else
+static int has_features(unsigned features, unsigned state)
 {
-    return has_features(bit_AVX2, 0x6);
-}
-
-static int has_avx512(void)
-{
-    return has_features(bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL, 0xe6);
+    return !features && !state;
 }
 #endif
 
@@ -203,7 +192,7 @@ static int has_avx512(void)
 
 typedef struct {
     const char *name;
-    int (*runs)(void); /* NULL: everywhere */
+    unsigned features, state; /* of the processor; 0: it runs everywhere */
     const FoldRow *folds;
     Copy copy;
 } Target;
@@ -211,10 +200,10 @@ typedef struct {
 /* The best first. */
 static const Target targets[] = {
 #if defined(__x86_64__)
-    {"avx512", has_avx512, fold_rows_avx512, copy_avx512},
-    {"avx2", has_avx2, fold_rows_avx2, copy_avx2},
+    {"avx512", bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL, 0xe6, fold_rows_avx512, copy_avx512},
+    {"avx2", bit_AVX2, 0x6, fold_rows_avx2, copy_avx2},
 #endif
-    {BASELINE, NULL, fold_rows_baseline, copy_baseline},
+    {BASELINE, 0, 0, fold_rows_baseline, copy_baseline},
 };
 
 enum { TARGETS = sizeof targets / sizeof *targets };
@@ -224,7 +213,7 @@ static const Target *chosen = &targets[TARGETS - 1];
 int use_kernel_target(const char *name)
 {
     for (const Target *each = targets; each < targets + TARGETS; each++)
-        if (!strcmp(each->name, name) && (!each->runs || each->runs())) {
+        if (!strcmp(each->name, name) && (!each->features || has_features(each->features, each->state))) {
             chosen = each;
             return 1;
         }
@@ -233,10 +222,8 @@ int use_kernel_target(const char *name)
 
 __attribute__((constructor)) static void choose(void)
 {
-    const Target *best = targets;
-    while (best->runs && !best->runs())
-        best++;
-    chosen = best;
+    for (const Target *best = targets; !use_kernel_target(best->name); best++)
+        continue;
 }
 
 const char *kernel_target(void)
@@ -244,27 +231,12 @@ const char *kernel_target(void)
     return chosen->name;
 }
 
-static const FoldRow *find_row(const char *op, const char *dtype)
+const FoldRow *find_fold_row(const char *op, const char *dtype)
 {
     const FoldRow *row = chosen->folds;
     while (row->op && (strcmp(row->op, op) || strcmp(row->dtype, dtype)))
         row++;
     return row; /* the last one is empty */
-}
-
-Fold find_fold(const char *op, const char *dtype)
-{
-    return find_row(op, dtype)->fold;
-}
-
-FoldMany find_fold_many(const char *op, const char *dtype)
-{
-    return find_row(op, dtype)->many;
-}
-
-Divide find_divide(const char *dtype)
-{
-    return find_row("avg", dtype)->divide;
 }
 
 void copy_bytes(void *target, const void *source, size_t nbytes, int streams)

@@ -16,13 +16,16 @@ typedef void (*FoldMany)(void *out, const void *const *operands, size_t many, si
 /* Divide `count` elements in place. */
 typedef void (*Divide)(void *x, double divisor, size_t count);
 
-/* Names are those of mpicoll/notation/elements.py; "avg" folds as "sum". NULL where an operator is
-   not defined on a dtype. */
-Fold find_fold(const char *op, const char *dtype);
-FoldMany find_fold_many(const char *op, const char *dtype);
+/* What folds by an operator; `divide`: of "avg", which folds as "sum". All are NULL where it is not defined on a
+   dtype. Names are those of mpicoll/notation/elements.py. */
+typedef struct {
+    const char *op, *dtype;
+    Fold fold;
+    FoldMany many;
+    Divide divide;
+} FoldRow;
 
-/* The division of a mean: floats and complex numbers; NULL for others. */
-Divide find_divide(const char *dtype);
+const FoldRow *find_fold_row(const char *op, const char *dtype);
 
 /* Copy between areas that do not overlap. `streams` says that this core will not read the target
    soon, and that no cache holds it: from 1 KiB on it is then written past the caches, and a store

@@ -18,7 +18,7 @@ static PyObject *fold(PyObject *Py_UNUSED(module), PyObject *args)
     Py_buffer out, left, right;
     if (!PyArg_ParseTuple(args, "ssw*y*y*", &op, &dtype, &out, &left, &right))
         return NULL;
-    const Fold fold = find_fold(op, dtype);
+    const Fold fold = find_fold_row(op, dtype)->fold;
     PyObject *result = NULL;
     if (!fold) {
         PyErr_Format(PyExc_ValueError, "op '%s' is not defined on '%s'", op, dtype);

@@ -85,9 +85,10 @@ int layout_use(Layout *layout, Buffer *buffer, int blocks, int written)
     return 1;
 }
 
-/* Copy the elements of a buffer to its packed bytes, or back. */
-static void copy_elements(const Buffer *buffer, int is_back)
+void buffer_copy(const Buffer *buffer, int is_back)
 {
+    if (!buffer->packed || (is_back && !buffer->is_written))
+        return;
     const Layout *const layout = buffer->layout;
     for (int block = 0; block < buffer->blocks; block++) {
         char *packed = buffer->places[block], *base = buffer->sources[block];
@@ -103,18 +104,6 @@ static void copy_elements(const Buffer *buffer, int is_back)
                 packed += nbytes;
             }
     }
-}
-
-void buffer_pack(const Buffer *buffer)
-{
-    if (buffer->packed)
-        copy_elements(buffer, 0);
-}
-
-void buffer_unpack(const Buffer *buffer)
-{
-    if (buffer->packed && buffer->is_written)
-        copy_elements(buffer, 1);
 }
 
 void buffer_release(Buffer *buffer)

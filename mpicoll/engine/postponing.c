@@ -175,9 +175,8 @@ static int call_close(void)
         calls.open--;
         return 0;
     }
-    PyObject *type, *value, *trace;
+    PyObject *const raised = PyErr_Occurred() ? take_raised() : NULL;
     char is_noted[SIGNALS];
-    PyErr_Fetch(&type, &value, &trace);
     restore_handlers();
     memcpy(is_noted, calls.is_noted, sizeof is_noted);
     memset(calls.is_noted, 0, sizeof calls.is_noted);
@@ -186,14 +185,12 @@ static int call_close(void)
     PyObject *const error = calls.error;
     calls.error = NULL;
     if (!error) {
-        PyErr_Restore(type, value, trace);
+        if (raised)
+            raise_again(raised);
         return 0;
     }
-    if (value) {
-        PyErr_NormalizeException(&type, &value, &trace);
-        PyException_SetContext(error, Py_NewRef(value));
-    }
-    Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
+    if (raised)
+        PyException_SetContext(error, raised);
     PyErr_SetObject((PyObject *)Py_TYPE(error), error);
     Py_DECREF(error);
     return -1;
@@ -208,19 +205,13 @@ PyObject *call_end(PyObject *result)
 
 /* -- functions of Python ----------------------------------------------------------------------- */
 
-static PyObject *run(PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    if (count >= 1)
-        return PyObject_Vectorcall(args[0], args + 1, (size_t)count - 1, names);
-    PyErr_SetString(PyExc_TypeError, "a function, and its arguments");
-    return NULL;
-}
-
 static PyObject *uninterrupted(
     PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
+    if (count < 1)
+        return PyErr_Format(PyExc_TypeError, "a function, and its arguments");
     call_open();
-    return call_end(run(args, count, names));
+    return call_end(PyObject_Vectorcall(args[0], args + 1, (size_t)count - 1, names));
 }
 
 static PyObject *postpone_handlers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))

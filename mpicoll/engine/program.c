@@ -69,17 +69,6 @@ int word_comes(const int64_t *word, int64_t minimum, int64_t wait_ns)
     return 0;
 }
 
-static int64_t number(const Program *program, const Operand *operand)
-{
-    return program->sequence * operand->tiles + operand->tile;
-}
-
-static char *address(const Program *program, const Operand *operand)
-{
-    return program->registers[operand->reg] + operand->offset +
-           (number(program, operand) & operand->mask) * operand->stride;
-}
-
 void copy_adaptively(Copier *copier, char *target, const char *source, size_t nbytes)
 {
     if (nbytes < ADAPTIVE_COPY) {
@@ -133,10 +122,10 @@ static void fold_chain(Program *program, const Instruction *row)
 {
     const void *operands[MOST_OPERANDS];
     const size_t many = (size_t)row->extra + 2;
-    operands[0] = address(program, &row->left);
+    operands[0] = address_of(program, &row->left);
     for (size_t each = 1; each < many; each++)
-        operands[each] = address(program, &row[each - 1].right);
-    program->fold_many(address(program, &row->target), operands, many, (size_t)row->count);
+        operands[each] = address_of(program, &row[each - 1].right);
+    program->folds->many(address_of(program, &row->target), operands, many, (size_t)row->count);
     program->position += row->extra;
 }
 
@@ -144,11 +133,6 @@ void program_begin(Program *program)
 {
     program->sequence++;
     program->position = 0;
-}
-
-char *program_address(const Program *program, const Operand *operand)
-{
-    return address(program, operand);
 }
 
 int program_calls(const Program *program)
@@ -165,10 +149,10 @@ enum state program_advance(Program *program, int64_t wait_ns)
         switch (row->code) {
         case COPY:
             if (row->extra == ADAPTIVE)
-                copy_adaptively(&program->copier, address(program, &row->target),
-                                address(program, &row->left), (size_t)row->count);
+                copy_adaptively(&program->copier, address_of(program, &row->target),
+                                address_of(program, &row->left), (size_t)row->count);
             else
-                copy_bytes(address(program, &row->target), address(program, &row->left),
+                copy_bytes(address_of(program, &row->target), address_of(program, &row->left),
                            (size_t)row->count, row->extra == STREAMED);
             break;
         case FOLD:
@@ -176,35 +160,35 @@ enum state program_advance(Program *program, int64_t wait_ns)
                 fold_chain(program, row);
                 break;
             }
-            program->fold(address(program, &row->target), address(program, &row->left),
-                          address(program, &row->right), (size_t)row->count);
+            program->folds->fold(address_of(program, &row->target), address_of(program, &row->left),
+                                 address_of(program, &row->right), (size_t)row->count);
             break;
         case DIVIDE:
-            program->divide(address(program, &row->target), (double)row->extra,
-                            (size_t)row->count);
+            program->folds->divide(address_of(program, &row->target), (double)row->extra,
+                                   (size_t)row->count);
             break;
         case RAISE:
             if (row->count)
-                ((int64_t *)address(program, &row->target))[ADDRESS] =
-                    (int64_t)(intptr_t)address(program, &row->left);
-            word_raise((int64_t *)address(program, &row->target),
-                       number(program, &row->target) - row->extra, NULL);
+                ((int64_t *)address_of(program, &row->target))[ADDRESS] =
+                    (int64_t)(intptr_t)address_of(program, &row->left);
+            word_raise((int64_t *)address_of(program, &row->target),
+                       number_of(program, &row->target) - row->extra, NULL);
             break;
         case AWAIT:
-            if (!word_comes((int64_t *)address(program, &row->target),
-                            number(program, &row->target) - row->extra,
+            if (!word_comes((int64_t *)address_of(program, &row->target),
+                            number_of(program, &row->target) - row->extra,
                             row->count ? 0 : wait_ns))
                 return WAITING;
             break;
         case FETCH:
-            if (!fetch(address(program, &row->target), (pid_t)row->extra,
-                       (char *)(intptr_t)((int64_t *)address(program, &row->left))[ADDRESS] +
+            if (!fetch(address_of(program, &row->target), (pid_t)row->extra,
+                       (char *)(intptr_t)((int64_t *)address_of(program, &row->left))[ADDRESS] +
                            row->right.offset,
                        (size_t)row->count))
                 return FAILED;
             break;
         case VERIFY:
-            if (is_withdrawn((int64_t *)address(program, &row->target))) {
+            if (is_withdrawn((int64_t *)address_of(program, &row->target))) {
                 errno = ECANCELED;
                 return FAILED;
             }
@@ -222,7 +206,7 @@ void program_withdraw(Program *program)
     for (int64_t index = 0; index < program->length; index++) {
         const Instruction *row = program->rows + index;
         if (row->code == RAISE && row->count)
-            __atomic_exchange_n((int64_t *)address(program, &row->target) + WITHDRAWN, 1,
+            __atomic_exchange_n((int64_t *)address_of(program, &row->target) + WITHDRAWN, 1,
                                 __ATOMIC_ACQ_REL);
     }
 }

@@ -72,9 +72,7 @@ typedef struct Program {
     int64_t length;           /* instructions */
     const Instruction *rows;
     char **registers;
-    Fold fold;
-    FoldMany fold_many;
-    Divide divide;
+    const FoldRow *folds;
     int64_t sequence;         /* the number of the run that is under way, or was the last */
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
@@ -91,8 +89,17 @@ void program_begin(Program *program);
 /* Whether the next row is a CALL or a POLL. */
 int program_calls(const Program *program);
 
-/* The address of an operand in this run. */
-char *program_address(const Program *program, const Operand *operand);
+/* The number of an operand's tile, and the operand's address, in this run. */
+static inline int64_t number_of(const Program *program, const Operand *operand)
+{
+    return program->sequence * operand->tiles + operand->tile;
+}
+
+static inline char *address_of(const Program *program, const Operand *operand)
+{
+    return program->registers[operand->reg] + operand->offset +
+           (number_of(program, operand) & operand->mask) * operand->stride;
+}
 
 /* Run up to `until`. WAITING at an AWAIT whose word has not come after a few looks at it, and then
    `wait_ns` nanoseconds of yields; FAILED, with errno set, where memory of another process cannot be

@@ -78,8 +78,8 @@ static int program_new_registers(ProgramObject *self, PyObject *addresses)
                          (long long)each);
             return -1;
         }
-        if ((row->code == FOLD && !self->program.fold) ||
-            (row->code == DIVIDE && !self->program.divide)) {
+        if ((row->code == FOLD && !self->program.folds->fold) ||
+            (row->code == DIVIDE && !self->program.folds->divide)) {
             PyErr_Format(PyExc_ValueError, "row %lld needs a kernel", (long long)each);
             return -1;
         }
@@ -104,9 +104,7 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "a program is made once");
         return -1;
     }
-    self->program.fold = op && dtype ? find_fold(op, dtype) : NULL;
-    self->program.fold_many = op && dtype ? find_fold_many(op, dtype) : NULL;
-    self->program.divide = dtype ? find_divide(dtype) : NULL;
+    self->program.folds = find_fold_row(op ? op : "", dtype ? dtype : "");
     self->callbacks = callbacks ? Py_NewRef(callbacks) : PyTuple_New(0);
     if (!self->callbacks || program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0 ||
         active_open(numbers, &self->numbers) < 0)
@@ -186,7 +184,7 @@ static PyObject *call_with_addresses(ProgramObject *self, const Instruction *row
     PyObject *arguments[OPERANDS] = {NULL}, *result = NULL;
     int64_t count = 0;
     for (; count < row->extra; count++) {
-        arguments[count] = PyLong_FromVoidPtr(program_address(&self->program, operands[count]));
+        arguments[count] = PyLong_FromVoidPtr(address_of(&self->program, operands[count]));
         if (!arguments[count])
             break;
     }

@@ -157,19 +157,23 @@ static void begin(void)
     pthread_atfork(before_fork, in_parent, in_child);
 }
 
-/* Signals are for the threads that were there before. */
-static int make_thread(void)
+int thread_begin(pthread_t *made, void *(*begin_at)(void *), void *argument, const char *name)
 {
-    pthread_t made;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (!pthread_create(&made, NULL, live, NULL)) {
-        pthread_setname_np(made, "progress");
-        pthread_detach(made);
-        thread = AWAKENED;
-    }
+    const int is_made = !pthread_create(made, NULL, begin_at, argument);
+    if (is_made)
+        pthread_setname_np(*made, name);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return is_made;
+}
+
+static int make_thread(void)
+{
+    pthread_t made;
+    if (thread_begin(&made, live, NULL, "progress"))
+        pthread_detach(made), thread = AWAKENED;
     return thread != ABSENT;
 }
 

@@ -6,6 +6,7 @@
 #ifndef MPICOLL_PROGRESS_H
 #define MPICOLL_PROGRESS_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 /* What a turn of a job has come to: nothing; something; the job is complete, or has failed. */
@@ -34,6 +35,9 @@ int progress_try_take(Job *job);
 
 /* Run nothing any more. */
 void progress_stop(void);
+
+/* Make a thread; whether there is one. Signals are for the threads that were there before. */
+int thread_begin(pthread_t *thread, void *(*begin_at)(void *), void *argument, const char *name);
 
 /* Nanoseconds of a clock that nobody sets. */
 int64_t nanoseconds(void);

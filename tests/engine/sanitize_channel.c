@@ -79,7 +79,7 @@ static char *allocate(Channel *channel, int peer, int64_t total)
 static void fold_many(void *out, const void *const *operands, size_t many, size_t count)
 {
     nap(local, 1000);
-    find_fold_many("sum", local->dtype)(out, operands, many, count);
+    find_fold_row("sum", local->dtype)->many(out, operands, many, count);
 }
 
 static int draw(Rank *me, int below)
@@ -202,8 +202,10 @@ static enum outcome fold(Rank *me, const Memory *source)
     const int c = me->collective, root = me->root, rank = me->channel.rank, is_scan = c == SCAN || c == EXSCAN;
     const int64_t nbytes = bytes_of(me, 0, rank);
     char *const memory = malloc((size_t)nbytes);
+    FoldRow folds = *find_fold_row("sum", me->dtype);
+    folds.many = fold_many;
     FoldCall fold = {.key = {.collective = (uint8_t)c, .root = (uint16_t)root, .has_shares = (uint8_t)me->has_shares},
-                     .fold = find_fold("sum", me->dtype), .fold_many = fold_many,
+                     .folds = &folds, .rows = has_rows(me) ? &source->blocks : NULL,
                      .itemsize = me->itemsize, .nbytes = nbytes, .input = source->places[0],
                      .result = me->is_in_place ? source->places[has_rows(me) ? rank : 0] : memory,
                      .first_reader = is_scan ? rank + 1 : 0, .end_reader = ranks,
@@ -213,9 +215,8 @@ static enum outcome fold(Rank *me, const Memory *source)
     if (c == REDUCE && !me->has_shares)
         fold.first_reader = root, fold.end_reader = root + (rank != root);
     const enum outcome outcome =
-        has_rows(me) ? channel_fold_rows(&me->channel, &fold, &source->blocks)
-        : me->has_shares ? channel_fold_shares(&me->channel, &fold, c == REDUCE ? root : -1)
-                         : channel_fold(&me->channel, &fold);
+        me->has_shares ? channel_fold_shares(&me->channel, &fold, c == REDUCE ? root : -1)
+                       : channel_fold(&me->channel, &fold);
     if (outcome == FINE && fold.result)
         visit(me, fold.result, 0, fold.end_peer, rank, nbytes, 0);
     free(memory);

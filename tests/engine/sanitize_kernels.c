@@ -45,11 +45,11 @@ static void fold(const char *op, const char *dtype, size_t count)
     const size_t nbytes = count * itemsize(dtype);
     uint8_t *const out = area(nbytes), *const left = area(nbytes), *const right = area(nbytes);
     const void *const operands[] = {left, right, out, left};
-    find_fold(op, dtype)(out, left, right, count);
-    find_fold(op, dtype)(left, left, right, count);
-    find_fold(op, dtype)(right, left, right, count);
+    find_fold_row(op, dtype)->fold(out, left, right, count);
+    find_fold_row(op, dtype)->fold(left, left, right, count);
+    find_fold_row(op, dtype)->fold(right, left, right, count);
     for (size_t many = 1; many <= 4; many++)
-        find_fold_many(op, dtype)(out, operands, many, count);
+        find_fold_row(op, dtype)->many(out, operands, many, count);
     drop(out), drop(left), drop(right);
 }
 
@@ -70,15 +70,15 @@ static void run_all(void)
     {
         EACH(op, OPS)
         {
-            if (!find_fold(*op, *dtype))
+            if (!find_fold_row(*op, *dtype)->fold)
                 continue;
             for (size_t count = 0; count <= MOST_COUNT; count++)
                 fold(*op, *dtype, count);
             fold(*op, *dtype, 5000);
         }
-        for (size_t count = 0; find_divide(*dtype) && count <= MOST_COUNT; count++) {
+        for (size_t count = 0; find_fold_row("avg", *dtype)->divide && count <= MOST_COUNT; count++) {
             uint8_t *const x = area(count * itemsize(*dtype));
-            find_divide(*dtype)(x, 3, count);
+            find_fold_row("avg", *dtype)->divide(x, 3, count);
             drop(x);
         }
     }
@@ -92,7 +92,8 @@ static void run_all(void)
 
 int main(void)
 {
-    if (find_fold("sum", "bool") || find_fold("none", "int8") || find_divide("int8"))
+    if (find_fold_row("sum", "bool")->fold || find_fold_row("none", "int8")->fold ||
+        find_fold_row("avg", "int8")->divide)
         return 1;
     EACH(target, TARGETS)
     {

@@ -322,8 +322,7 @@ static void prepare(Rank *me)
     program->rows = me->rows;
     program->registers = me->registers;
     program->position = program->length;
-    program->fold = find_fold("sum", "float32");
-    program->fold_many = find_fold_many("sum", "float32");
+    program->folds = find_fold_row("sum", "float32");
 }
 
 static void *run_rank(void *given_rank)

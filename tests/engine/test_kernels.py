@@ -265,7 +265,7 @@ def test_means_of_integers_are_refused(dtype):
 
 def divide(dtype, x, divisor):
     rows = [row(DIVIDE, place(0), count=x.nbytes // itemsize(dtype), extra=divisor)]
-    program(rows, registers=[address(x)], dtype=dtype).run()
+    program(rows, registers=[address(x)], op="avg", dtype=dtype).run()
 
 
 def check_copy(nbytes, target_offset, source_offset, streams):

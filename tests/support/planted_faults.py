@@ -67,8 +67,8 @@ FAULTS = {
         "1", CALLBACKS,
     ),
     "compiled: a callback gets the first of the slots": Fault(
-        "mpicoll/engine/program.c", "    return address(program, operand);",
-        "    return program->registers[operand->reg] + operand->offset;", CALLBACKS,
+        "mpicoll/engine/program_type.c", "address_of(&self->program, operands[count])",
+        "self->program.registers[operands[count]->reg] + operands[count]->offset", CALLBACKS,
     ),
     "compiled: a callback may run a call of its group": Fault(
         "mpicoll/engine/active.c", "(call->program && call->program->calling))", "0)",
