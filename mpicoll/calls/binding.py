@@ -166,7 +166,13 @@ class Binder:
         fill = partial(
             self._filled, call, tag, layout.program, layout.buffers, resources, laid_out, stream
         )
-        table = self._with_room(route, fill, resources)
+        try:
+            # CMA takes memory for the data that it fetches.
+            table = with_memory(transport, fill) if route == CMA else fill()
+        except Unavailable:
+            if route == CMA:
+                resources.free()
+            raise
         if len(layout.memory.intra_node) < transport.size or (store and store.partial):
             route = f"{route}+{transport.gpu_transport if store else transport.name}"
         return self._plan(call, route, table, stream)
@@ -196,22 +202,6 @@ class Binder:
         except Unavailable:
             # Some rank cannot share or open private memory: all copy to slots.
             return laid_out_by(store.reach(buffers, call.dtype, private=False))
-
-    def _with_room(
-        self, route: str, make: Callable[[], Table], resources: SharedResources
-    ) -> Table:
-        """Return the result of `make`, which takes memory for the data it fetches; collective.
-
-        Raises:
-            Unavailable: as for `with_memory`; the resources are released.
-        """
-        if route != CMA:
-            return make()
-        try:
-            return with_memory(self.transport, make)
-        except Unavailable:
-            resources.free()
-            raise
 
     def _plan(
         self, call: _Call, route: str, table: Table, stream: PlanStream | None = None

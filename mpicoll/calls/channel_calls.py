@@ -60,12 +60,10 @@ class ChannelCalls:
         is_host = arguments.device == "host" or arguments.collective.unit == "none"
         return (
             not self._is_closed and arguments.algorithm == "auto" and is_host
-            and arguments.op.function is None and not self._is_decided(arguments)
+            and arguments.op.function is None
+            # `mpicoll.tune` may have measured another choice.
+            and not (self.channel and self.planner.chooser.decided(arguments))
         )  # fmt: skip
-
-    def _is_decided(self, arguments: Arguments) -> bool:
-        """Whether `mpicoll.tune` has measured another choice."""
-        return self.channel is not None and bool(self.planner.chooser.decided(arguments))
 
     def ran(self, checked: Arguments | CollectiveError) -> tuple[str, str] | None:
         """Return the algorithm that the channel runs for a call, and its transport.

@@ -57,15 +57,8 @@ int32_t forms_kind(const Forms *forms, int32_t kind)
 /* Read an integer of any class; -1 for what is none. */
 static int64_t read_integer(PyObject *item)
 {
-    int64_t integer = -1;
-    if (PyLong_CheckExact(item)) {
-        integer = PyLong_AsLongLong(item);
-    } else if (PyIndex_Check(item)) {
-        PyObject *const number = PyNumber_Index(item);
-        integer = number ? PyLong_AsLongLong(number) : -1;
-        Py_XDECREF(number);
-    }
-    return PyErr_Occurred() ? (PyErr_Clear(), -1) : integer;
+    const Py_ssize_t integer = PyNumber_AsSsize_t(item, PyExc_OverflowError);
+    return integer == -1 && PyErr_Occurred() ? (PyErr_Clear(), -1) : integer;
 }
 
 /* Read one number for each of `size` ranks. */

@@ -120,13 +120,10 @@ class Table:
         self.received: list[Copied] = []
         self.keep: list[object] = [self.resources]
         for name, buffer in buffers.items():
-            self._bind(name, buffer)
-
-    def _bind(self, name: Buffer, buffer: Array) -> None:
-        if name in (messages.INPUT, messages.OUTPUT):
-            self.addresses[self.registers[name]] = self.arrays.span(buffer)[0]
-        else:
-            self._buffer(name, buffer)
+            if name in (messages.INPUT, messages.OUTPUT):
+                self.addresses[self.registers[name]] = self.arrays.span(buffer)[0]
+            else:
+                self._buffer(name, buffer)
 
     @property
     def shared(self) -> SharedMemory:

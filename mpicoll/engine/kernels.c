@@ -165,24 +165,20 @@ enum { LINE = 64 }; /* bytes of a cache line */
 
 /* ---- the choice ---- */
 
-#if defined(__x86_64__)
 /* Not by __builtin_cpu_supports: with Zig, it says no to everything. */
 static int has_features(unsigned features, unsigned state)
 {
+#if defined(__x86_64__)
     unsigned a, b, c, d, low, high;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_F16C))
         return 0;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* the registers that the system saves */
     return (low & state) == state && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
            (b & features) == features;
-}
-
 #else
-static int has_features(unsigned features, unsigned state)
-{
     return !features && !state;
-}
 #endif
+}
 
 #if defined(__aarch64__)
 #define BASELINE "neon"

@@ -33,14 +33,6 @@ int64_t nanoseconds(void)
 
 /* -- the list, under the lock ------------------------------------------------------------------ */
 
-static void link_job(Job *job)
-{
-    job->next = listed, job->link = &listed;
-    if (listed)
-        listed->link = &job->next;
-    listed = job;
-}
-
 static void unlink_job(Job *job)
 {
     if (!job->link)
@@ -187,7 +179,10 @@ int progress_give(Job *job, int now)
         job->again = 1;
         if (!job->link) {
             job->not_before = nanoseconds() + GRACE_NS;
-            link_job(job);
+            job->next = listed, job->link = &listed;
+            if (listed)
+                listed->link = &job->next;
+            listed = job;
         }
         job->not_before = now ? 0 : job->not_before;
         arrivals++;
