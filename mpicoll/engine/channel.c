@@ -395,14 +395,6 @@ static void fold_all(const FoldCall *call, char *out, const void **operands, int
         call->folds->divide(out, call->divisor, count);
 }
 
-Move input_of(const FoldCall *call)
-{
-    const Blocks whole = {.base = (char *)call->input, .nbytes = call->nbytes};
-    return (Move){.key = call->key, .sends = call->first_reader < call->end_reader, .sends_rows = call->rows != NULL,
-                  .first_reader = call->first_reader, .end_reader = call->end_reader,
-                  .source = call->rows ? *call->rows : whole};
-}
-
 /* Find the parts of the ranks from 0 to `end`, this one's at `local`; their data are `offset` behind. */
 static enum outcome take_parts(
     Channel *channel, const FoldCall *call, const void **operands, int64_t nbytes, int end,

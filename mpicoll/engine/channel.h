@@ -131,7 +131,13 @@ typedef struct {
 } FoldCall;
 
 /* What this rank sends of its input. */
-Move input_of(const FoldCall *call);
+static inline Move input_of(const FoldCall *call)
+{
+    const Blocks whole = {.base = (char *)call->input, .nbytes = call->nbytes};
+    return (Move){.key = call->key, .sends = call->first_reader < call->end_reader, .sends_rows = call->rows != NULL,
+                  .first_reader = call->first_reader, .end_reader = call->end_reader,
+                  .source = call->rows ? *call->rows : whole};
+}
 
 enum outcome channel_fold(Channel *channel, const FoldCall *call);
 

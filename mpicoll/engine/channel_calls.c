@@ -671,13 +671,13 @@ enum outcome request_start(ChannelObject *self, const Request *request)
 {
     if (request->shape == MOVES)
         return channel_start(&self->channel, &request->move);
-    FoldCall call = request->fold;
-    const Blocks rows = all_blocks(self, &request->x);
-    if (request->shape == FOLDS_ROWS)
-        call.rows = &rows;
-    if (call.rows && overwrites_rows(self, request, &rows))
-        call.end_reader = call.first_reader;
-    const Move move = input_of(&call);
+    FoldCall of_rows;
+    Blocks rows;
+    if (request->shape == FOLDS_ROWS) {
+        rows = all_blocks(self, &request->x), of_rows = request->fold, of_rows.rows = &rows;
+        of_rows.end_reader = overwrites_rows(self, request, &rows) ? 0 : of_rows.end_reader;
+    }
+    const Move move = input_of(request->shape == FOLDS_ROWS ? &of_rows : &request->fold);
     return channel_start(&self->channel, &move);
 }
 
