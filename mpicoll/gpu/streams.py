@@ -1,4 +1,4 @@
-"""The stream of a plan's runs on a GPU, and of a message.
+"""The stream of a plan's runs on a GPU, and of a message, and a stopwatch of its work.
 
 The work of one run is in the order of the stream on which the run began, and the runs of one plan
 are in order: they share scratch memory and slots. So a run on another stream than the last begins
@@ -16,6 +16,7 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from mpicoll.backend import Array, Arrays, Request, Stream
 from mpicoll.engine.stream_watch import StreamWatch
@@ -115,3 +116,25 @@ class StreamRequest:
         if is_complete:
             self.order.end(self.stream)
         return is_complete
+
+
+class EventStopwatch:
+    """`mpicoll.backend.Stopwatch` by two events of CUDA.
+
+    Args:
+        new_event: makes an event of torch's or CuPy's.
+        elapsed: returns the milliseconds from one to the other.
+    """
+
+    def __init__(self, new_event: Callable[[], Any], elapsed: Callable[..., float]) -> None:
+        self.begin, self.end, self.elapsed = new_event(), new_event(), elapsed
+
+    def start(self) -> None:
+        self.begin.record()
+
+    def stop(self) -> None:
+        self.end.record()
+        self.end.synchronize()
+
+    def nanoseconds(self) -> int:
+        return int(self.elapsed(self.begin, self.end) * 1e6)

@@ -34,7 +34,7 @@ UFUNCS = {
     "land": "logical_and",
     "lor": "logical_or",
 }
-"""NumPy's function for each operator; CuPy's have the same names."""
+"""NumPy's function for each operator; CuPy's and torch's have the same names."""
 CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
 _WIDTHS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 """Kinds of dtypes: one holds the values of those before it, as far as they go."""

@@ -158,7 +158,10 @@ class MpiArrays(NumpyArrays):
         return cupy.empty(0, "uint8")
 
     def stopwatch(self) -> Stopwatch:
-        return CupyStopwatch()
+        from mpicoll.gpu.streams import EventStopwatch
+
+        cuda = sys.modules["cupy"].cuda
+        return EventStopwatch(cuda.Event, cuda.get_elapsed_time)
 
     def current_stream(self, gpu: int) -> Stream:
         return CupyStream(gpu, sys.modules["cupy"].cuda.get_current_stream(gpu))
@@ -238,24 +241,6 @@ class CupyStream(NamedTuple):
     def is_capturing(self) -> bool:
         # No graph captures the null stream; to ask about it is an error while another is captured.
         return bool(self.stream.ptr) and bool(self.stream.is_capturing())
-
-
-class CupyStopwatch:
-    """`mpicoll.backend.Stopwatch` by CUDA events."""
-
-    def __init__(self) -> None:
-        self.cuda = sys.modules["cupy"].cuda
-        self.begin, self.end = self.cuda.Event(), self.cuda.Event()
-
-    def start(self) -> None:
-        self.begin.record()
-
-    def stop(self) -> None:
-        self.end.record()
-        self.end.synchronize()
-
-    def nanoseconds(self) -> int:
-        return int(self.cuda.get_elapsed_time(self.begin, self.end) * 1e6)
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
