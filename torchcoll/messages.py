@@ -14,25 +14,23 @@ import torch
 from mpicoll.backend import Array, Message, Messages, Poll, Stage, Thunk
 from mpicoll.errors import FREED
 from mpicoll.memory.addresses import array_at
-from mpicoll.tuning import STAGED_PIECE
+from mpicoll.peers.transport import PeerTransport
 from torchcoll.arrays import TorchArrays, as_bytes
 from torchcoll.groups import Group
 from torchcoll.requests import NcclWaits, Post, Waits, Works
 
 if TYPE_CHECKING:
-    from mpicoll.gpu.staging import Copies, Event, Mirror, Mirrors, Pieces, Step
-    from mpicoll.peers.known import Peers
+    from mpicoll.gpu.staging import Copies, Event, Mirror, Pieces, Step
     from torchcoll.nccl import Nccl
 
 PLANS = 1 << 20
 """Above every tag of a user: the messages of plans and of users never mix."""
 
 
-class TorchMessages:
+class TorchMessages(PeerTransport):
     """The binder of the messages in the rounds of one group."""
 
     arrays: TorchArrays
-    peers: Peers
     nccl: Nccl | None
     _group: Group | None
     _signal: torch.Tensor
@@ -43,13 +41,6 @@ class TorchMessages:
         from torchcoll.staging import TorchCopies
 
         return TorchCopies()
-
-    @cached_property
-    def mirrors(self) -> Mirrors:
-        """The page-locked memory of the plans."""
-        from mpicoll.gpu.staging import Mirrors
-
-        return Mirrors()
 
     @property
     def group(self) -> Group:
@@ -88,21 +79,13 @@ class TorchMessages:
             works.waits = NcclWaits(self.group, self.peers, stage, among)
             works.posts.insert(0, self.nccl.batch(batch))
         starts: list[Thunk] = []
-        by_host = [
-            [message for message in some if self._needs_staging(message.data)]
-            for some in (receives, sends)
-        ]
-        if any(by_host):
-            from mpicoll.gpu.staging import in_blocks, pieces_by_peer
-
-            mirror = self.mirrors.for_round(tag, self.copies)
-            pieces_of_sides = [pieces_by_peer(messages, STAGED_PIECE) for messages in by_host]
-            sides = in_blocks(mirror, *pieces_of_sides)
+        if staged := self._staged(receives, sends, tag):
+            mirror, received, sent = staged
             starts.append(mirror.wait)
-            if any(pieces.is_long for side in sides for pieces in side):
-                self._in_turn(*sides, mirror, tag + PLANS, works)
+            if any(pieces.is_long for pieces in (*received, *sent)):
+                self._in_turn(received, sent, mirror, tag + PLANS, works)
             else:
-                starts += self._at_once(*sides, mirror, tag + PLANS, works)
+                starts += self._at_once(received, sent, mirror, tag + PLANS, works)
         starts.append(works.start)
         works.polls = len(works.posts) == bool(batch)
         ends = (Poll(works.test, works.wait),)

@@ -32,7 +32,6 @@ from mpicoll.machine.settings import DEADLINE
 from mpicoll.memory.waiting import agreeing
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.polling import in_thread
-from mpicoll.peers.transport import PeerTransport
 from mpicoll.text.encoding import check_lengths
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays
@@ -62,7 +61,7 @@ _TORCH_MARGIN = 60.0
 """Seconds by which torch's own watch of NCCL's calls comes after the deadline."""
 
 
-class TorchTransport(TorchMessages, PeerTransport):
+class TorchTransport(TorchMessages):
     """`mpicoll.backend.Transport` over a process group, the default one if None is given.
 
     Args:

@@ -14,25 +14,23 @@ from mpi4py import MPI
 
 from mpicoll.backend import Array, Message, Messages, Poll, Stage, Thunk
 from mpicoll.mpi.requests import Resources, Waits
-from mpicoll.tuning import STAGED_PIECE
+from mpicoll.peers.transport import PeerTransport
 
 if TYPE_CHECKING:
-    from mpicoll.gpu.staging import Copies, Mirror, Mirrors, Pieces, Step
+    from mpicoll.gpu.staging import Copies, Mirror, Pieces, Step
     from mpicoll.mpi.arrays import MpiArrays
     from mpicoll.mpi.gpu_awareness import GpuAwareness
     from mpicoll.mpi.staging import StagedMessages
-    from mpicoll.peers.known import Peers
 
 _MAX_SINGLE_STARTS = 3
 """More requests than these are started by one call, and waited for by one."""
 
 
-class MpiMessages:
+class MpiMessages(PeerTransport):
     """The binder of the messages in the rounds of one group."""
 
     plans_comm: MPI.Comm
     arrays: MpiArrays
-    peers: Peers
     gpu: GpuAwareness
 
     @cached_property
@@ -41,13 +39,6 @@ class MpiMessages:
         from mpicoll.mpi.staging import CupyCopies
 
         return CupyCopies()
-
-    @cached_property
-    def mirrors(self) -> Mirrors:
-        """The page-locked memory of the plans."""
-        from mpicoll.gpu.staging import Mirrors
-
-        return Mirrors()
 
     def messages(
         self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage
@@ -75,12 +66,16 @@ class MpiMessages:
         elif requests:
             starts.append(waits.begin(partial(MPI.Prequest.Startall, requests)))
             ends.append(waits.poll(partial(MPI.Request.Testall, requests)))
-        by_host = [
-            [message for message in some if self._needs_staging(message.data)]
-            for some in (receives, sends)
-        ]
-        if any(by_host):
-            self._stage(by_host, tag, resources, waits, starts, ends)
+        if staged := self._staged(receives, sends, tag):
+            mirror, received, sent = staged
+            starts.insert(0, mirror.wait)
+            if any(pieces.is_long for pieces in (*received, *sent)):
+                in_turn = self._in_turn(received, sent, mirror, tag, resources, waits)
+                starts.insert(1, waits.begin(in_turn.start))
+                # The next piece of a message may be what another rank waits for.
+                ends.insert(0, waits.poll(in_turn.test))
+            else:
+                self._at_once(received, sent, mirror, tag, resources, waits, starts, ends)
         return Messages(
             tuple(starts), tuple(ends), resources.free, waits.lost, waits.look, waits.translated
         )
@@ -99,25 +94,6 @@ class MpiMessages:
             (), tuple(waits.poll(message.test) for message in messages), resources.free,
             waits.lost, waits.look, waits.translated, tuple(message.start for message in messages),
         )  # fmt: skip
-
-    def _stage(
-        self, by_host: Sequence[Sequence[Message]], tag: int, resources: Resources,
-        waits: Waits, starts: list[Thunk], ends: list[Poll | Thunk],
-    ) -> None:  # fmt: skip
-        """Bind the messages that travel through the host."""
-        from mpicoll.gpu.staging import in_blocks, pieces_by_peer
-
-        mirror = self.mirrors.for_round(tag, self.copies)
-        pieces_of_sides = [pieces_by_peer(messages, STAGED_PIECE) for messages in by_host]
-        receives, sends = in_blocks(mirror, *pieces_of_sides)
-        starts.insert(0, mirror.wait)
-        if any(pieces.is_long for pieces in (*receives, *sends)):
-            staged = self._in_turn(receives, sends, mirror, tag, resources, waits)
-            starts.insert(1, waits.begin(staged.start))
-            # The next piece of a message may be what another rank waits for.
-            ends.insert(0, waits.poll(staged.test))
-        else:
-            self._at_once(receives, sends, mirror, tag, resources, waits, starts, ends)
 
     def _at_once(
         self, receives: Sequence[Pieces], sends: Sequence[Pieces], mirror: Mirror, tag: int,

@@ -42,7 +42,6 @@ from mpicoll.mpi.requests import completed, end, of_message, within
 from mpicoll.mpi.serving import serve
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
-from mpicoll.peers.transport import PeerTransport
 from mpicoll.peers.watch import GRACE, guarded
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ LIBRARY = MPI.Get_library_version().split("\n")[0].strip("\0, ")
 """The MPI library and its version."""
 
 
-class MpiTransport(MpiMessages, PeerTransport):
+class MpiTransport(MpiMessages):
     """`mpicoll.backend.Transport` over a communicator.
 
     Args:

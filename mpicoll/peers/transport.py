@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mpicoll.backend import EXCHANGE, POINT_TO_POINT, Gpu, Nodes, SharedMemory
+from mpicoll.backend import EXCHANGE, POINT_TO_POINT, Array, Gpu, Message, Nodes, SharedMemory
 from mpicoll.machine import forks
 from mpicoll.memory.mailbox import Rounds
 from mpicoll.memory.segments import open_memory
 from mpicoll.peers.known import Peers
 from mpicoll.text.encoding import decode_alike, encode_for
+from mpicoll.tuning import STAGED_PIECE
+
+if TYPE_CHECKING:
+    from mpicoll.gpu.staging import Mirror, Mirrors, Pieces
 
 
 class PeerTransport:
     """The part of `mpicoll.backend.Transport` that rests on what a rank knows of the others.
 
-    A library adds `_agree` and `_gather`, for ranks that share no memory.
+    A library adds what is declared here; two of it are for ranks that share no memory.
+
+    Attributes:
+        copies: how arrays are copied between GPU and host.
+        _needs_staging: whether an array travels through the host.
+        _check_open: raises RuntimeError where the group has been freed.
+        _agree: whether all ranks give the same number.
+        _gather: returns every rank's bytes, in rank order.
     """
 
     compares = True
     name = POINT_TO_POINT
     arrays: Any
+    copies: Any
     nodes: Nodes
     unshared: str
+    _needs_staging: Callable[[Array | None], bool]
+    _check_open: Callable[[], None]
+    _agree: Callable[[int], bool]
+    _gather: Callable[[bytes], list[bytes]]
 
     def _begin(self, rank: int, size: int, deadline: float | None) -> None:
         self.rank, self.size = rank, size
@@ -53,6 +70,29 @@ class PeerTransport:
         from mpicoll.gpu.driver import Driver
 
         return Driver(device)
+
+    @cached_property
+    def mirrors(self) -> Mirrors:
+        """The page-locked memory of the plans."""
+        from mpicoll.gpu.staging import Mirrors
+
+        return Mirrors()
+
+    def _staged(
+        self, receives: Sequence[Message], sends: Sequence[Message], tag: int
+    ) -> tuple[Mirror, list[Pieces], list[Pieces]] | None:
+        """Return the messages of a round that travel through the host, None where none does."""
+        by_host = [
+            [message for message in some if self._needs_staging(message.data)]
+            for some in (receives, sends)
+        ]
+        if not any(by_host):
+            return None
+        from mpicoll.gpu.staging import in_blocks, pieces_by_peer
+
+        mirror = self.mirrors.for_round(tag, self.copies)
+        pieces = [pieces_by_peer(messages, STAGED_PIECE) for messages in by_host]
+        return mirror, *in_blocks(mirror, *pieces)
 
     @property
     def deadline(self) -> float:
@@ -94,14 +134,3 @@ class PeerTransport:
             return True
         with self.rounds.alone(), self.poison_on_error():
             return self._agree(digest)
-
-    def _check_open(self) -> None:
-        """Raise RuntimeError where the group has been freed."""
-        raise NotImplementedError
-
-    def _agree(self, digest: int) -> bool:
-        raise NotImplementedError
-
-    def _gather(self, data: bytes) -> list[bytes]:
-        """Return every rank's bytes, in rank order."""
-        raise NotImplementedError

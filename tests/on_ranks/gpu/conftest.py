@@ -61,4 +61,4 @@ def tiny(c: Collectives, g: Collectives, monkeypatch: pytest.MonkeyPatch) -> Non
         store = g.routes.gpu_memory(g.gpu())
         monkeypatch.setattr(store, "tile", 64 if store.orders else 0)
     monkeypatch.setattr(slots, "RING_BYTES", 1200)
-    monkeypatch.setattr(f"{type(c.transport).messages.__module__}.STAGED_PIECE", 64)
+    monkeypatch.setattr("mpicoll.peers.transport.STAGED_PIECE", 64)
