@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -85,22 +84,6 @@ class Operation(NamedTuple):
         return hasattr(self.options, "reduceOp")
 
     @property
-    def is_rooted(self) -> bool:
-        """Whether the options have a root."""
-        return hasattr(self.options, "rootRank")
-
-    @property
-    def argument_count(self) -> int:
-        """How many arguments the method has before the options."""
-        return len(signature(self.arrange).parameters)
-
-    @property
-    def bare(self) -> Any:
-        """The number of the argument that may be a tensor instead of a list of one, or None."""
-        places: dict[Any, int] = {_vectors: 0, _row_outputs: 1, _row_inputs: 0}
-        return places.get(self.arrange)
-
-    @property
     def is_coalesced(self) -> bool:
         """Whether it consists of any number of calls."""
         return self.method.endswith("_coalesced")
@@ -148,6 +131,8 @@ def _nothing() -> tuple[Any, Any, list[Part]]:
     return [], [], [(None, None)]
 
 
+BARE: dict[Any, int] = {_vectors: 0, _row_outputs: 1, _row_inputs: 0}
+"""The number of the argument that may be a tensor instead of a list of one, where there is one."""
 BARRIER = Operation("barrier", "barrier", _nothing, c10d.BarrierOptions, "barrier")
 OPERATIONS = (
     Operation("allreduce", "allreduce", _vectors, c10d.AllreduceOptions, "all_reduce", warns=True),

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ from torchcoll.backend.works import (
     record_of,
     recorded,
 )
-from torchcoll.operations import BARRIER, INPUT_ROWS, OPERATIONS, Operation, Part
+from torchcoll.operations import BARE, BARRIER, INPUT_ROWS, OPERATIONS, Operation, Part
 
 # torch's stubs lack some names, and one of the two constructors.
 c10d: Any = distributed_c10d
@@ -80,8 +81,9 @@ def _options(kind: Any, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
 
 def _method(operation: Operation) -> Any:
     """Return the method of a group that runs an operation, and lets no handler interrupt it."""
-    kind, count, bare = operation.options, operation.argument_count, operation.bare
-    folds, is_rooted, arrange = operation.folds, operation.is_rooted, operation.arrange
+    kind, folds, arrange = operation.options, operation.folds, operation.arrange
+    count, bare = len(signature(arrange).parameters), BARE.get(arrange)
+    is_rooted = hasattr(kind, "rootRank")
 
     @uninterrupted
     def method(group: Group, *arguments: Any, opts: Any = None, **named: Any) -> Any:
