@@ -34,18 +34,8 @@ GLOO_ON_GPU = ("broadcast", "allreduce")
 """Collectives that gloo has for CUDA tensors too: it copies them to the host itself."""
 
 
-def all_gather(group: Group, output: Array, x: Array) -> None:
-    """Gather the tensors of all ranks in one, and wait for that."""
-    _bound(group, "all_gather_single", output, x)()
-
-
-def all_reduce(group: Group, x: Array, op: Any) -> None:
-    """Reduce a tensor in place, and wait for that."""
-    _bound(group, "allreduce", [x], reduceOp=op)()
-
-
-def _bound(group: Group, collective: str, *arguments: Any, **options: Any) -> Post:
-    """Bind a group's own method.
+def bound(group: Group, collective: str, *arguments: Any, **options: Any) -> Post:
+    """Bind a group's own method; a call waits for its end.
 
     The functions of torch.distributed ask for the default group and for a registered name, which
     not every group has.
@@ -105,8 +95,7 @@ def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: 
     waits = NcclWaits(group, peers, stage) if by_nccl else Waits(peers, stage)
     polls = call.collective.name != "reduce_scatter" or nccl
     started = partial(post, async_op=True)
-    if by_nccl and blocks():
-        post = partial(_post_and_wait, started, waits)
+    call_and_wait = (lambda: waits.wait(started(), 0)) if by_nccl and blocks() else post
 
     def run_bound(post: Post, prologue: list[Thunk], epilogue: list[Thunk]) -> None:
         for thunk in prologue:
@@ -132,14 +121,10 @@ def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: 
         works = Works([started], epilogue, polls=polls, waits=waits)
         return works.start()
 
-    run = partial(run_bound, post, prologue, epilogue)
+    run = partial(run_bound, call_and_wait, prologue, epilogue)
     if by_nccl:
         return Native(run, start, lambda: None, DIRECT, averages)
     return Native(run, start, lambda: None, run_on=run_on)
-
-
-def _post_and_wait(started: Post, waits: Waits) -> None:
-    waits.wait(started(), 0)
 
 
 def _arguments(
@@ -149,36 +134,34 @@ def _arguments(
     name, x, out = call.collective.name, call.x, call.out
     device = arrays.empty((0,), "uint8").device
     root, size, copy = call.root, group.size(), arrays.copier
-    bound = partial(_bound, group)
+    method = partial(bound, group)
     if name == "barrier":
-        return bound("barrier", device=device), [], []
+        return method("barrier", device=device), [], []
     if name == "broadcast":
-        if x is None or call.in_place:
-            return bound("broadcast", [as_bytes(out)], rootRank=root), [], []
-        return bound("broadcast", [as_bytes(x)], rootRank=root), [], [copy(out, x)]
+        source, last = (out, []) if x is None or call.in_place else (x, [copy(out, x)])
+        return method("broadcast", [as_bytes(source)], rootRank=root), [], last
     if name in ("allreduce", "reduce"):
         # torch folds in place, and reduce may write on every rank: never in the input.
         target = torch.empty_like(x) if out is None else out  # type: ignore[arg-type]
         first = [] if call.in_place else [copy(target, x)]
         op = _op(arrays, call, averages=averages)
-        if name == "reduce":
-            return bound("reduce", [_real(target)], reduceOp=op, rootRank=root), first, []
-        return bound("allreduce", [_real(target)], reduceOp=op), first, []
+        options = {"rootRank": root} if name == "reduce" else {}
+        return method(name, [_real(target)], reduceOp=op, **options), first, []
     if name == "reduce_scatter":
         op = _op(arrays, call, averages=averages)
         tensors = _real(vector(out)), _real(vector(x))
-        return bound("reduce_scatter_single", *tensors, reduceOp=op), [], []
+        return method("reduce_scatter_single", *tensors, reduceOp=op), [], []
     if name == "gather":
-        return bound("gather", _rows(out, size), [as_bytes(x)], rootRank=root), [], []
+        return method("gather", _rows(out, size), [as_bytes(x)], rootRank=root), [], []
     if name == "allgather":
-        return bound("all_gather_single", as_bytes(out), as_bytes(x)), [], []
+        return method("all_gather_single", as_bytes(out), as_bytes(x)), [], []
     if name == "scatter":
-        return bound("scatter", [as_bytes(out)], _rows(x, size), rootRank=root), [], []
+        return method("scatter", [as_bytes(out)], _rows(x, size), rootRank=root), [], []
     # In place, alltoall reads a copy of what it overwrites.
     source = torch.empty_like(x) if call.in_place else x  # type: ignore[arg-type]
     first = [copy(source, x)] if call.in_place else []
     splits = _splits(call)
-    return bound("all_to_all_single", as_bytes(out), as_bytes(source), *splits), first, []
+    return method("all_to_all_single", as_bytes(out), as_bytes(source), *splits), first, []
 
 
 def _real(x: Array) -> Array:

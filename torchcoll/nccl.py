@@ -29,16 +29,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from mpicoll.backend import Array
 from mpicoll.errors import Unavailable, first_error, on_all
 from mpicoll.gpu.nccl import Memory
 from torchcoll.groups import Group, nccl_communicator, nccl_of
-from torchcoll.natives import all_reduce
+from torchcoll.natives import bound
 from torchcoll.requests import Post
 
 
@@ -63,7 +63,7 @@ class Nccl:
         if reason := first_error(exchange(self._obstacle(x))):
             raise Unavailable(reason)
         if self.device is None:
-            all_reduce(self.group, torch.zeros(1, device=x.device), dist.ReduceOp.SUM)
+            bound(self.group, "allreduce", [torch.zeros(1, device=x.device)])()
             self.device = x.device
 
     def _obstacle(self, x: Array) -> str:
@@ -115,7 +115,12 @@ class Nccl:
         memory = on_all(partial(Memory, nbytes), rank, exchange)
         self.windows.append(memory)
         on_all(partial(memory.register, nccl_communicator(self.group)), rank, exchange)
-        whole: torch.Tensor = torch.as_tensor(_Bytes(memory), device=like.device)
+        # CUDA's array interface; the tensor keeps the object, and so the memory.
+        bytes_of_memory = SimpleNamespace(memory=memory, __cuda_array_interface__={
+            "shape": (memory.nbytes,), "typestr": "|u1", "data": (memory.address, False),
+            "version": 3,
+        })  # fmt: skip
+        whole: torch.Tensor = torch.as_tensor(bytes_of_memory, device=like.device)
         return whole.view(kind)[: prod(shape)].view(shape)
 
     def close(self) -> None:
@@ -144,14 +149,3 @@ class Nccl:
             return work
 
         return post
-
-
-class _Bytes:
-    """Memory of NCCL's as CUDA's array interface shows it; the tensor keeps it."""
-
-    def __init__(self, memory: Memory) -> None:
-        self.memory = memory
-        self.__cuda_array_interface__ = {
-            "shape": (memory.nbytes,), "typestr": "|u1", "data": (memory.address, False),
-            "version": 3,
-        }  # fmt: skip

@@ -197,7 +197,7 @@ class Works:
         if self.polls:
             return all(work is None or work.is_completed() for work in self.works)
         if self._waiting is None:
-            self._waiting = in_background(self._wait_for_all)
+            self._waiting = background(self._wait_for_all, "torchcoll wait")
         return self._waiting.done()
 
     def free(self) -> None:
@@ -207,11 +207,6 @@ class Works:
 
 _dropped: list[Works] = []
 """Operations that nobody waits for, and all that they touch, until they are complete."""
-
-
-def in_background(wait: Callable[[], None]) -> Future[None]:
-    """Wait for works beside the caller."""
-    return background(wait, "torchcoll wait")
 
 
 def started(messages: Messages) -> Request:

@@ -13,7 +13,7 @@ import torch
 
 from mpicoll.backend import Array, Stream
 from mpicoll.gpu.staging import Step
-from torchcoll.requests import in_background
+from mpicoll.machine.background import background
 
 
 class TorchCopies:
@@ -46,7 +46,7 @@ class StagedWork:
     def __init__(self, steps: Callable[[], Iterator[Step]], stream: Callable[[], Stream]) -> None:
         waits = steps()
         first = next(waits)
-        self._future = in_background(partial(_go_on, stream(), first, waits))
+        self._future = background(partial(_go_on, stream(), first, waits), "torchcoll wait")
 
     def wait(self, _timeout: object) -> None:
         self._future.result()

@@ -187,24 +187,23 @@ class TorchTransport(TorchMessages):
         length = torch.tensor([sealed.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
         with natives.watched(self.peers, agreeing()):
-            natives.all_gather(self.group, lengths, length)
+            natives.bound(self.group, "all_gather_single", lengths, length)()
             counts = lengths.tolist()
             check_lengths(counts)
             mine = self._signal.new_zeros(max(counts))
             mine[: sealed.numel()] = sealed.to(mine.device)
             every = mine.new_empty((self.size, mine.numel()))
-            natives.all_gather(self.group, every.view(-1), mine)
-        rows = zip(every.cpu().numpy(), counts, strict=True)
-        return [
-            self._unseal(rank, names[rank], row[:n].tobytes()) for rank, (row, n) in enumerate(rows)
-        ]
-
-    def _unseal(self, rank: int, name: str, data: bytes) -> bytes:
-        opened = data if self.store is None else unseal(self.store.key, name, data)
-        if opened is None:
-            raise LaunchError(
-                f"rank {rank} does not know this run's secret: another process is in its place"
-            )
+            natives.bound(self.group, "all_gather_single", every.view(-1), mine)()
+        opened: list[bytes] = []
+        for name, row, count in zip(names, every.cpu().numpy(), counts, strict=True):
+            data = row[:count].tobytes()
+            text = data if self.store is None else unseal(self.store.key, name, data)
+            if text is None:
+                raise LaunchError(
+                    f"rank {len(opened)} does not know this run's secret: "
+                    "another process is in its place"
+                )
+            opened.append(text)
         return opened
 
     def _check_open(self) -> None:
@@ -214,7 +213,7 @@ class TorchTransport(TorchMessages):
         """Compare by one MAX of the number and of its complement."""
         self._mine[0], self._mine[1] = digest, ~digest
         with natives.watched(self.peers, agreeing()):
-            natives.all_reduce(self.group, self._mine, dist.ReduceOp.MAX)
+            natives.bound(self.group, "allreduce", [self._mine], reduceOp=dist.ReduceOp.MAX)()
         return bool(self._mine[0] == digest and self._mine[1] == ~digest)
 
     @cached_property
