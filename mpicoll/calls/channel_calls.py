@@ -159,7 +159,7 @@ class ChannelCalls:
         takes_x = contract.has_input(rank, root) or contract.name == "broadcast"
         self.table.add_channel(
             raw_arguments, _digest(arguments), self._op(arguments), _counts(arguments, 1),
-            arguments.has_output, partial(_empty, self.transport.arrays, arguments.dtype or ""),
+            arguments.has_output, partial(self.transport.arrays.empty, dtype=arguments.dtype or ""),
             _rows(arguments, "input") if takes_x else _NO_ARRAY,
             _rows(arguments, "output") if arguments.has_output else _NO_ARRAY,
             arguments.row or (),
@@ -183,10 +183,6 @@ class ChannelCalls:
             self.table.serve_by(None)
             self.channel.close()
             self.channel = None
-
-
-def _empty(arrays: Arrays, dtype: str, shape: tuple[int, ...]) -> Array:
-    return arrays.empty(shape, dtype)
 
 
 def _digest(arguments: Arguments) -> int:
