@@ -30,19 +30,16 @@ from torchcoll.rendezvous.store import Store
 Group = Any
 """A process group of torch.distributed."""
 
-_SPLITS: Counter[str] = Counter()
-_USED: weakref.WeakSet[Any] = weakref.WeakSet()
+SPLITS: Counter[str] = Counter()
+"""Of each group: so its parts have names of their own, and every rank of it counts alike."""
+USED: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Groups to keep if they still exist when the interpreter ends."""
 _GLOO_THREAD = "pt_gloo_runloop"
 """How torch names the threads that run gloo's calls."""
 
 # The end of a gloo group joins threads, which a forked process lacks: it crashes there, or hangs.
 # So it never collects what was garbage before the fork, as groups are that were in a cycle.
 os.register_at_fork(after_in_child=gc.freeze)
-
-
-def keep_until_exit(group: Group) -> None:
-    """Keep a group that still exists when the interpreter ends."""
-    _USED.add(group)
 
 
 @atexit.register
@@ -52,7 +49,7 @@ def _leak_groups() -> None:
     torch 2.13 aborts ("terminate called without an active exception") where a used gloo
     subgroup goes after the default group.
     """
-    for group in _USED:
+    for group in USED:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
@@ -102,11 +99,6 @@ def world_ranks(group: Group) -> list[int]:
     return list(ranks)
 
 
-def count_split(parent: Group) -> None:
-    """Count a split, so that its groups have names of their own; every rank of `parent` does."""
-    _SPLITS[parent.group_name] += 1
-
-
 def new_group(
     parent: Group, rank: int, size: int, ranks: list[int], color: int, limit: timedelta,
     sealed: SealedStore | None = None,
@@ -124,7 +116,7 @@ def new_group(
     from the number of groups that each rank happens to be in, so that ranks with different
     pasts wait for each other for ever, and a group made again finds the addresses of the old.
     """
-    name = f"{parent.group_name}/{_SPLITS[parent.group_name]}:{color}"
+    name = f"{parent.group_name}/{SPLITS[parent.group_name]}:{color}"
     store = sealed or c10d._world.pg_map[parent][1]
     connects = partial(make_group, parent, name, rank, size, ranks, store, limit)
     # Where the user has given `device_id` to ``init_process_group``, torch splits the communicator

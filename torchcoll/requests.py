@@ -17,7 +17,7 @@ from mpicoll.errors import RankLost
 from mpicoll.gpu.nccl import blocks, error_of
 from mpicoll.machine.background import background
 from mpicoll.peers.polling import wait_polling
-from mpicoll.peers.search import AllRanks, Missing
+from mpicoll.peers.search import AllRanks
 from torchcoll.groups import Group, nccl_communicator, nccl_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ class NcclWaits(Waits):
         try:
             work.wait()
             if self.blocks:
-                wait_polling(work.is_completed, self._awaited, self.stage, self.peers)
+                ranks = list(dict.fromkeys(self.ranks))
+                awaited = (lambda: ranks) if ranks else AllRanks(self.peers, _is_elsewhere)
+                wait_polling(work.is_completed, awaited, self.stage, self.peers)
                 # A work that has failed counts as completed (`WorkNCCL::isCompleted`).
                 if error := error_of(nccl_communicator(self.group)):
                     raise self.lost(f"of which NCCL says: {error}")
@@ -89,11 +91,6 @@ class NcclWaits(Waits):
             raise
         except RuntimeError as error:
             raise self.failed(error, None) from error
-
-    @property
-    def _awaited(self) -> Missing:
-        ranks = list(dict.fromkeys(self.ranks))
-        return (lambda: ranks) if ranks else AllRanks(self.peers, _is_elsewhere)
 
 
 _MOST_SECONDS = 1e8

@@ -192,7 +192,9 @@ class Symmetric:
             return f"torch's kernels take multiples of {unit} bytes, not {row}"
         if name == "reduce_scatter" and size not in _UNROLLED:
             return f"torch has no such kernel for {size} ranks, but for 2, 4 and 8"
-        if kernel.multicast and not _has_multicast(arrays.gpu(x)):
+        cuda = torch._C._autograd.DeviceType.CUDA
+        has_multicast = c10d._SymmetricMemory.has_multicast_support
+        if kernel.multicast and not has_multicast(cuda, arrays.gpu(x)):
             return "this GPU has no multicast"
         return ""
 
@@ -206,12 +208,6 @@ def _offset(tensor: Array | None) -> int:
     if tensor is None or lies_there is None or not lies_there(tensor):
         return -1
     return int(tensor.storage_offset())
-
-
-def _has_multicast(gpu: int) -> bool:
-    return bool(
-        c10d._SymmetricMemory.has_multicast_support(torch._C._autograd.DeviceType.CUDA, gpu)
-    )
 
 
 @cache

@@ -37,9 +37,9 @@ from torchcoll import natives
 from torchcoll.arrays import TorchArrays
 from torchcoll.devices import turn
 from torchcoll.groups import (
+    SPLITS,
+    USED,
     Group,
-    count_split,
-    keep_until_exit,
     libraries_by_device,
     library_names,
     nccl_of,
@@ -83,7 +83,7 @@ class TorchTransport(TorchMessages):
         if group is None:
             group = dist.group.WORLD
         self._group = group
-        keep_until_exit(group)
+        USED.add(group)
         self.store, self.meeting, self.compares, self.exchanges = store, meeting, compares, 0
         self.owned = parent is not None or store is not None
         self.ranks = world_ranks(group) if ranks is None else ranks
@@ -280,7 +280,7 @@ class TorchTransport(TorchMessages):
 
     def split(self, color: int | None, key: int) -> TorchTransport | None:
         requests = self.exchange((color, key), tuple[int | None, int])
-        count_split(self.group)
+        SPLITS[self.group.group_name] += 1
         if color is None:
             return None
         members = [rank for rank in range(self.size) if requests[rank][0] == color]

@@ -77,19 +77,17 @@ def join_flight(group: Any) -> GroupFlight | None:
         [(member.host, member.process) for member in members], members[0].token,
         writers=_compiled, name=name_of(group),
     )  # fmt: skip
-    if flight is not None:
-        _replace_wait(flight.recorder.ring.timed(_wait))
-    return flight
-
-
-def _replace_wait(timed_wait: Any) -> None:
-    """Replace `Work.wait` by a function that adds up the time of waits for gloo's messages."""
+    if flight is None:
+        return None
+    timed_wait = flight.recorder.ring.timed(_wait)
 
     @uncompiled  # torch's compiler takes no function of C for a method
     def wait(work: dist.Work, *arguments: Any, **named: Any) -> Any:
+        """Wait for a message of gloo's, and add up the time."""
         return timed_wait(work, *arguments, **named)
 
     dist.Work.wait = wait  # type: ignore[method-assign, assignment]
+    return flight
 
 
 def open_on_node(group: Any, seconds: float) -> OneNode | None:

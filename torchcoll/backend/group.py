@@ -32,11 +32,11 @@ from torchcoll.backend.opening import deadline_of, open_over_gloo, open_over_mpi
 from torchcoll.backend.order import Call, Order
 from torchcoll.backend.spanning import Member, SpanningCalls
 from torchcoll.backend.tensors import (
+    OP_NAMES,
     Tensor,
     is_watched,
     leaves,
     moves,
-    op_name,
     reduces,
 )
 from torchcoll.backend.works import (
@@ -95,7 +95,8 @@ def _method(operation: Operation) -> Any:
         if bare is not None and isinstance(tensors[bare], Tensor):
             tensors = tuple([side] if isinstance(side, Tensor) or side else [] for side in tensors)
         inputs, results, parts = arrange(*tensors)
-        op, root = op_name(opts.reduceOp) if folds else "sum", opts.rootRank if is_rooted else 0
+        op = OP_NAMES.get(hash(opts.reduceOp)) if folds else "sum"
+        root = opts.rootRank if is_rooted else 0
         try:
             return group._run(operation, tensors, inputs, results, parts, opts, op, root)
         except CollectiveError as error:

@@ -23,9 +23,9 @@ from mpicoll.machine.nodes import Cores, group_by_node, host_identity, own_cores
 from mpicoll.machine.settings import is_reproducible
 from mpicoll.memory.files import is_switched_off
 from mpicoll.text.encoding import decode, encode
-from torchcoll.arrays import TorchArrays
+from torchcoll.arrays import NAMES, TorchArrays
 from torchcoll.backend.opening import exchange_values
-from torchcoll.backend.tensors import Tensor, dtype_name
+from torchcoll.backend.tensors import Tensor
 
 _REPEATS = 8
 """Calls of a key that are gloo's: a plan takes about as long to make as so many calls."""
@@ -168,7 +168,8 @@ class SpanningCalls:
         contract = collective(key.name)
         arguments = Arguments(
             contract, "auto", OPS[str(key.op)], key.root, None, None, None,
-            (key.length,), dtype_name(key.dtype), opened.rank, self.size, device="host",
+            # One that only torch knows moves as bytes.
+            (key.length,), NAMES.get(key.dtype, "uint8"), opened.rank, self.size, device="host",
         )  # fmt: skip
         names = opened.chooser.preferred(arguments)
         return opened.planner.schedule(arguments, names) is not None

@@ -17,7 +17,8 @@ from torchcoll.operations import REDUCE_OPS, Nested
 
 Tensor = torch.Tensor
 # By hash, which is that of the kind for either type of torch's, and takes a tenth of a comparison.
-_OPS = {hash(dist.ReduceOp(kind)): name for name, kind in REDUCE_OPS.items()}
+OP_NAMES = {hash(dist.ReduceOp(kind)): name for name, kind in REDUCE_OPS.items()}
+"""Our names of torch's operators."""
 _PLAIN = Tensor.__torch_dispatch__
 
 
@@ -35,16 +36,6 @@ def mapped(function: Callable[[Tensor], Tensor], side: Nested) -> Nested:
     if side is None or isinstance(side, Tensor):
         return None if side is None else function(side)
     return [function(tensor) for tensor in side]
-
-
-def op_name(op: Any) -> str | None:
-    """Return our name of torch's operator, None where we have none."""
-    return _OPS.get(hash(op))
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return our name of a dtype; that of bytes for one that only torch knows."""
-    return NAMES.get(dtype, "uint8")
 
 
 @cache
