@@ -73,7 +73,11 @@ def choose_backend(members: Sequence[Member], rank: int, backend: str | None) ->
     """
     global _chosen
     if backend == "ccl":
-        return _oneccl()
+        try:
+            import_module(_ONECCL)  # which lets torch know of it
+        except ImportError as error:
+            raise LaunchError(f"torch has no oneCCL: install {_ONECCL} ({error})") from None
+        return "ccl"
     gpus = _own_gpus(members)
     local_gpu = gpus[rank]
     if local_gpu is not None:
@@ -96,15 +100,6 @@ def choose_backend(members: Sequence[Member], rank: int, backend: str | None) ->
     if backend is None and rank == 0:
         warnings.warn(f"{problem}: gloo is used. {reason}", stacklevel=4)
     return "gloo"
-
-
-def _oneccl() -> str:
-    """Let torch know oneCCL, and return the name of its backend."""
-    try:
-        import_module(_ONECCL)
-    except ImportError as error:
-        raise LaunchError(f"torch has no oneCCL: install {_ONECCL} ({error})") from None
-    return "ccl"
 
 
 def _own_gpus(members: Sequence[Member]) -> list[str | None]:

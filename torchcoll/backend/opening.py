@@ -41,8 +41,7 @@ def open_over_gloo(group: Any, seconds: float) -> Collectives:
 
 def deadline_of(group: Any) -> float:
     """Return the seconds for which a call of a `Group` waits for the others."""
-    seconds: float = group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
-    return seconds
+    return float(group._get_backend(torch.device("cpu")).options._timeout.total_seconds())
 
 
 def exchange_values(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from secrets import token_hex
-from typing import NamedTuple
 
 import msgspec
 
@@ -46,17 +45,10 @@ class _Hello(msgspec.Struct):
     random: str
 
 
-class Met(NamedTuple):
-    """The `Member` of every rank, and the key that only they have."""
-
-    members: list[Member]
-    key: bytes
-
-
 def exchange_members(
     store: Store, secret: bytes, place: Place, gpus: list[str], timeout: float, unshared: str = ""
-) -> Met:
-    """Exchange the `Member` of every rank.
+) -> tuple[list[Member], bytes]:
+    """Return the `Member` of every rank, and the key that only they have.
 
     Raises:
         LaunchError: a rank is missing after `timeout` seconds, joined twice, has another size, or
@@ -79,7 +71,9 @@ class _Meeting:
     def __init__(self, store: Store, place: Place, until: float, timeout: float) -> None:
         self.store, self.place, self.until, self.timeout = store, place, until, timeout
 
-    def exchange_members(self, secret: bytes, gpus: list[str], unshared: str) -> Met:
+    def exchange_members(
+        self, secret: bytes, gpus: list[str], unshared: str
+    ) -> tuple[list[Member], bytes]:
         rank, ranks = self.place.rank, range(self.place.size)
         host = host_identity()
         hello = msgspec.json.encode(_Hello(self.place.size, host, token_hex(16))).decode()
@@ -107,7 +101,7 @@ class _Meeting:
                     f"{VARIABLE} or home folder than rank {rank}"
                 )
             members.append(msgspec.json.decode(data, type=Member))
-        return Met(members, key)
+        return members, key
 
     def _hello(self, rank: int, text: bytes) -> _Hello:
         try:

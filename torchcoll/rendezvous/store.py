@@ -52,7 +52,13 @@ def tcp_store(place: Place, host: str, port: int, timeout: float) -> Store:
     Raises:
         LaunchError: nobody can listen there, or nobody does.
     """
-    family, *_, address = _resolve(host, port)
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise LaunchError(
+            f"there is no host {host!r} ({getattr(error, 'strerror', None) or error}): give the "
+            "name or address of rank 0's host"
+        ) from None
     if place.rank == 0:
         return server(host, port)[0]
     # What keeps rank 0 from listening must not leave the others waiting: they try it, too.
@@ -77,16 +83,6 @@ def _foreign(place: Place, host: str, port: int) -> str:
         f"rank {place.rank} of {place.size}: whoever listens at {host}:{port} is not rank 0: give "
         "a free port"
     )
-
-
-def _resolve(host: str, port: int) -> tuple[Any, ...]:
-    try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError) as error:
-        raise LaunchError(
-            f"there is no host {host!r} ({getattr(error, 'strerror', None) or error}): give the "
-            "name or address of rank 0's host"
-        ) from None
 
 
 def server(host: str, port: int) -> tuple[Store, int]:

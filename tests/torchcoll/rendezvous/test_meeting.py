@@ -22,19 +22,19 @@ import torch.distributed as dist
 
 from torchcoll import LaunchError
 from torchcoll.place import ARGUMENTS, Place
-from torchcoll.rendezvous.meeting import Met, exchange_members
+from torchcoll.rendezvous.meeting import Member, exchange_members
 
 STRANGER = str(SUPPORT / "stranger.py")
 
 
 def meeting(
     secrets: list[bytes], store: Any = None, places: list[tuple[int, int]] | None = None
-) -> list[Met | LaunchError]:
+) -> list[tuple[list[Member], bytes] | LaunchError]:
     """Let threads meet on one store, each with its rank and size; return what each found."""
     store = store or dist.HashStore()
     places = places or [(rank, len(secrets)) for rank in range(len(secrets))]
 
-    def join(secret: bytes, rank: int, size: int) -> Met | LaunchError:
+    def join(secret: bytes, rank: int, size: int) -> tuple[list[Member], bytes] | LaunchError:
         try:
             return exchange_members(store, secret, Place(rank, size, ARGUMENTS), [], 5.0)
         except LaunchError as error:
@@ -46,7 +46,7 @@ def meeting(
 
 def test_ranks_that_meet_share_a_key_that_serves_once() -> None:
     first, again = meeting([KEY, KEY, KEY]), meeting([KEY, KEY, KEY])
-    keys = [{each.key for each in found if isinstance(each, Met)} for found in (first, again)]
+    keys = [{each[1] for each in found if isinstance(each, tuple)} for found in (first, again)]
     assert [len(each) for each in keys] == [1, 1]
     assert keys[0] != keys[1]
 
