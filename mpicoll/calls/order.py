@@ -7,7 +7,6 @@ The simulator derives which schedules have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mpicoll.errors import Unsupported
@@ -37,17 +36,17 @@ class FoldOrder:
         if not arguments.op.commutative and not self.keeps(chosen, root):
             need = f"does not keep rank order on {size} ranks with root {root}, which op "
             need += f"{arguments.op.name!r} needs"
-        elif self.is_fixed and not self.is_one_by_one(chosen, root):
+        elif self.is_fixed and not self.keeps(chosen, root, one_by_one=True):
             need = f"does not fold rank by rank on {size} ranks with root {root}, as {REPRODUCIBLE}"
             need += " demands"
         else:
             return
         from mpicoll.algorithms.registry import algorithms
 
-        serves = self.is_one_by_one if self.is_fixed else self.keeps
         safe = [
             algorithm.name for algorithm in algorithms(collective.name)
-            if algorithm.needs.holds(size) and serves(algorithm, root)
+            if algorithm.needs.holds(size)
+            and self.keeps(algorithm, root, one_by_one=self.is_fixed)
         ]  # fmt: skip
         raise Unsupported(f"{collective.name} algorithm {chosen} {need}: {', '.join(safe)} would")
 
@@ -59,19 +58,15 @@ class FoldOrder:
                 f"{REPRODUCIBLE} rules out: use 'auto'"
             )
 
-    def keeps(self, chosen: Algorithm, root: int) -> bool:
-        """Whether an algorithm folds in rank order, as operators that do not commute need."""
-        from mpicoll.simulator import is_ordered  # importing mpicoll is quicker without
+    def keeps(self, chosen: Algorithm, root: int, *, one_by_one: bool = False) -> bool:
+        """Whether an algorithm folds in rank order, as operators that do not commute need.
 
-        return self._holds(is_ordered, chosen, root)
+        Args:
+            one_by_one: whether it must add one rank after the other to the first.
+        """
+        from mpicoll import simulator  # importing mpicoll is quicker without
 
-    def is_one_by_one(self, chosen: Algorithm, root: int) -> bool:
-        """Whether an algorithm adds one rank after the other to the first."""
-        from mpicoll.simulator import folds_one_by_one  # importing mpicoll is quicker without
-
-        return self._holds(folds_one_by_one, chosen, root)
-
-    def _holds(self, test: Callable[..., bool], chosen: Algorithm, root: int) -> bool:
+        test = simulator.folds_one_by_one if one_by_one else simulator.is_ordered
         try:
             return test(chosen, self.transport.size, root, self.transport.nodes)
         except Unsupported:
