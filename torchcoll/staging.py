@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -27,9 +26,6 @@ class TorchCopies:
         device = source.device if source.is_cuda else target.device
         event: torch.cuda.Event = torch.cuda.current_stream(device).record_event()
         return event
-
-    def is_done(self, event: Any) -> bool:
-        return bool(event.query())
 
 
 class StagedWork:

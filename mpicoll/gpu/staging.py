@@ -14,7 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from mpicoll.backend import Array, Message
 
@@ -37,9 +37,6 @@ class Copies(Protocol):
 
     def copy(self, target: Array, source: Array) -> Event:
         """Start a copy on the caller's stream; return the event of its end."""
-
-    def is_done(self, event: Any) -> bool:
-        """Whether the GPU has reached the end of a copy."""
 
 
 class Mirror:
@@ -85,9 +82,6 @@ class Mirror:
         """Wait for all copies that have been started."""
         for event in self.last:
             event.synchronize()
-
-    def is_done(self, event: Any) -> bool:
-        return self.copies.is_done(event)
 
 
 class Mirrors:

@@ -17,10 +17,10 @@ from mpicoll.mpi.requests import Resources, Waits
 from mpicoll.peers.transport import PeerTransport
 
 if TYPE_CHECKING:
-    from mpicoll.gpu.staging import Copies, Mirror, Pieces, Step
+    from mpicoll.gpu.staging import Mirror, Pieces, Step
     from mpicoll.mpi.arrays import MpiArrays
     from mpicoll.mpi.gpu_awareness import GpuAwareness
-    from mpicoll.mpi.staging import StagedMessages
+    from mpicoll.mpi.staging import CupyCopies, StagedMessages
 
 _MAX_SINGLE_STARTS = 3
 """More requests than these are started by one call, and waited for by one."""
@@ -34,7 +34,7 @@ class MpiMessages(PeerTransport):
     gpu: GpuAwareness
 
     @cached_property
-    def copies(self) -> Copies:
+    def copies(self) -> CupyCopies:
         """How arrays are copied between GPU and host."""
         from mpicoll.mpi.staging import CupyCopies
 
@@ -129,7 +129,7 @@ class MpiMessages(PeerTransport):
         comm, lanes = self.plans_comm, []
 
         def copy(target: Array, source: Array) -> Step:
-            return partial(mirror.is_done, mirror.copy(target, source))
+            return partial(self.copies.is_done, mirror.copy(target, source))
 
         for every, init, steps in (
             (receives, comm.Recv_init, receiving),

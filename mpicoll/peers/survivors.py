@@ -129,11 +129,6 @@ def _whether_all_met(ranks: Sequence[int], came: Mapping[int, str]) -> str:
     return _ALL if [*came.items()] == [(rank, _MET) for rank in ranks] else _AGAIN
 
 
-def _statement(text: str) -> str:
-    """Return the statement of a rank; empty where it states why it has left the group."""
-    return text if text in _STATES or text.startswith(_DECIDED) else ""
-
-
 def _decided(
     peers: OtherRanks, ranks: Sequence[int], operation: int, state: str,
     decide: Callable[[Mapping[int, str]], str],
@@ -152,7 +147,11 @@ def _decided(
     previous_out: set[int] = set()
     while True:
         out, texts = peers.hear(ranks, operation)
-        statements = {rank: _statement(text) for rank, text in texts.items()}
+        statements = {
+            # A rank may also state why it has left the group.
+            rank: text if text in _STATES or text.startswith(_DECIDED) else ""
+            for rank, text in texts.items()
+        }
         known_decision = next(
             (statement for statement in statements.values() if statement.startswith(_DECIDED)), None
         )

@@ -32,11 +32,8 @@ def own_secret() -> bytes:
                 f"{VARIABLE} needs {_MIN_CHARACTERS} characters or more, which nobody guesses"
             )
         return os.fsencode(text)
-    path = user_state_path("mpicoll") / "secret"
-    try:
-        return _read(path)
-    except OSError:
-        pass
+    with suppress(OSError):
+        return _read(user_state_path("mpicoll") / "secret")
     # No home folder, or a read-only one, as in containers: the ranks of one host can do.
     path = private_directory() / "secret"
     try:
