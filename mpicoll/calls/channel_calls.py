@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from mpicoll.backend import Array, Arrays, Transport
+from mpicoll.backend import Array, Transport
 from mpicoll.c_extension import _compiled
 from mpicoll.calls.allocation import empty
 from mpicoll.calls.arguments import Arguments, digest_of
