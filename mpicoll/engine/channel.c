@@ -156,7 +156,8 @@ static Head *take(
             continue;
         }
         const int is_now = copy.call == channel->call;
-        if (is_now && !memcmp(&copy.key, &key, sizeof key) && (total < 0 || copy.total == total || (has_room && copy.total < total)))
+        const int fits = total < 0 || copy.total == total || (has_room && copy.total < total);
+        if (is_now && fits && !memcmp(&copy.key, &key, sizeof key))
             return head;
         if (copy.call > channel->call || is_for(channel, &copy, peer)) {
             if (copy.call < channel->call)

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 
 /* The methods of mpi4py, in small letters, and our names of collectives. */
-enum method { BARRIER_, BCAST_, BROADCAST_, GATHER_, GATHERV_, SCATTER_, SCATTERV_, ALLGATHER_, ALLGATHERV_, ALLTOALL_,
-              ALLTOALLV_, REDUCE_, ALLREDUCE_, SCAN_, EXSCAN_, REDUCE_SCATTER_BLOCK_, REDUCE_SCATTER_,
+enum method { BARRIER_, BCAST_, BROADCAST_, GATHER_, GATHERV_, SCATTER_, SCATTERV_, ALLGATHER_, ALLGATHERV_,
+              ALLTOALL_, ALLTOALLV_, REDUCE_, ALLREDUCE_, SCAN_, EXSCAN_, REDUCE_SCATTER_BLOCK_, REDUCE_SCATTER_,
               METHODS };
 static const char *const method_names[METHODS] = {
-    "barrier", "bcast", "broadcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall",
-    "alltoallv", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter"};
+    "barrier", "bcast", "broadcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv",
+    "alltoall", "alltoallv", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter"};
 static const enum collective collective_of[METHODS] = {
     BARRIER, BCAST, BCAST, GATHER, GATHER, SCATTER, SCATTER, ALLGATHER, ALLGATHER, ALLTOALL, ALLTOALL, REDUCE,
     ALLREDUCE, SCAN, EXSCAN, REDUCE_SCATTER, REDUCE_SCATTER};
