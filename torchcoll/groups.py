@@ -31,8 +31,8 @@ Group = Any
 """A process group of torch.distributed."""
 
 SPLITS: Counter[str] = Counter()
-"""Of each group: so its parts have names of their own, and every rank of it counts alike."""
-USED: weakref.WeakSet[Any] = weakref.WeakSet()
+"""How often each group was split. Every rank counts it, so the names of the parts agree."""
+USED_GROUPS: weakref.WeakSet[Any] = weakref.WeakSet()
 """Groups to keep if they still exist when the interpreter ends."""
 _GLOO_THREAD = "pt_gloo_runloop"
 """How torch names the threads that run gloo's calls."""
@@ -49,7 +49,7 @@ def _leak_groups() -> None:
     torch 2.13 aborts ("terminate called without an active exception") where a used gloo
     subgroup goes after the default group.
     """
-    for group in USED:
+    for group in USED_GROUPS:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 

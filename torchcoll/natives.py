@@ -34,7 +34,7 @@ GLOO_ON_GPU = ("broadcast", "allreduce")
 """Collectives that gloo has for CUDA tensors too: it copies them to the host itself."""
 
 
-def bound(group: Group, collective: str, *arguments: Any, **options: Any) -> Post:
+def bind_method(group: Group, collective: str, *arguments: Any, **options: Any) -> Post:
     """Bind a group's own method; a call waits for its end.
 
     The functions of torch.distributed ask for the default group and for a registered name, which
@@ -134,7 +134,7 @@ def _arguments(
     name, x, out = call.collective.name, call.x, call.out
     device = arrays.empty((0,), "uint8").device
     root, size, copy = call.root, group.size(), arrays.copier
-    method = partial(bound, group)
+    method = partial(bind_method, group)
     if name == "barrier":
         return method("barrier", device=device), [], []
     if name == "broadcast":

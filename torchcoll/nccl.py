@@ -38,7 +38,7 @@ from mpicoll.backend import Array
 from mpicoll.errors import Unavailable, first_error, on_all
 from mpicoll.gpu.nccl import Memory
 from torchcoll.groups import Group, nccl_communicator, nccl_of
-from torchcoll.natives import bound
+from torchcoll.natives import bind_method
 from torchcoll.requests import Post
 
 
@@ -63,7 +63,7 @@ class Nccl:
         if reason := first_error(exchange(self._obstacle(x))):
             raise Unavailable(reason)
         if self.device is None:
-            bound(self.group, "allreduce", [torch.zeros(1, device=x.device)])()
+            bind_method(self.group, "allreduce", [torch.zeros(1, device=x.device)])()
             self.device = x.device
 
     def _obstacle(self, x: Array) -> str:

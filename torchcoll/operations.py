@@ -131,7 +131,7 @@ def _nothing() -> tuple[Any, Any, list[Part]]:
     return [], [], [(None, None)]
 
 
-BARE: dict[Any, int] = {_vectors: 0, _row_outputs: 1, _row_inputs: 0}
+BARE_ARGUMENTS: dict[Any, int] = {_vectors: 0, _row_outputs: 1, _row_inputs: 0}
 """The number of the argument that may be a tensor instead of a list of one, where there is one."""
 BARRIER = Operation("barrier", "barrier", _nothing, c10d.BarrierOptions, "barrier")
 OPERATIONS = (

@@ -192,10 +192,10 @@ class Symmetric:
             return f"torch's kernels take multiples of {unit} bytes, not {row}"
         if name == "reduce_scatter" and size not in _UNROLLED:
             return f"torch has no such kernel for {size} ranks, but for 2, 4 and 8"
-        cuda = torch._C._autograd.DeviceType.CUDA
-        has_multicast = c10d._SymmetricMemory.has_multicast_support
-        if kernel.multicast and not has_multicast(cuda, arrays.gpu(x)):
-            return "this GPU has no multicast"
+        if kernel.multicast:
+            cuda = torch._C._autograd.DeviceType.CUDA
+            if not c10d._SymmetricMemory.has_multicast_support(cuda, arrays.gpu(x)):
+                return "this GPU has no multicast"
         return ""
 
 

@@ -38,7 +38,7 @@ from torchcoll.arrays import TorchArrays
 from torchcoll.devices import turn
 from torchcoll.groups import (
     SPLITS,
-    USED,
+    USED_GROUPS,
     Group,
     libraries_by_device,
     library_names,
@@ -83,7 +83,7 @@ class TorchTransport(TorchMessages):
         if group is None:
             group = dist.group.WORLD
         self._group = group
-        USED.add(group)
+        USED_GROUPS.add(group)
         self.store, self.meeting, self.compares, self.exchanges = store, meeting, compares, 0
         self.owned = parent is not None or store is not None
         self.ranks = world_ranks(group) if ranks is None else ranks
@@ -187,13 +187,13 @@ class TorchTransport(TorchMessages):
         length = torch.tensor([sealed.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
         with natives.watched(self.peers, agreeing()):
-            natives.bound(self.group, "all_gather_single", lengths, length)()
+            natives.bind_method(self.group, "all_gather_single", lengths, length)()
             counts = lengths.tolist()
             check_lengths(counts)
             mine = self._signal.new_zeros(max(counts))
             mine[: sealed.numel()] = sealed.to(mine.device)
             every = mine.new_empty((self.size, mine.numel()))
-            natives.bound(self.group, "all_gather_single", every.view(-1), mine)()
+            natives.bind_method(self.group, "all_gather_single", every.view(-1), mine)()
         opened: list[bytes] = []
         for name, row, count in zip(names, every.cpu().numpy(), counts, strict=True):
             data = row[:count].tobytes()
@@ -213,7 +213,7 @@ class TorchTransport(TorchMessages):
         """Compare by one MAX of the number and of its complement."""
         self._mine[0], self._mine[1] = digest, ~digest
         with natives.watched(self.peers, agreeing()):
-            natives.bound(self.group, "allreduce", [self._mine], reduceOp=dist.ReduceOp.MAX)()
+            natives.bind_method(self.group, "allreduce", [self._mine], reduceOp=dist.ReduceOp.MAX)()
         return bool(self._mine[0] == digest and self._mine[1] == ~digest)
 
     @cached_property

@@ -244,8 +244,8 @@ def clear_unit(address: int, /) -> None:
 class Channel:
     """The collectives of one group whose ranks share memory, of any length: ``channel.h``.
 
-    mpi4py calls it with name, x, out, op and root, and True where these are arrays that another
-    call's arguments have been read as: it then returns True where others are to serve the call.
+    mpi4py calls it with name, x, out, op and root. With a sixth argument, True, the arrays are flat
+    already, and the call returns True where the channel cannot run it.
 
     torch gives a call to `run` or `issue`, and beside these arguments which arrays are rows, one
     for each rank: `FLAT`, `INPUT_ROWS`, `OUTPUT_ROWS` or `ROWS`. Rows may be a list or tuple of
@@ -265,6 +265,7 @@ class Channel:
             ``owner.place(key, nbytes, shares)`` returns the place of a kind of call in the table
             of the recorder. A key is the collective, whether it moves objects, operator, dtype
             and root.
+        keep: what the memory belongs to.
         progress: lets the library move its messages, about once a millisecond of a long wait.
         log: of the flight recorder; None where nothing is recorded.
         deadline: seconds of a wait; 0 for no limit.
@@ -295,12 +296,12 @@ class Channel:
     def __init__(
         self, *, forms: object, units: tuple[int, ...], rank: int, processes: tuple[int, ...],
         slow: Callable[..., Any] | None, library: Callable[..., Any] | None,
-        owner: object, progress: Callable[[], object] | None, log: Log | None, deadline: float,
-        has_cores: bool, shares_above: int, first_share_ranks: int,
+        owner: object, keep: object, progress: Callable[[], object] | None, log: Log | None,
+        deadline: float, has_cores: bool, shares_above: int, first_share_ranks: int,
     ) -> None: ...  # fmt: skip
     def __call__(
-        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
-    ) -> Any:
+        self, name: str, x: Any, out: Any, op: Any, root: Any, is_flat: bool = ..., /
+    ) -> bool | None:
         """Run a call.
 
         Raises:

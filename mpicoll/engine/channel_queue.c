@@ -229,10 +229,10 @@ PyObject *queue_issue(ChannelObject *self, PyObject *const *args, Py_ssize_t cou
     Request *const request = self->is_held || self->has_ended || self->is_busy ? NULL : malloc(sizeof *request);
     if (!request)
         return PyLong_FromLong(0);
-    int is_read = queue_read(self, args, count, 1, NULL, NULL, request);
-    if (is_read && !self->has_thread)
-        is_read = self->has_thread = thread_begin(&self->thread, live, self, "collectives");
-    if (!is_read) {
+    int is_accepted = queue_read(self, args, count, 1, NULL, NULL, request);
+    if (is_accepted && !self->has_thread)
+        is_accepted = self->has_thread = thread_begin(&self->thread, live, self, "collectives");
+    if (!is_accepted) {
         PyErr_Clear();
         free(request);
         return PyLong_FromLong(0);

@@ -189,9 +189,11 @@ static PyObject *shares_of(const ChannelObject *self, const Request *request, ui
         : request->shape == FOLDS_ROWS && request->x.has_counts ? request->x.lengths
                                                                : NULL;
     int64_t total = 0;
-    if (request->shape == MOVES && request->key.collective == ALLTOALL && lengths && move->source.lengths) {
+    if (request->shape == MOVES && request->key.collective == ALLTOALL) {
+        if (!move->source.lengths || !move->target.lengths)
+            return Py_NewRef(Py_None);
         const long long sent = rough_total(self, move->source.lengths, number);
-        return Py_BuildValue("LL", sent, rough_total(self, lengths, number));
+        return Py_BuildValue("LL", sent, rough_total(self, move->target.lengths, number));
     }
     for (int rank = 0; lengths && rank < self->channel.size; rank++)
         total += lengths[rank];
@@ -579,9 +581,9 @@ PyMethodDef channel_functions[] = {
 
 static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"forms", "units", "rank", "processes", "slow", "library", "owner", "progress", "log",
+    static char *names[] = {"forms", "units", "rank", "processes", "slow", "library", "owner", "keep", "progress", "log",
                             "deadline", "has_cores", "shares_above", "first_share_ranks", NULL};
-    PyObject *forms, *units, *processes, *slow, *library, *owner, *progress, *log;
+    PyObject *forms, *units, *processes, *slow, *library, *owner, *keep, *progress, *log;
     int rank;
     double deadline;
     int has_cores;
@@ -590,8 +592,8 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "a channel is made once");
         return -1;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOdpLL", names, &forms, &PyTuple_Type, &units, &rank,
-                                     &PyTuple_Type, &processes, &slow, &library, &owner, &progress, &log,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OO!iO!OOOOOOdpLL", names, &forms, &PyTuple_Type, &units, &rank,
+                                     &PyTuple_Type, &processes, &slow, &library, &owner, &keep, &progress, &log,
                                      &deadline, &has_cores, &above, &first))
         return -1;
     const Py_ssize_t size = PyTuple_GET_SIZE(units);
@@ -621,7 +623,7 @@ static int channel_init(ChannelObject *self, PyObject *args, PyObject *kwargs)
         self->processes[peer] = PyLong_AsLongLong(PyTuple_GET_ITEM(processes, peer));
     }
     self->slow = Py_NewRef(slow), self->library = Py_NewRef(library);
-    self->owner = Py_NewRef(owner), self->progress = Py_NewRef(progress);
+    self->owner = Py_NewRef(owner), self->keep = Py_NewRef(keep), self->progress = Py_NewRef(progress);
     self->log = log == Py_None ? NULL : (LogObject *)Py_NewRef(log);
     self->deadline = deadline, self->forks = forks;
     self->shares_above = above, self->first_share_ranks = first, self->waits_for = -1;
@@ -656,6 +658,7 @@ static void channel_dealloc(ChannelObject *self)
     PyObject_GC_UnTrack(self);
     queue_close(self);
     channel_clear(self);
+    Py_XDECREF(self->keep);
     Py_XDECREF(self->log);
     PyMem_Free(self->channel.units);
     PyMem_Free(self->channel.taken);

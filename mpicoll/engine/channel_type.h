@@ -95,6 +95,7 @@ typedef struct ChannelObject {
     const Forms *forms;
     PyObject *slow;      /* slow(name, x, out, op, root): run a call with arguments of other forms */
     PyObject *library;   /* library(name, x, out, op, root): run the library's own call */
+    PyObject *keep;      /* what the memory belongs to: it goes after the channel's thread */
     PyObject *owner;     /* fail(peer, reason, numbers) raises; place(key, bytes, shares) returns the place of a kind of
                             call in the table of the recorder */
     PyObject *progress;  /* lets MPI move messages of its own */
@@ -127,7 +128,7 @@ typedef struct ChannelObject {
 PyObject *prepare_channels(PyObject *module, PyObject *args);
 PyObject *read_buffers(PyObject *module, PyObject *args);
 
-/* Read the seven arguments of a call on mpi4py's buffers: channel_calls.c. */
+/* Read the five arguments of a call on mpi4py's buffers: channel_calls.c. */
 enum served request_read(ChannelObject *self, PyObject *const *args, Request *request);
 
 /* The collective of an interned name; COLLECTIVES for another one. */

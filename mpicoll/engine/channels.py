@@ -53,7 +53,8 @@ def forms_of(arrays: Arrays) -> Forms | None:
 
 @cache
 def _forms_of(kind: Callable[[], Arrays]) -> Forms:
-    from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of  # mpi4py does without
+    # Programs of mpi4py do not need it.
+    from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of
 
     arrays = kind()
     layout = arrays.layout()
@@ -117,11 +118,12 @@ class GroupChannel:
     ) -> None:  # fmt: skip
         self.rank, self.size, self.flight = rank, len(units), flight
         self.ranks = ranks or range(self.size)
-        self.forms, self.processes, self.keep = forms, processes, keep
+        self.forms, self.processes = forms, processes
         self.channel: Any = _compiled.Channel(
             forms=forms.compiled, units=tuple(units), rank=rank, processes=tuple(processes),
-            slow=slow, library=library, owner=self, progress=progress, log=flight and flight.log,
-            deadline=0.0 if isinf(deadline) else deadline, has_cores=not shares_cores,
+            slow=slow, library=library, owner=self, keep=keep, progress=progress,
+            log=flight and flight.log, deadline=0.0 if isinf(deadline) else deadline,
+            has_cores=not shares_cores,
             shares_above=SHARES_ABOVE, first_share_ranks=FIRST_SHARE_RANKS,
         )  # fmt: skip
 

@@ -36,7 +36,7 @@ int progress_try_take(Job *job);
 /* Run nothing any more. */
 void progress_stop(void);
 
-/* Make a thread; whether there is one. Signals are for the threads that were there before. */
+/* Start a thread that takes no signals; whether it was started. */
 int thread_begin(pthread_t *thread, void *(*begin_at)(void *), void *argument, const char *name);
 
 /* Nanoseconds of a clock that nobody sets. */

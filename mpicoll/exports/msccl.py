@@ -19,7 +19,7 @@ from xml.etree import ElementTree as xml
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes
 from mpicoll.cli.progress import tracked
-from mpicoll.errors import Unsupported
+from mpicoll.errors import ScheduleError, Unsupported
 from mpicoll.lowering.instructions import MESSAGES
 from mpicoll.lowering.messages import (
     INPUT,
@@ -162,9 +162,13 @@ def _write_rank(
     inputs, outputs = contract.input_blocks(at), [*contract.output_contents(at)]
     rounds = algorithm.rounds(at.rank, at.size, 0, nodes)
     sizes = dict.fromkeys(_names(contract, at), 1)
-    lowering = Lowering(rounds, sizes, inputs, outputs, MESSAGES, in_place=in_place)
+    try:
+        lowering = Lowering(rounds, sizes, inputs, outputs, MESSAGES, in_place=in_place)
+        steps = [*lowering.steps()]
+    except KeyError as error:
+        raise ScheduleError(f"block {error} is used by a rank that does not hold it") from error
     rank = _Rank(lowering.scratch)
-    for step in lowering.steps():
+    for step in steps:
         _fill(rank, step)
     _check(rank, algorithm, at.size)
     gpu = xml.SubElement(root, "gpu", {

@@ -46,7 +46,7 @@ def share(
     rounds: Sequence[Round], sizes: Mapping[Block, int], inputs: Sequence[Block],
     outputs: Sequence[Block], reach: Reach, *, in_place: bool = False,
 ) -> SharedProgram:  # fmt: skip
-    """Lower a rank's schedule to shared memory; the arguments are those of `messages.Placing`.
+    """Lower a rank's schedule to instructions; the arguments are those of `messages.Placing`.
 
     Raises:
         ScheduleError: the rank uses a block that it does not hold.
@@ -67,7 +67,7 @@ def _used(program: SharedProgram, buffer: Buffer) -> int:
 
 
 class Lowering(Placing):
-    """One rank's schedule on its way to instructions."""
+    """Turns one rank's schedule into instructions."""
 
     def __init__(
         self, rounds: Sequence[Round], sizes: Mapping[Block, int], inputs: Sequence[Block],

@@ -142,8 +142,8 @@ def _aligned(program: SharedProgram, anchors: Anchors) -> bool:
     """Whether a step may run tile by tile: actions on memory that is written stay in order.
 
     Of two actions the earlier one must touch an element in the same tile as the later one, or in
-    an earlier tile. A message says by how much an element's place there exceeds its place in
-    memory, and how many tiles it has: neither may be less for the later action.
+    an earlier tile. Where either writes, the later one's shift and number of tiles must each be at
+    least those of the earlier one. A shift is a place in a message minus the place in memory.
     """
     touched: list[tuple[Piece, tuple[int, int], bool]] = []
     for action, (start, tiles) in anchors.items():

@@ -128,6 +128,6 @@ def in_thread(
         wait_polling(partial(is_done, future, LAST_NAP), missing, stage, peers)
     except BaseException:
         if undo is not None:
-            future.add_done_callback(lambda late: late.exception() or undo(late.result()))
+            future.add_done_callback(lambda done: done.exception() or undo(done.result()))
         raise
     return future.result()

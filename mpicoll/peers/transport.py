@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class PeerTransport:
     """The part of `mpicoll.backend.Transport` that rests on what a rank knows of the others.
 
-    A library adds what is declared here; two of it are for ranks that share no memory.
+    Subclasses define the attributes below. `_agree` and `_gather` are called only where the ranks
+    share no memory.
 
     Attributes:
         copies: how arrays are copied between GPU and host.
@@ -111,6 +112,11 @@ class PeerTransport:
         self.peers.leave(operation, error)
 
     def poison_on_error(self) -> AbstractContextManager[None]:
+        """Return a context that ends the group where this rank alone fails in it.
+
+        Raises:
+            RankLost: the group has ended.
+        """
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.poison_on_error()
         if forks.generation() != self.generation:

@@ -24,15 +24,15 @@ def calls_of_mpi(patch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the name of each method of arrays that is MPI's."""
     names: list[str] = []
 
-    def patch_one(name: str, given: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
+    def patch_one(name: str, select: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
         def note(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
             names.append(name.capitalize())
-            return given(arguments)
+            return select(arguments)
 
-        patch.setitem(recording._GIVEN, name, note)
+        patch.setitem(recording._MPI_ARGUMENTS, name, note)
 
-    for name, given in [*recording._GIVEN.items()]:
-        patch_one(name, given)
+    for name, select in [*recording._MPI_ARGUMENTS.items()]:
+        patch_one(name, select)
     return names
 
 

@@ -47,7 +47,7 @@ from torchcoll.backend.works import (
     record_of,
     recorded,
 )
-from torchcoll.operations import BARE, BARRIER, INPUT_ROWS, OPERATIONS, Operation, Part
+from torchcoll.operations import BARE_ARGUMENTS, BARRIER, INPUT_ROWS, OPERATIONS, Operation, Part
 
 # torch's stubs lack some names, and one of the two constructors.
 c10d: Any = distributed_c10d
@@ -82,7 +82,7 @@ def _options(kind: Any, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
 def _method(operation: Operation) -> Any:
     """Return the method of a group that runs an operation, and lets no handler interrupt it."""
     kind, folds, arrange = operation.options, operation.folds, operation.arrange
-    count, bare = len(signature(arrange).parameters), BARE.get(arrange)
+    count, bare = len(signature(arrange).parameters), BARE_ARGUMENTS.get(arrange)
     is_rooted = hasattr(kind, "rootRank")
 
     @uninterrupted

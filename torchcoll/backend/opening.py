@@ -28,7 +28,7 @@ def open_over_gloo(group: Any, seconds: float) -> Collectives:
     Raises:
         RankLost: a rank did not come.
     """
-    # A group of one node does without.
+    # A group of one node does not need these.
     from mpicoll.collectives import Collectives
     from torchcoll.groups import world_ranks
     from torchcoll.transport import TorchTransport

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll.errors import brief
 from mpicoll.mpi.communicator.buffers import Flat, datatype, folds, is_in_place
 from mpicoll.mpi.communicator.objects import fold_of
 from mpicoll.mpi.communicator.packing import entries
@@ -40,18 +41,18 @@ def _of_objects(name: str, _: Method) -> Method:
         if name.endswith("scan"):
             items = plain.allgather(sendobj)[: comm.rank + (name == "scan")]
             return reduce(fold, items) if items else None
-        every = plain.gather(sendobj, root)
+        values = plain.gather(sendobj, root)
         if name == "reduce":
-            return every and reduce(fold, every)
+            return values and reduce(fold, values)
         outcome: Any = None  # a function may give another result elsewhere
         try:
-            outcome = every and (True, reduce(fold, every))
+            outcome = values and (True, MPI.pickle.dumps(reduce(fold, values)))
         except Exception as failure:
-            error, outcome = failure, (False, repr(failure))
+            error, outcome = failure, (False, brief(failure))
         is_there, value = plain.bcast(outcome)
         if not is_there:
             raise error or RuntimeError(f"the reduction has failed on rank 0: {value}")
-        return value
+        return MPI.pickle.loads(value)
 
     return call
 

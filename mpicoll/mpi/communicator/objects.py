@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from mpicoll.c_extension import _compiled
 from mpicoll.engine.channels import ALLGATHER, ALLTOALL, BROADCAST, GATHER, REDUCE, SCATTER
+from mpicoll.errors import brief
 
 Method = Callable[..., Any]
 _pickle = MPI.pickle
@@ -163,7 +164,7 @@ def _fold_in_tree(
             if comm.rank or (root != 0 and level == levels - 1):
                 data = _pickle.dumps(value)
         except Exception as failure:
-            error, data = failure, _FAILED + f"rank {comm.rank}: {failure!r}".encode()
+            error, data = failure, _failure_of(comm.rank, failure)
     if root is None:
         items = exchange(BROADCAST, 0, None if comm.rank else data)
     elif root:
@@ -176,6 +177,10 @@ def _fold_in_tree(
     if data.startswith(_FAILED):
         raise RuntimeError(f"the reduction has failed on {data[len(_FAILED) :].decode()}")
     return value if root == 0 else load(data)
+
+
+def _failure_of(rank: int, error: Exception) -> bytes:
+    return _FAILED + f"rank {rank}: {brief(error)}".encode(errors="replace")
 
 
 def _is_mpis(op: Any) -> bool:

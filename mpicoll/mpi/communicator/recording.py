@@ -39,13 +39,13 @@ _ROWS = frozenset(("gather", "scatter", "allgather", "reduce_scatter"))
 """Those of an array with a row for each rank, of which the sized argument is one row."""
 _SIZED_BY_OUTPUT = frozenset(("scatter", "allreduce", "reduce_scatter", "scan", "exscan"))
 """Those whose second argument is the sized one."""
-_GIVEN: dict[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {
+_MPI_ARGUMENTS: dict[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {
     "barrier": itemgetter(slice(0)), "bcast": itemgetter(0, 3),
     **dict.fromkeys(("gather", "gatherv", "scatter", "scatterv"), itemgetter(0, 1, 3)),
     **dict.fromkeys(("allgather", "allgatherv", "alltoall", "alltoallv"), itemgetter(0, 1)),
     **dict.fromkeys(("allreduce", "reduce_scatter_block", "scan", "exscan"), itemgetter(0, 1, 2)),
     "reduce": itemgetter(0, 1, 2, 3),
-    "reduce_scatter": lambda given: (given[0], *given[1], given[2]),  # the output and the counts
+    "reduce_scatter": lambda call: (call[0], *call[1], call[2]),  # with the output and the counts
 }  # fmt: skip
 """What mpi4py's method takes of the input, the output, the operator and the root of a call."""
 LOG = "_log"
@@ -105,7 +105,7 @@ def mpi_calls(comm: MPI.Intracomm) -> Callable[..., None]:
     method = cache(lambda name: mpi_method(plain, name.capitalize()))
 
     def call(name: str, *arguments: Any) -> None:
-        method(name)(*_GIVEN[name](arguments))
+        method(name)(*_MPI_ARGUMENTS[name](arguments))
 
     return call
 

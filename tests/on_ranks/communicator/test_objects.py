@@ -254,6 +254,18 @@ def test_a_function_that_raises_raises_on_all_ranks(comm: Any) -> None:
     assert comm.allreduce(1) == comm.size
 
 
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_a_fold_that_cannot_be_pickled_raises_on_all_ranks(comm: Any, reproducible: bool) -> None:
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    method = (
+        in_order("allreduce", MPI.Intracomm.allreduce) if reproducible else type(comm).allreduce
+    )
+    with pytest.raises((pickle.PicklingError, AttributeError, RuntimeError), match="lambda"):
+        method(comm, comm.rank, lambda x, y: lambda: 0)
+    assert comm.allreduce(1) == comm.size
+
+
 @pytest.mark.parametrize("root", [0, 1])
 @pytest.mark.parametrize("bad", [0, 1, 2, 3])
 def test_a_function_that_raises_on_one_rank_leaves_the_others_in_step(
