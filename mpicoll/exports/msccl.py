@@ -19,7 +19,7 @@ from xml.etree import ElementTree as xml
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.backend import Nodes
 from mpicoll.cli.progress import tracked
-from mpicoll.errors import ScheduleError, Unsupported
+from mpicoll.errors import Unsupported
 from mpicoll.lowering.instructions import MESSAGES
 from mpicoll.lowering.messages import (
     INPUT,
@@ -34,7 +34,7 @@ from mpicoll.lowering.messages import (
     Transfer,
     overlaps,
 )
-from mpicoll.lowering.shared_memory import Lowering
+from mpicoll.lowering.shared_memory import Lowering, schedule_errors
 from mpicoll.notation.contract import Collective, Place
 
 COLLECTIVES = "allreduce", "allgather", "reduce_scatter", "alltoall"
@@ -162,11 +162,9 @@ def _write_rank(
     inputs, outputs = contract.input_blocks(at), [*contract.output_contents(at)]
     rounds = algorithm.rounds(at.rank, at.size, 0, nodes)
     sizes = dict.fromkeys(_names(contract, at), 1)
-    try:
+    with schedule_errors():
         lowering = Lowering(rounds, sizes, inputs, outputs, MESSAGES, in_place=in_place)
         steps = [*lowering.steps()]
-    except KeyError as error:
-        raise ScheduleError(f"block {error} is used by a rank that does not hold it") from error
     rank = _Rank(lowering.scratch)
     for step in steps:
         _fill(rank, step)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from mpicoll.errors import ScheduleError
 from mpicoll.lowering.announcing import announce
@@ -42,6 +43,15 @@ from mpicoll.lowering.tiling import Passes, conflicts, divide
 from mpicoll.notation.schedule import Block, Copy, Fold, Receive, Round, Send
 
 
+@contextmanager
+def schedule_errors() -> Iterator[None]:
+    """Raise ScheduleError where a schedule uses a block that its rank does not hold."""
+    try:
+        yield
+    except KeyError as error:
+        raise ScheduleError(f"block {error} is used by a rank that does not hold it") from error
+
+
 def share(
     rounds: Sequence[Round], sizes: Mapping[Block, int], inputs: Sequence[Block],
     outputs: Sequence[Block], reach: Reach, *, in_place: bool = False,
@@ -51,10 +61,8 @@ def share(
     Raises:
         ScheduleError: the rank uses a block that it does not hold.
     """
-    try:
+    with schedule_errors():
         return Lowering(rounds, sizes, inputs, outputs, reach, in_place=in_place).program()
-    except KeyError as error:
-        raise ScheduleError(f"block {error} is used by a rank that does not hold it") from error
 
 
 def _used(program: SharedProgram, buffer: Buffer) -> int:

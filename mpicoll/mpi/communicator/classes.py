@@ -1,7 +1,7 @@
 """Communicators of mpi4py whose blocking collectives are ours.
 
-Each method hands its arguments to what serves its communicator, and calls MPI's own where that
-says so. What is not here is mpi4py's.
+Each method hands its arguments to what serves its communicator, which calls MPI's own where MPI is
+to run the call. What is not here is mpi4py's.
 """
 
 from __future__ import annotations
@@ -69,14 +69,7 @@ class Comm(_Base):
     Args:
         comm: whose handle it has, as with mpi4py's own classes: it is the same communicator, and
             freeing the one frees the other.
-
-    Attributes:
-        mpi: the class with MPI's own methods, as they are recorded.
-        calls: serves the calls of a method of objects, where the communicator is that method's:
-            its collectives are parts of the method's call.
     """
-
-    mpi = _Base
 
     __slots__ = ("_calls",)  # counted by `FirstCalls`
     _child_count = 0

@@ -162,7 +162,8 @@ class Levels:
     def _within(self, name: str, x: Any, out: Any, op: Any = None) -> None:
         """Run a call among the ranks of this node, whose first one is the root."""
         assert self.channel is not None
-        self.channel.channel(name, x, out, op, 0)
+        is_unread = self.channel.channel(name, x, out, op, 0, True)
+        assert not is_unread
 
     def close(self) -> None:
         """Release the memory, and MPI's communicator."""

@@ -1,7 +1,7 @@
 """Collectives of Python's objects: mpi4py's lower-case methods, over a channel.
 
 An object is pickled by mpi4py's serializer, and its bytes go through the slots of the channel. A
-reader learns their number from the first slot, so a method is one call.
+reader learns their number from the first slot, so a method that moves objects is one call.
 """
 
 from __future__ import annotations
@@ -124,14 +124,14 @@ def allreduce(exchange: Method, comm: Any, sendobj: Any, op: Any = MPI.SUM) -> A
     All ranks fold numbers. Two folds of other objects can differ, as a set's texts have another
     order in each process: a single rank makes each of these.
     """
-    data, is_number = _pickle.dumps(sendobj), _is_number(sendobj)
-    if _is_mpis(op) and is_number:
+    data, is_mpis, is_number = _pickle.dumps(sendobj), _is_mpis(op), _is_number(sendobj)
+    if is_mpis and is_number:
         items = exchange(ALLGATHER, 0, data)
         if b"" not in items:
             load = _pickle.loads
             numbers = [sendobj if item is None else load(item) for item in items]
             return reduce(fold_of(op), numbers)
-    tells = _is_mpis(op) and not is_number
+    tells = is_mpis and not is_number
     return _compiled.uninterrupted(_fold_in_tree, exchange, comm, data, op, None, tells)
 
 

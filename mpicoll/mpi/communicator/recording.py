@@ -83,8 +83,11 @@ def find_state(comm: MPI.Comm) -> Any:
 
 
 def recorded(kind: type[MPI.Intracomm]) -> type[MPI.Intracomm]:
-    """Return a class of this kind whose collectives are recorded."""
-    methods = {name: _by_object(name, getattr(kind, name), partial(_on, name)) for name in NAMES}
+    """Return a class of this kind whose collectives are recorded, but for those of `mpi_calls`."""
+    methods = {
+        name: _by_object(name, getattr(kind, name), partial(_on, name))
+        for name in NAMES if name.islower() or name.lower() not in _MPI_ARGUMENTS
+    }  # fmt: skip
     methods |= {
         name: _by_object(name, getattr(kind, name), partial(_issued_on, collective))
         for name, collective in ISSUED.items()

@@ -9,7 +9,7 @@ import pickle
 import platform
 import resource
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
@@ -230,16 +230,20 @@ def test_any_objects_fold_as_mpi4pys(comm: Any, method: str, name: str) -> None:
         assert same(given, make(comm.rank))
 
 
-@pytest.mark.parametrize("reproducible", [False, True])
-def test_all_ranks_get_one_fold_of_a_function(comm: Any, reproducible: bool) -> None:
-    """A function may give each process another result, as the order of a set's texts differs."""
+@pytest.fixture(params=[False, True], ids=["default", "reproducible"])
+def allreduce(request: pytest.FixtureRequest, comm: Any) -> Callable[..., Any]:
+    """The method on several ranks, in mpi4py's order or in that of the ranks."""
     if comm.size == 1:
         pytest.skip("MPI serves one rank")
-    method = (
-        in_order("allreduce", MPI.Intracomm.allreduce) if reproducible else type(comm).allreduce
-    )
+    plain = MPI.Intracomm.allreduce
+    method = in_order("allreduce", plain) if request.param else type(comm).allreduce
+    return functools.partial(method, comm)
+
+
+def test_all_ranks_get_one_fold_of_a_function(comm: Any, allreduce: Callable[..., Any]) -> None:
+    """A function may give each process another result, as the order of a set's texts differs."""
     for item in (comm.rank, [comm.rank]):
-        found = method(comm, item, lambda x, y: os.getpid())
+        found = allreduce(item, lambda x, y: os.getpid())
         assert comm.allgather(found) == [found] * comm.size
 
 
@@ -254,15 +258,11 @@ def test_a_function_that_raises_raises_on_all_ranks(comm: Any) -> None:
     assert comm.allreduce(1) == comm.size
 
 
-@pytest.mark.parametrize("reproducible", [False, True])
-def test_a_fold_that_cannot_be_pickled_raises_on_all_ranks(comm: Any, reproducible: bool) -> None:
-    if comm.size == 1:
-        pytest.skip("MPI serves one rank")
-    method = (
-        in_order("allreduce", MPI.Intracomm.allreduce) if reproducible else type(comm).allreduce
-    )
+def test_a_fold_that_cannot_be_pickled_raises_on_all_ranks(
+    comm: Any, allreduce: Callable[..., Any]
+) -> None:
     with pytest.raises((pickle.PicklingError, AttributeError, RuntimeError), match="lambda"):
-        method(comm, comm.rank, lambda x, y: lambda: 0)
+        allreduce(comm.rank, lambda x, y: lambda: 0)
     assert comm.allreduce(1) == comm.size
 
 
